@@ -43,28 +43,28 @@ struct Recurrence {
     value: Param<Tensor<2>>,
 }
 
-/// Attention with one head. It needs no positions, because the recurrences before it give the order.
+/// Attention with one head. It needs no positions, because the recurrences before it carry the order.
 #[derive(Module, Debug)]
 struct Attention {
     query: Param<Tensor<2>>,
     key: Param<Tensor<2>>,
 }
 
-/// The memory of decoding: a state for each recurrence, and the keys and values of the attention.
+/// Memory of decoding: a state for each recurrence, and the keys and values of the attention.
 #[derive(Clone)]
 struct Memory {
     states: Vec<Tensor<2>>,
     seen: Option<KvCache>,
 }
 
-/// The context that all layers share.
+/// Context that all layers share.
 struct Context {
     present: Tensor<3>,       // [rows, tokens, 1]
     mask: Option<PackedMask>, // for attention over a batch
 }
 
 impl Recurrent {
-    /// Makes three layers. The last one is attention if the policy is `mixed`.
+    /// Makes three layers, the last of them attention if the policy is `mixed`.
     fn new(seed: u64, mixed: bool, device: &Device) -> Self {
         let seed = Seed::run(seed);
         let matrix = |name: &str, [rows, columns]: [usize; 2], deviation: f64| {
@@ -74,6 +74,7 @@ impl Recurrent {
             Param::from_data(TensorData::new(values, [rows, columns]), device)
         };
         let square = |name: &str| matrix(name, [HIDDEN, HIDDEN], (HIDDEN as f64).powf(-0.5));
+
         Recurrent {
             embedding: matrix("embedding", [VOCABULARY, HIDDEN], 1.0),
             recurrences: (0..if mixed { 2 } else { 3 })
@@ -102,7 +103,7 @@ impl Recurrent {
         }
     }
 
-    /// Runs all layers over `x` and their memory. Gives the last token's hidden state.
+    /// Runs all layers over `x` and their memory, and returns the last token's hidden state.
     fn forward_cached(&self, x: Tensor<3>, context: &Context, memory: &mut Memory) -> Tensor<2> {
         let [rows, length, _] = x.dims();
         let all = 0..self.layers();
@@ -120,16 +121,19 @@ impl Recurrence {
     /// Padding leaves the state unchanged.
     fn forward(&self, x: Tensor<3>, context: &Context, state: &mut Tensor<2>) -> Tensor<3> {
         let [_, length, _] = x.dims();
+        // For padding `kept` is 1, and so `taken` is 0.
         let passed = context.present.clone().neg().add_scalar(1.0);
         let kept = activation::sigmoid(product(x.clone(), &self.gate));
         let kept = kept * context.present.clone() + passed;
         let taken = kept.clone().neg().add_scalar(1.0) * product(x.clone(), &self.value);
+
         let mut states = Vec::with_capacity(length);
         for token in 0..length {
             let at = |all: &Tensor<3>| all.clone().narrow(1, token, 1).squeeze_dim::<2>(1);
             *state = at(&kept) * state.clone() + at(&taken);
             states.push(state.clone().unsqueeze_dim::<3>(1));
         }
+
         x + Tensor::cat(states, 1)
     }
 }
@@ -137,9 +141,13 @@ impl Recurrence {
 impl Attention {
     fn forward(&self, x: Tensor<3>, context: &Context, seen: Option<&mut KvCache>) -> Tensor<3> {
         let [rows, length, width] = x.dims();
-        let (query, keys) = (product(x.clone(), &self.query), product(x.clone(), &self.key));
+        let query = product(x.clone(), &self.query);
+        let keys = product(x.clone(), &self.key);
         let flat = |x: &Tensor<3>| x.clone().reshape([rows * length, 1, width]);
-        let (query, keys, values) = (flat(&query), flat(&keys), flat(&x));
+        let query = flat(&query);
+        let keys = flat(&keys);
+        let values = flat(&x);
+
         let attended = match (&context.mask, seen) {
             (None, Some(seen)) => {
                 seen.fill_and_attend(0, query, &keys, &values, None).reshape([rows, length, width])
@@ -154,6 +162,7 @@ impl Attention {
             }
             (None, None) => unreachable!("decoding has a cache"),
         };
+
         x + attended
     }
 }
@@ -173,7 +182,7 @@ impl PolicyModel for Recurrent {
 
     fn context(&self, batch: &TokenBatch) -> Context {
         let mask = self.attention.as_ref().map(|_| batch.mask());
-        Context { present: batch.present().unsqueeze_dim(2), mask }
+        Context { present: batch.token_mask().unsqueeze_dim(2), mask }
     }
 
     fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
@@ -241,12 +250,12 @@ impl DecodeCache for Memory {
     }
 }
 
-/// The policies without and with attention.
+/// Makes a policy without attention and one with it.
 fn policies(device: &Device) -> [(&'static str, Recurrent); 2] {
     [("recurrent", Recurrent::new(1, false, device)), ("mixed", Recurrent::new(4, true, device))]
 }
 
-/// Requests with prompts of 1 to 37 tokens.
+/// Makes requests with prompts of 1 to 37 tokens.
 fn requests() -> Vec<GroupRequest> {
     let sampling = Arc::new(sampling());
     let request = |id: usize| GroupRequest {
@@ -262,6 +271,7 @@ fn what_is_sampled_has_the_log_probabilities_of_the_forward_pass() {
         let requests = requests();
         for max_sequences in [3, 64] {
             let completions = generate(&policy, &requests, max_sequences);
+
             let prompt = |id: u64| requests[id as usize].prompt.tokens.clone();
             let rows: Vec<(Vec<TokenId>, usize, &Completion)> = completions
                 .iter()
@@ -271,10 +281,12 @@ fn what_is_sampled_has_the_log_probabilities_of_the_forward_pass() {
                     ([prompt, completion.tokens.clone()].concat(), before, completion)
                 })
                 .collect();
+
             // The update pads on the right too.
             let texts: Vec<&[TokenId]> = rows.iter().map(|(row, ..)| row.as_slice()).collect();
             let batch = TokenBatch::new(&texts, Padding::Right, &policy.device());
             let hidden = policy.hidden(&batch);
+
             for (index, (row, before, completion)) in rows.iter().enumerate() {
                 let written = completion.tokens.len();
                 let hidden = hidden.clone().narrow(0, index, 1).narrow(1, before - 1, written);
@@ -286,9 +298,10 @@ fn what_is_sampled_has_the_log_probabilities_of_the_forward_pass() {
                     TEMPERATURE,
                     1000,
                 );
+
                 let forward = forward.logprobs.try_into_vec_as::<f32>().unwrap();
-                let place = format!("{name}, {max_sequences} at once, row {index}");
-                LOGPROBS.check(&place, pairs(&completion.logprobs, &forward));
+                let label = format!("{name}, {max_sequences} at once, row {index}");
+                LOGPROBS.check(&label, pairs(&completion.logprobs, &forward));
             }
         }
     }
@@ -302,21 +315,26 @@ fn completions_do_not_depend_on_their_neighbours() {
         for request in &requests {
             alone.extend(generate(&policy, std::slice::from_ref(request), 64));
         }
+
         let lengths: Vec<usize> = alone.values().map(|it| it.tokens.len()).collect();
         // Otherwise no row would end before its neighbours, or the first block of keys would be enough.
         assert!(lengths.iter().any(|&length| length < 20) && lengths.contains(&80), "{lengths:?}");
+
         for max_sequences in [3, 7, 64] {
             let together = generate(&policy, &requests, max_sequences);
             let tokens = |all: &Completions| -> Vec<Vec<TokenId>> {
                 all.values().map(|completion| completion.tokens.clone()).collect()
             };
-            let place = format!("{name}, {max_sequences} at once");
-            assert_eq!(tokens(&together), tokens(&alone), "{place}");
+
+            let label = format!("{name}, {max_sequences} at once");
+            assert_eq!(tokens(&together), tokens(&alone), "{label}");
             let logprobs = |all: &Completions| -> Vec<Vec<f32>> {
                 all.values().map(|completion| completion.logprobs.clone()).collect()
             };
-            LOGPROBS.check(&place, nested_pairs(&logprobs(&together), &logprobs(&alone)));
+            LOGPROBS.check(&label, nested_pairs(&logprobs(&together), &logprobs(&alone)));
         }
+
+        // A stream writes the same completion, one token at a time.
         let mut heard = 0;
         let first = &requests[3];
         let streamed = stream(
@@ -332,6 +350,7 @@ fn completions_do_not_depend_on_their_neighbours() {
             },
         )
         .unwrap();
+
         assert_eq!(streamed.tokens, alone[&(first.prompt.id, 0)].tokens, "{name}");
         assert_eq!(heard, streamed.tokens.len());
     }
@@ -344,17 +363,20 @@ fn padding_on_either_side_changes_nothing() {
         let rows =
             [request(1, 3, 1), request(2, 9, 1), request(3, 1, 1)].map(|it| it.prompt.tokens);
         let rows: Vec<&[TokenId]> = rows.iter().map(Vec::as_slice).collect();
+
         let hidden = |padding| {
             let batch = TokenBatch::new(&rows, padding, &device);
             assert_eq!(batch.padding(), padding);
             assert_eq!(batch.lengths(), [3, 9, 1]);
             let hidden = policy.hidden(&batch);
+
             let own = rows.iter().zip(batch.starts()).enumerate().map(|(row, (tokens, start))| {
                 let own = hidden.clone().narrow(0, row, 1).narrow(1, start, tokens.len());
                 own.reshape([tokens.len() * HIDDEN]).try_into_vec_as::<f32>().unwrap()
             });
             own.collect::<Vec<_>>()
         };
+
         LOGPROBS.check(name, nested_pairs(&hidden(Padding::Left), &hidden(Padding::Right)));
     }
 }
@@ -369,9 +391,11 @@ fn a_recurrence_learns() {
                 SftExample::new(prompt, request(100 + id, 6, 1).prompt.tokens)
             })
             .collect();
+
         let mut optimizer = AdamW::new(OptimConfig::default());
         let micro_batching =
-            MicroBatching { micro_batch_tokens: 24, logits: 100, ..MicroBatching::default() };
+            MicroBatching { micro_batch_tokens: 24, max_logits: 100, ..MicroBatching::default() };
+
         let mut losses = Vec::new();
         for _ in 0..40 {
             let (moved, loss, _) =
@@ -379,6 +403,7 @@ fn a_recurrence_learns() {
             policy = moved;
             losses.push(loss);
         }
+
         assert!(losses[39] < 0.2 * losses[0], "{name}: {losses:?}");
     }
 }
@@ -388,10 +413,13 @@ fn parameters_are_kept_to_the_bit() {
     let device = Device::flex();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("policy.safetensors");
-    let (saved, other) = (Recurrent::new(1, true, &device), Recurrent::new(2, true, &device));
+    let saved = Recurrent::new(1, true, &device);
+    let other = Recurrent::new(2, true, &device);
+
     save_parameters(&saved, ParameterSet::All, &path).unwrap();
     let read = load_parameters(other, ParameterSet::All, &path).unwrap();
     assert_eq!(bits(&read), bits(&saved));
+
     // A copy for sampling may be rounded, but the file is f32 all the same.
     let rounded =
         Recurrent { head: saved.head.clone().map(|head| head.cast(DType::BF16)), ..saved };
@@ -399,6 +427,7 @@ fn parameters_are_kept_to_the_bit() {
     let read = load_parameters(Recurrent::new(2, true, &device), ParameterSet::All, &path).unwrap();
     assert_eq!(read.head.val().dtype(), FloatDType::F32.into());
     assert_eq!(bits(&read), bits(&rounded));
+
     let names: Vec<String> = fs::read_dir(folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -415,6 +444,7 @@ fn what_is_frozen_is_neither_kept_nor_replaced() {
         let policy = Recurrent::new(seed, false, &device);
         Recurrent { head: policy.head.clone().set_require_grad(false), ..policy }
     };
+
     save_parameters(&frozen(1), ParameterSet::Trained, &path).unwrap();
     let read = load_parameters(frozen(2), ParameterSet::Trained, &path).unwrap();
     let expected = |(mut own, other): (BTreeMap<String, Vec<u32>>, BTreeMap<String, Vec<u32>>)| {
@@ -422,11 +452,13 @@ fn what_is_frozen_is_neither_kept_nor_replaced() {
         own
     };
     assert_eq!(bits(&read), expected((bits(&frozen(1)), bits(&frozen(2)))));
+
     let trained = |policy: &Recurrent| -> Vec<bool> {
         parameters(policy).iter().map(|parameter| parameter.trained).collect()
     };
     assert_eq!(trained(&read), trained(&frozen(2)));
     assert!(trained(&read).contains(&true) && trained(&read).contains(&false));
+
     let problem = problem_of(load_parameters(frozen(2), ParameterSet::All, &path));
     assert!(problem.contains("has no \"head\""), "{problem}");
 }
@@ -456,6 +488,7 @@ fn a_file_that_is_not_this_model_s_is_refused() {
         write(&path, Dtype::F32, &tensors);
         load()
     };
+
     let gate = "recurrences.1.gate";
     let missing = with(&|tensors| drop(tensors.remove(gate)));
     assert!(missing.contains("has no \"recurrences.1.gate\""), "{missing}");
@@ -471,6 +504,7 @@ fn a_file_that_is_not_this_model_s_is_refused() {
         });
         assert!(last.contains("a NaN or an infinity in \"recurrences.1.gate\""), "{last}");
     }
+
     let halves = tensors.iter().map(|(name, (shape, bytes))| {
         (name.clone(), (shape.clone(), bytes[..bytes.len() / 2].to_vec()))
     });
@@ -482,17 +516,21 @@ fn a_file_that_is_not_this_model_s_is_refused() {
     let whole = fs::read(&path).unwrap();
     for cut in [0, 5, 8, 40, 400, whole.len() / 2, whole.len() - 1] {
         fs::write(&path, &whole[..cut]).unwrap();
-        assert!(load().contains("is not a whole safetensors file"), "cut at {cut}: {}", load());
+        assert!(load().contains("is not a complete safetensors file"), "cut at {cut}: {}", load());
     }
     for length in [u64::MAX, 99_000_000, 3] {
         fs::write(&path, [&length.to_le_bytes()[..], &whole[8..]].concat()).unwrap();
-        assert!(load().contains("is not a whole safetensors file"), "length {length}: {}", load());
+        assert!(
+            load().contains("is not a complete safetensors file"),
+            "length {length}: {}",
+            load()
+        );
     }
     fs::write(&path, [&whole[..], &[0]].concat()).unwrap();
-    assert!(load().contains("is not a whole safetensors file"), "{}", load());
+    assert!(load().contains("is not a complete safetensors file"), "{}", load());
 }
 
-/// The shape and bytes of each tensor, by its name.
+/// Shape and bytes of each tensor, by its name.
 type Stored = BTreeMap<String, (Vec<usize>, Vec<u8>)>;
 
 fn problem_of(result: Result<Recurrent, CheckpointError>) -> String {
@@ -514,13 +552,14 @@ fn bits(policy: &Recurrent) -> BTreeMap<String, Vec<u32>> {
     parameters(policy).into_iter().map(|it| (it.path, bits(it.values))).collect()
 }
 
-/// The completions, by prompt and index in the group.
+/// Completions by prompt and index in the group.
 type Completions = BTreeMap<(u64, usize), Completion>;
 
 const TEMPERATURE: f64 = 0.5;
 
 fn sampling() -> Sampling {
-    let (top_k, top_p) = (0, 1.0);
+    let top_k = 0;
+    let top_p = 1.0;
     let stop = vec![3, 7, 23];
     Sampling { temperature: TEMPERATURE, top_k, top_p, max_completion_tokens: 80, stop }
 }

@@ -15,7 +15,7 @@ use proptest::{
 
 const HEAD_DIM: usize = 4;
 
-/// The length of each text, and true if it continues the last text before it that continues none.
+/// Length of each text, and true if it continues the last text before it that continues none.
 type Texts = Vec<(usize, bool)>;
 
 #[derive(Clone, Debug)]
@@ -51,6 +51,7 @@ fn blocks_of_attention_are_a_dense_softmax() {
             let batch = batch(&case);
             let on = batch.segments().iter().filter(|segment| segment.prefix.is_some()).count();
             shared.set(shared.get() + on);
+
             let tokens = batch.tokens.shape().num_elements();
             let random = |name: &str, heads: usize| {
                 let mut stream = Seed::run(case.seed).derive(name, &[]).stream();
@@ -61,22 +62,24 @@ fn blocks_of_attention_are_a_dense_softmax() {
                 let data = TensorData::new(numbers, shape);
                 Tensor::<3>::from_data(data, &Device::flex().autodiff()).require_grad()
             };
+
             let heads = case.kv_heads * case.group;
-            let (query, key, value) = (
-                random("query", heads),
-                random("key", case.kv_heads),
-                random("value", case.kv_heads),
-            );
+            let query = random("query", heads);
+            let key = random("key", case.kv_heads);
+            let value = random("value", case.kv_heads);
+
             let d_output = random("gradient", heads).inner() * present(&batch);
             let dense =
                 dense(&case, &batch, [&query, &key, &value]) * Tensor::from_inner(present(&batch));
             let gradients = (dense.clone() * Tensor::from_inner(d_output.clone())).sum().backward();
             let expected = [&query, &key, &value].map(|x| x.grad(&gradients).unwrap());
 
-            let (mask, options) = (batch.mask(), case.options);
+            let mask = batch.mask();
+            let options = case.options;
             let [query, key, value] = [query, key, value].map(Tensor::inner);
             let out = attention(&query, &key, &value, &mask, options);
             close("output", out.output.clone(), dense.inner())?;
+
             let got = attention_backward([&query, &key, &value], &out, &d_output, &mask, options);
             for ((name, got), expected) in ["query", "key", "value"].iter().zip(got).zip(expected) {
                 close(name, got, expected)?;
@@ -84,6 +87,7 @@ fn blocks_of_attention_are_a_dense_softmax() {
             Ok(())
         })
         .unwrap();
+
     let shared = shared.get();
     assert!(shared > 30, "{shared} texts that continue from another");
 }
@@ -95,13 +99,15 @@ fn batch(case: &Case) -> TokenBatch {
         let rows: Vec<&[TokenId]> = tokens.iter().map(Vec::as_slice).collect();
         return TokenBatch::new(&rows, case.padding, &device);
     }
+
+    // A text continues from the last one that continues none.
     let mut first = None;
     let texts: Vec<(&[TokenId], Option<usize>)> = tokens
         .iter()
         .zip(&case.texts)
         .enumerate()
-        .map(|(index, (text, &(_, goes_on)))| {
-            let prefix = first.filter(|_| goes_on);
+        .map(|(index, (text, &(_, continues)))| {
+            let prefix = first.filter(|_| continues);
             if prefix.is_none() {
                 first = Some(index);
             }
@@ -113,7 +119,7 @@ fn batch(case: &Case) -> TokenBatch {
 
 fn present(batch: &TokenBatch) -> Tensor<3> {
     let tokens = batch.tokens.shape().num_elements();
-    batch.present().reshape([tokens, 1, 1])
+    batch.token_mask().reshape([tokens, 1, 1])
 }
 
 /// Computes attention by its definition, from the distance between two tokens of one text. Everything else is
@@ -126,21 +132,27 @@ fn dense(case: &Case, batch: &TokenBatch, [query, key, value]: [&Tensor<3>; 3]) 
     for (index, segment) in segments.iter().enumerate() {
         of[segment.range.clone()].fill(Some(index));
     }
+
+    // A token sees its own text and the one that it continues, as far back as the window reaches.
     let window = case.options.window.map_or(i64::MAX, |window| window as i64);
     let visible = |q: usize, k: usize| {
         let (Some(a), Some(b)) = (of[q], of[k]) else { return false };
         let distance = positions[q] - positions[k];
         (a == b || segments[a].prefix == Some(b)) && (0..window).contains(&distance)
     };
+
     let hidden: Vec<f32> = (0..tokens * tokens)
         .map(|at| if visible(at / tokens, at % tokens) { 0.0 } else { -1e30 })
         .collect();
     let device = query.device();
     let bias = Tensor::<2>::from_data(TensorData::new(hidden, [tokens, tokens]), &device);
+
+    // Each head of keys and values serves a group of query heads.
     let owners: Vec<i32> =
         (0..case.kv_heads * case.group).map(|head| (head / case.group) as i32).collect();
     let owners = Tensor::<1, Int>::from_ints(owners.as_slice(), &device);
     let repeated = |x: &Tensor<3>| x.clone().select(1, owners.clone()).swap_dims(0, 1);
+
     let query = query.clone().swap_dims(0, 1).div_scalar((HEAD_DIM as f64).sqrt());
     let scores = query.matmul(repeated(key).swap_dims(1, 2)) + bias.unsqueeze::<3>();
     activation::softmax(scores, 2).matmul(repeated(value)).swap_dims(0, 1)

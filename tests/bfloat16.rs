@@ -15,10 +15,10 @@ use firebrick_tests::{
 };
 use firebrick_train::CrossEntropy;
 
-/// The largest deviation of logits, as a share of their length.
+/// Largest deviation of logits, as a share of their length.
 const LOGITS: f64 = 0.02;
-/// The largest deviation of a parameter's gradient. Few gradients are off by more than 0.045; the worst, of a
-/// thin matrix of an adapter, by 0.062.
+/// Largest deviation of a parameter's gradient. Few gradients are off by more than 0.045; the worst, of a thin
+/// matrix of an adapter, by 0.062.
 const GRADIENTS: f64 = 0.10;
 
 /// Fixtures whose recurrence amplifies every rounding. `transformers` in bfloat16 is off by 5 % in the logits
@@ -49,6 +49,7 @@ fn gradients_are_near_those_of_float32() {
         }
         let whole = fixture.decoder(&Device::flex().autodiff());
         check_gradients(fixture, "gradient", whole.clone(), &expected);
+
         let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
         let lora = Lora { rank: 4, alpha: 8.0, targets, ..Lora::default() };
         let adapted = whole.with_lora(lora, firebrick_core::Seed::run(1));
@@ -60,13 +61,16 @@ fn check_gradients(fixture: &Fixture, what: &str, policy: Decoder, expected: &Lo
     let rows = unpad(&expected.right.input_ids, &expected.right.attention_mask);
     let samples: Vec<_> =
         rows.iter().map(|row| sample(row[..1].to_vec(), row[1..].to_vec())).collect();
+
     let of = |compute| {
         let policy = policy.clone().with_compute(compute);
         let report = updater(CrossEntropy, 1.0).gradients(&policy, &samples).unwrap();
         named_gradients(&policy, &report.gradients)
     };
-    let (half, single) = (of(Compute::Bf16), of(Compute::F32));
+    let half = of(Compute::Bf16);
+    let single = of(Compute::F32);
     assert!(half.keys().eq(single.keys()));
+
     for (name, reference) in &single {
         // The first gradient of A is 0, because B is 0.
         if reference.iter().any(|&value| value != 0.0) {
@@ -75,8 +79,8 @@ fn check_gradients(fixture: &Fixture, what: &str, policy: Decoder, expected: &Lo
     }
 }
 
-/// Checks the length of the difference as a share of the reference's length. No difference at all fails too:
-/// then nothing was computed in bfloat16.
+/// Checks the length of the difference as a share of the reference's length. No difference at all fails too,
+/// because then nothing was computed in bfloat16.
 #[track_caller]
 fn check(what: &str, came: &[f32], reference: &[f32], share: f64) {
     assert_eq!(came.len(), reference.len(), "{what}");
@@ -84,6 +88,7 @@ fn check(what: &str, came: &[f32], reference: &[f32], share: f64) {
         |values: &mut dyn Iterator<Item = f64>| values.map(|it| it * it).sum::<f64>().sqrt();
     let differences = came.iter().zip(reference).map(|(&a, &b)| f64::from(a) - f64::from(b));
     let off = length(&mut { differences }) / length(&mut reference.iter().copied().map(f64::from));
+
     report(&format!("{what}: off by {:.2} %", 100.0 * off));
     // A NaN fails both comparisons.
     assert!(0.0 < off && off <= share, "{what}: off by {:.2} %", 100.0 * off);

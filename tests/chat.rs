@@ -37,12 +37,12 @@ struct Rendered {
     templates: BTreeMap<String, Expected>,
 }
 
-/// The texts that transformers renders from every conversation with one template.
+/// Texts that transformers renders from every conversation with one template.
 #[derive(Deserialize)]
 struct Expected {
-    /// The family, or the file of one of our own templates.
+    /// Family, or the file of one of our own templates.
     name: String,
-    /// The digest of the tokenizer that gave the `ids`.
+    /// Digest of the tokenizer that the `ids` are from.
     tokenizer: Option<String>,
     rendered: BTreeMap<String, Outcome>,
 }
@@ -73,10 +73,12 @@ fn templates_render_as_in_transformers() {
         .into_iter()
         .filter_map(|folder| Some((ChatTemplate::from_folder(&folder).unwrap()?, folder)))
         .collect();
+
     let mut differences = String::new();
     for (template_digest, expected) in &templates {
         let name = &expected.name;
         assert_eq!(expected.rendered.len(), conversations.len(), "run chat/render.py again");
+        // A published template is recognised by its digest.
         let is_it = |(template, _): &&(ChatTemplate, PathBuf)| {
             digest(template.source()) == *template_digest
         };
@@ -84,6 +86,7 @@ fn templates_render_as_in_transformers() {
             _ if name.ends_with(".jinja") => (own(name), None),
             Some((template, folder)) => {
                 let theirs = fs::read(folder.join("tokenizer.json")).ok().map(digest);
+                // Tokens are compared only if the tokenizer is the very one that they are from.
                 let same = theirs.is_some() && theirs == expected.tokenizer;
                 let tokenizer = same.then(|| Tokenizer::from_folder(folder).unwrap());
                 (template.clone(), tokenizer)
@@ -93,6 +96,7 @@ fn templates_render_as_in_transformers() {
                 continue;
             }
         };
+
         for conversation in &conversations {
             let rendered = render(&template, conversation);
             let outcome = &expected.rendered[&conversation.name];
@@ -101,6 +105,7 @@ fn templates_render_as_in_transformers() {
             }
         }
     }
+
     assert!(differences.is_empty(), "{differences}");
 }
 
@@ -121,6 +126,7 @@ fn compare(
             let same = *ids == Some(digest(tokens.join(" ")));
             if same { Ok(()) } else { Err(format!("other tokens: {tokens:?}")) }
         }
+
         // Our message contains theirs, before the line of the template.
         (Err(DataError::Template { problem, .. }), Outcome::Raises { raises }) => {
             let ours = problem.strip_prefix("the template stops: ").unwrap_or(&problem);
@@ -144,9 +150,10 @@ fn own(name: &str) -> ChatTemplate {
 fn render(template: &ChatTemplate, conversation: &Conversation) -> Result<String, DataError> {
     let template = template.clone().with_date(conversation.now.parse().unwrap());
     let Conversation { messages, add_generation_prompt, kwargs, .. } = conversation;
-    match conversation.continue_final_message {
-        true => template.render_unfinished(messages, kwargs),
-        false => template.render(messages, *add_generation_prompt, kwargs),
+    if conversation.continue_final_message {
+        template.render_unfinished(messages, kwargs)
+    } else {
+        template.render(messages, *add_generation_prompt, kwargs)
     }
 }
 

@@ -10,15 +10,15 @@ use std::{
 
 use burn::tensor::Device;
 use firebrick_models::{
-    Base, Decoder, Inventory, Loaded, SaveOptions, WeightDtype, inventory, load, load_config,
-    load_noting, save, save_as, unread_tensors,
+    Decoder, FrozenFormat, Inventory, Loaded, SaveOptions, WeightDtype, inventory, load,
+    load_config, load_noting, save, save_as, unread_tensors,
 };
 use serde_json::{Map, Value, json};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// The tensors of a safetensors file.
+/// Tensors of a safetensors file.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tensors(BTreeMap<String, Stored>);
 
@@ -41,8 +41,9 @@ impl Tensors {
                     .map(|it| it.as_u64().unwrap() as usize)
                     .collect()
             };
-            let place = numbers("data_offsets");
-            let bytes = data[place[0]..place[1]].to_vec();
+
+            let offsets = numbers("data_offsets");
+            let bytes = data[offsets[0]..offsets[1]].to_vec();
             let dtype = info["dtype"].as_str().unwrap().to_owned();
             (name.clone(), Stored { dtype, shape: numbers("shape"), bytes })
         };
@@ -50,12 +51,13 @@ impl Tensors {
     }
 
     fn write(&self, path: &Path) {
-        let (mut header, mut data) = (Map::new(), Vec::new());
+        let mut header = Map::new();
+        let mut data = Vec::new();
         for (name, Stored { dtype, shape, bytes }) in &self.0 {
-            let place = [data.len(), data.len() + bytes.len()];
+            let offsets = [data.len(), data.len() + bytes.len()];
             header.insert(
                 name.clone(),
-                json!({"dtype": dtype, "shape": shape, "data_offsets": place}),
+                json!({"dtype": dtype, "shape": shape, "data_offsets": offsets}),
             );
             data.extend_from_slice(bytes);
         }
@@ -179,16 +181,19 @@ fn a_damaged_header() {
     let folder = case();
     folder.bytes(|bytes| bytes.truncate(100));
     folder.refused(&[SINGLE, "its header would have ", "and the file has 92 after its length"]);
+
     let folder = case();
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n";
     folder.bytes(|bytes| *bytes = pointer.as_bytes().to_vec());
     folder.refused(&[SINGLE, "it is a pointer of Git LFS: fetch the file with git lfs pull"]);
+
     let folder = case();
     folder.bytes(|bytes| bytes.truncate(5));
     folder.refused(&["it has 5 bytes, and the header's length takes 8"]);
     let folder = case();
     folder.bytes(|bytes| bytes.clear());
     folder.refused(&["it has 0 bytes", "download or copy it again"]);
+
     // Nothing may be allocated for such a length.
     for length in [u64::MAX, 1 << 62, 100_000_001] {
         let folder = case();
@@ -198,6 +203,7 @@ fn a_damaged_header() {
     let folder = case();
     folder.bytes(|bytes| bytes[..8].copy_from_slice(&99_999_999u64.to_le_bytes()));
     folder.refused(&["would have 99999999 bytes, and the file has 512"]);
+
     let folder = case();
     folder.bytes(|bytes| bytes[8] = b'<');
     folder.refused(&["its header is wrong: expected value at line 1 column 1"]);
@@ -209,12 +215,15 @@ fn a_damaged_header() {
 #[test]
 fn tensors_that_do_not_lie_one_behind_the_other() {
     let case = || Folder::of("qwen2-f32");
-    /// Moves a tensor's place by some bytes.
+    /// Shifts a tensor's offsets by some bytes.
     fn shift(header: &mut Map<String, Value>, name: &str, begin: i64, end: i64) {
-        let place = &mut header[name]["data_offsets"];
-        *place = json!([place[0].as_i64().unwrap() + begin, place[1].as_i64().unwrap() + end]);
+        let offsets = &mut header[name]["data_offsets"];
+        *offsets =
+            json!([offsets[0].as_i64().unwrap() + begin, offsets[1].as_i64().unwrap() + end]);
     }
     let invalid = format!("invalid offset for tensor `{NORM}`");
+
+    // Entries overlap, or leave a hole.
     let folder = case();
     folder.header(|header| shift(header, NORM, -8, -8));
     folder.refused(&["its header is wrong", "invalid offset for tensor"]);
@@ -226,18 +235,24 @@ fn tensors_that_do_not_lie_one_behind_the_other() {
     folder.tensors(|tensors| tensors.add("a hole", "F32", &[2], vec![0; 8]));
     folder.header(|header| header.remove("a hole").map(drop).unwrap());
     folder.refused(&["its header is wrong: invalid offset for tensor"]);
+
+    // An entry lies beyond the data, or ends before it begins.
     let folder = case();
     folder.header(|header| shift(header, NORM, 0, 1 << 40));
     folder.refused(&["its header is wrong"]);
     let folder = case();
     folder.header(|header| shift(header, NORM, 8, -1000));
     folder.refused(&["its header is wrong", &invalid]);
+
+    // The data is shorter or longer than the header says.
     let folder = case();
     folder.bytes(|bytes| bytes.truncate(bytes.len() - 4));
     folder.refused(&["its header promises ", "bytes of tensors, and ", " follow"]);
     let folder = case();
     folder.bytes(|bytes| bytes.extend([0; 3]));
     folder.refused(&["bytes of tensors, and "]);
+
+    // An entry makes no sense by itself.
     let folder = case();
     folder.header(|header| header[NORM]["shape"] = json!([u64::MAX, 4]));
     folder.refused(&["its header is wrong: overflow"]);
@@ -261,18 +276,20 @@ fn tensors_that_are_not_the_configuration_s() {
     let folder = case();
     folder.config(|config| config["intermediate_size"] = json!(168));
     folder.refused(&["mlp.gate_proj.weight", "is F32 [160, 64]", "makes it [168, 64]"]);
+
     let folder = case();
     folder.tensors(|tensors| tensors.0.remove(NORM).map(drop).unwrap());
-    folder.refused(&["has no tensor \"model.norm.weight\"", "2 layers"]);
+    folder.refused(&["has no tensor \"model.norm.weight\"", "num_hidden_layers = 2"]);
     let folder = case();
     folder.config(|config| config["num_hidden_layers"] = json!(1 << 24));
     folder.refused(&["num_hidden_layers is 16777216", "expected 1 to 65536"]);
     let folder = case();
     folder.config(|config| config["num_hidden_layers"] = json!(1 << 16));
-    folder.refused(&["has no tensor \"model.layers.2.", "65536 layers"]);
+    folder.refused(&["has no tensor \"model.layers.2.", "num_hidden_layers = 65536"]);
     let folder = case();
     folder.config(|config| config["tie_word_embeddings"] = json!(false));
     folder.refused(&["has no tensor \"lm_head.weight\""]);
+
     // If a tensor has a wrong name, the error is about the name that is missing.
     let folder = case();
     folder.tensors(|tensors| {
@@ -280,11 +297,13 @@ fn tensors_that_are_not_the_configuration_s() {
         tensors.0.insert("model.norm.wait".into(), norm);
     });
     folder.refused(&["has no tensor \"model.norm.weight\""]);
+
     for deeper in ["model.layers.2.mlp.up_proj.weight", "model.layers.80.any"] {
         let folder = case();
         folder.tensors(|tensors| tensors.add(deeper, "F32", &[1], vec![0; 4]));
-        folder.refused(&[deeper, "but config.json says 2 layers"]);
+        folder.refused(&[deeper, "but config.json has num_hidden_layers = 2"]);
     }
+
     for foreign in [
         "model.layers.1.self_attn.q_norm.weight",
         "model.layers.01.mlp.up_proj.weight",
@@ -306,8 +325,9 @@ fn tensors_that_nobody_reads_are_listed() {
         let embedding = tensors.0[EMBEDDING].clone();
         tensors.0.insert(names[0].into(), embedding);
     });
+
     assert_eq!(unread_tensors(folder.0.path()).unwrap(), names);
-    let loaded = load_noting(folder.0.path(), Base::F32, &Device::flex()).unwrap();
+    let loaded = load_noting(folder.0.path(), FrozenFormat::F32, &Device::flex()).unwrap();
     assert_eq!((loaded.unread.len(), loaded.nonfinite.len()), (3, 0));
     assert_eq!(unread_tensors(&fixture("qwen2-bf16")).unwrap(), Vec::<String>::new());
 }
@@ -323,10 +343,12 @@ fn weights_that_are_no_numbers_are_told() {
             bytes[last..].copy_from_slice(&value.to_le_bytes());
         }
     });
+
     let Loaded { nonfinite, .. } =
-        load_noting(folder.0.path(), Base::F32, &Device::flex()).unwrap();
+        load_noting(folder.0.path(), FrozenFormat::F32, &Device::flex()).unwrap();
     assert_eq!(nonfinite, [up, NORM]);
-    let whole = load_noting(&fixture("qwen2-f32"), Base::F32, &Device::flex()).unwrap();
+
+    let whole = load_noting(&fixture("qwen2-f32"), FrozenFormat::F32, &Device::flex()).unwrap();
     assert_eq!(whole.nonfinite, Vec::<String>::new());
 }
 
@@ -334,11 +356,13 @@ fn weights_that_are_no_numbers_are_told() {
 fn an_index_that_leads_astray() {
     let case = Folder::in_shards;
     load(case().0.path(), &Device::flex()).unwrap();
+
     for outside in ["../x", "/etc/passwd", "a/b", "..", ".hidden", "", "c:x", "a\\b"] {
         let folder = case();
         folder.weight_map(|map| map[NORM] = json!(outside));
         folder.refused(&[INDEX, &format!("{outside:?}"), "must be a file in the same folder"]);
     }
+
     let folder = case();
     folder.weight_map(|map| map[NORM] = json!("model-00004-of-00003.safetensors"));
     folder.refused(&[INDEX, "there is no \"model-00004-of-00003.safetensors\""]);
@@ -352,6 +376,7 @@ fn an_index_that_leads_astray() {
     let folder = case();
     fs::write(folder.path(&shard(2)), "").unwrap();
     folder.refused(&["00002", "it has 0 bytes"]);
+
     let folder = case();
     folder.weight_map(|map| map[NORM] = json!(shard(1)));
     folder.refused(&[NORM, &format!("should be in {:?}, but {:?} has it", shard(1), shard(3))]);
@@ -361,6 +386,7 @@ fn an_index_that_leads_astray() {
     let folder = case();
     folder.tensors_of(&shard(1), |tensors| tensors.add(NORM, "F32", &[64], vec![0; 256]));
     folder.refused(&[NORM, " is in ", "00001-of-00003", " and again in ", "00003-of-00003"]);
+
     for (map, words) in [
         (json!({}), "its weight_map is empty"),
         (json!({"a": 3}), "invalid type: integer `3`, expected a string"),
@@ -370,6 +396,7 @@ fn an_index_that_leads_astray() {
         folder.json(INDEX, |index| index["weight_map"] = map);
         folder.refused(&[INDEX, words]);
     }
+
     let folder = case();
     fs::write(folder.path(INDEX), "{}").unwrap();
     folder.refused(&["missing field `weight_map`"]);
@@ -393,6 +420,7 @@ fn a_configuration_that_makes_no_model() {
         folder.config(|config| config[key] = value);
         folder.refused(&["config.json", words]);
     }
+
     // Each of these sizes is possible alone.
     let folder = case();
     folder.config(|config| {
@@ -401,6 +429,7 @@ fn a_configuration_that_makes_no_model() {
         config.insert("head_dim".into(), json!(16));
     });
     folder.refused(&["config.json", "the sizes make a matrix of 17592186044416 values"]);
+
     let folder = case();
     fs::write(folder.path("config.json"), "[]").unwrap();
     folder.refused(&["config.json is not valid JSON", "invalid type: sequence, expected a map"]);
@@ -410,6 +439,7 @@ fn a_configuration_that_makes_no_model() {
     let folder = case();
     fs::File::create(folder.path("config.json")).unwrap().set_len(1 << 40).unwrap();
     folder.refused(&["config.json has 1099511627776 bytes, expected at most 16777216"]);
+
     for name in ["config.json", SINGLE] {
         let folder = case();
         fs::remove_file(folder.path(name)).unwrap();
@@ -424,18 +454,21 @@ fn what_is_saved_as_it_was_has_the_same_bytes() {
     let (decoder, config) = model("qwen2-f32");
     let options = |dtype| SaveOptions { dtype, ..SaveOptions::default() };
     save(&decoder, &config, halves.path(), &options(WeightDtype::F16)).unwrap();
+
     for (folder, dtype) in [
         (fixture("qwen2-f32"), WeightDtype::F32),
         (fixture("qwen2-bf16"), WeightDtype::BF16),
         (halves.path().to_owned(), WeightDtype::F16),
     ] {
         assert_eq!(inventory(&folder).unwrap().dtype(), Some(dtype));
-        let (decoder, (_, config)) =
-            (load(&folder, &Device::flex()).unwrap(), load_config(&folder).unwrap());
+        let decoder = load(&folder, &Device::flex()).unwrap();
+        let (_, config) = load_config(&folder).unwrap();
+
         let again = tempfile::tempdir().unwrap();
         save(&decoder, &config, again.path(), &options(dtype)).unwrap();
-        let (before, after) =
-            (Tensors::read(&folder.join(SINGLE)), Tensors::read(&again.path().join(SINGLE)));
+        let before = Tensors::read(&folder.join(SINGLE));
+        let after = Tensors::read(&again.path().join(SINGLE));
+
         // The message of assert_eq! would be all of the weights.
         assert!(before == after, "{dtype:?}");
         assert_eq!(load_config(again.path()).unwrap().1, config);
@@ -444,7 +477,7 @@ fn what_is_saved_as_it_was_has_the_same_bytes() {
     }
 }
 
-/// Makes bf16 of f32 bytes. The digits that it loses are lost before anything is compared.
+/// Converts f32 bytes to bf16. The digits that this loses are lost before anything is compared.
 fn in_bf16(bytes: &[u8]) -> Vec<u8> {
     bytes.chunks(4).flat_map(|value| value[2..].to_vec()).collect()
 }
@@ -455,6 +488,7 @@ fn loaded_with_head(folder: &Folder, tied: bool) -> Tensors {
     let decoder = load(folder.0.path(), &Device::flex()).unwrap();
     assert_eq!((config.tied, decoder.config().tied), (tied, tied));
     unread_tensors(folder.0.path()).unwrap();
+
     let saved = tempfile::tempdir().unwrap();
     save(&decoder, &fields, saved.path(), &SaveOptions::default()).unwrap();
     assert_eq!(load_config(saved.path()).unwrap().0, config);
@@ -503,19 +537,20 @@ fn a_head_with_other_values_is_no_embedding() {
     folder.refused(&[HEAD, "is F32 [1, 64]", "config.json makes it F32, BF16 or F16 ["]);
 }
 
-/// The head is outside the text part, and what the text part says about it counts for nothing.
+/// What the text part says about the head counts for nothing, because the head lies outside of it.
 #[test]
 fn the_whole_model_says_whether_its_head_is_the_embedding() {
     let say = |folder: &Folder, whole: Option<Value>, text: Option<Value>| {
         folder.config(|config| {
-            let set = |fields: &mut Map<String, Value>, said: Option<Value>| match said {
-                Some(said) => drop(fields.insert("tie_word_embeddings".into(), said)),
+            let set = |fields: &mut Map<String, Value>, tied: Option<Value>| match tied {
+                Some(tied) => drop(fields.insert("tie_word_embeddings".into(), tied)),
                 None => drop(fields.remove("tie_word_embeddings")),
             };
             set(config, whole);
             set(config["text_config"].as_object_mut().unwrap(), text);
         });
     };
+
     let tied = |folder: &Folder| load_config(folder.0.path()).map(|(config, _)| config.tied);
     for (name, silent) in [
         ("gemma3-f32-pictures", true),
@@ -524,6 +559,7 @@ fn the_whole_model_says_whether_its_head_is_the_embedding() {
     ] {
         let folder = Folder::of(name);
         folder.tensors(|tensors| tensors.0.retain(|name, _| !name.contains(HEAD)));
+
         say(&folder, None, None);
         assert_eq!(tied(&folder).unwrap(), silent, "{name}");
         for (whole, text) in [(true, false), (false, true)] {
@@ -533,11 +569,13 @@ fn the_whole_model_says_whether_its_head_is_the_embedding() {
         say(&folder, None, Some(json!(!silent)));
         assert_eq!(tied(&folder).unwrap(), silent, "{name}");
         say(&folder, Some(Value::Null), None);
+
         match name {
             "gemma3-f32-pictures" => assert!(!tied(&folder).unwrap()),
             _ => folder.refused(&["\"tie_word_embeddings\" should be true or false, but is null"]),
         }
     }
+
     // Published files of Mistral 3 say nothing, and have a head.
     let folder = Folder::of("mistral3-f32-pictures");
     say(&folder, None, None);
@@ -550,12 +588,14 @@ fn a_list_of_types_does_not_count_in_a_whole_mistral() {
     let types = |types: Value| {
         folder.config(|config| config["text_config"]["layer_types"] = types);
     };
+
     let plain = load_config(folder.0.path()).unwrap().0;
     types(json!(["full_attention", "sliding_attention", "full_attention"]));
     let (config, fields) = load_config(folder.0.path()).unwrap();
     assert_eq!(config, plain);
-    // By itself, the text part would be asked.
+    // By itself, the text part would count.
     assert_eq!(fields["layer_types"], json!(["sliding_attention"; 3].to_vec()));
+
     types(json!(["full_attention", "sliding_attention"]));
     folder.refused(&["layer_types has 2 entries, but num_hidden_layers is 3"]);
     types(json!(["full_attention", "chunked_attention", "full_attention"]));
@@ -573,12 +613,14 @@ fn each_tensor_keeps_its_format() {
             }
         }
     });
+
     // Here most tensors are in f32.
     let gemma = Folder::of("gemma3-f32");
     gemma.tensors(|tensors| {
         let tensor = tensors.0.get_mut("model.layers.0.mlp.up_proj.weight").unwrap();
         (tensor.dtype, tensor.bytes) = ("BF16".into(), in_bf16(&tensor.bytes));
     });
+
     // Three matrices that are one parameter here have three formats.
     let qwen2 = Folder::of("qwen2-bf16");
     qwen2.tensors(|tensors| {
@@ -590,10 +632,8 @@ fn each_tensor_keeps_its_format() {
     for (folder, most) in
         [(qwen, WeightDtype::BF16), (gemma, WeightDtype::F32), (qwen2, WeightDtype::BF16)]
     {
-        let (decoder, (_, config)) = (
-            load(folder.0.path(), &Device::flex()).unwrap(),
-            load_config(folder.0.path()).unwrap(),
-        );
+        let decoder = load(folder.0.path(), &Device::flex()).unwrap();
+        let (_, config) = load_config(folder.0.path()).unwrap();
         let formats = inventory(folder.0.path()).unwrap().formats();
         assert_eq!((formats.most(), formats.rounds()), (most, true));
         let before = Tensors::read(&folder.path(SINGLE));
@@ -629,6 +669,7 @@ fn a_model_that_sees_pictures_is_saved_as_its_text_part() {
         assert_eq!(config["model_type"], model_type);
         assert_eq!(config["architectures"], json!([class]));
         assert_eq!(config.get("vision_config"), None);
+
         let unread = unread_tensors(&fixture(name)).unwrap();
         assert!(unread.iter().any(|name| name.contains("vi")), "{unread:?}");
         let folder = tempfile::tempdir().unwrap();
@@ -636,6 +677,7 @@ fn a_model_that_sees_pictures_is_saved_as_its_text_part() {
         assert_eq!(unread_tensors(folder.path()).unwrap(), Vec::<String>::new());
         assert_eq!(load_config(folder.path()).unwrap().1, config);
     }
+
     // The file has one tensor under both of its names.
     let folder = Folder::of("qwen3_5-f32-pictures");
     folder.header(|header| {
@@ -643,6 +685,7 @@ fn a_model_that_sees_pictures_is_saved_as_its_text_part() {
         header.insert("language_model.model.norm.weight".into(), seeing);
     });
     folder.refused(&[SINGLE, "norm.weight", "again in"]);
+
     let original = fs::read_to_string(fixture("gemma3-f32-pictures").join("config.json")).unwrap();
     for (from, to, expected) in [
         ("\"gemma3\"", "\"gemma9\"", "\"gemma9\""),
@@ -665,6 +708,7 @@ fn what_is_saved_says_its_type_and_keeps_every_field() {
         let folder = tempfile::tempdir().unwrap();
         let options = SaveOptions { dtype: WeightDtype::F16, ..SaveOptions::default() };
         save(&decoder, &config, folder.path(), &options).unwrap();
+
         config[field] = json!("float16");
         assert_eq!(load_config(folder.path()).unwrap().1, config);
         let Inventory { tensors } = inventory(folder.path()).unwrap();
@@ -687,6 +731,7 @@ fn shards_are_as_small_as_asked_and_hold_the_same_model() {
         assert!(!path(SINGLE).exists());
         let index: Value = serde_json::from_slice(&fs::read(path(INDEX)).unwrap()).unwrap();
         assert_eq!(index["metadata"]["total_size"], total);
+
         let mut found = Tensors::default();
         let mut shards: Vec<&str> = index["weight_map"]
             .as_object()
@@ -696,6 +741,8 @@ fn shards_are_as_small_as_asked_and_hold_the_same_model() {
             .collect();
         shards.sort_unstable();
         shards.dedup();
+
+        // Only a single tensor may make a shard larger than the limit, and each is where the index says.
         for (number, shard) in shards.iter().enumerate() {
             assert_eq!(
                 *shard,
@@ -709,6 +756,7 @@ fn shards_are_as_small_as_asked_and_hold_the_same_model() {
                 assert!(found.0.insert(name, tensor).is_none());
             }
         }
+
         assert!(found == whole, "with shards of {limit} bytes");
         assert_eq!(inventory(folder.path()).unwrap().bytes(), total as u64);
         load(folder.path(), &Device::flex()).unwrap();
@@ -730,7 +778,8 @@ fn shards_are_as_small_as_asked_and_hold_the_same_model() {
 #[test]
 #[cfg(unix)]
 fn files_may_be_links() {
-    let (shards, cache) = (Folder::in_shards(), tempfile::tempdir().unwrap());
+    let shards = Folder::in_shards();
+    let cache = tempfile::tempdir().unwrap();
     fs::create_dir(cache.path().join("snapshot")).unwrap();
     for (number, entry) in fs::read_dir(shards.0.path()).unwrap().enumerate() {
         let entry = entry.unwrap();
@@ -761,6 +810,7 @@ fn a_weight_beyond_the_type_is_not_rounded_to_infinity() {
         let bytes = &mut tensors.0.get_mut(NORM).unwrap().bytes;
         bytes[..4].copy_from_slice(&70_000f32.to_le_bytes());
     });
+
     let decoder = load(folder.0.path(), &Device::flex()).unwrap();
     let (_, config) = load_config(folder.0.path()).unwrap();
     let out = tempfile::tempdir().unwrap();
@@ -770,9 +820,11 @@ fn a_weight_beyond_the_type_is_not_rounded_to_infinity() {
         error,
         format!("tensor \"{NORM}\" holds 7e4, which is beyond float16: save it as bfloat16")
     );
+
     let left: Vec<_> =
         fs::read_dir(out.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
     assert!(left.is_empty(), "half a model is left: {left:?}");
+
     let options = SaveOptions { dtype: WeightDtype::BF16, ..SaveOptions::default() };
     save(&decoder, &config, out.path(), &options).unwrap();
 }
@@ -784,6 +836,7 @@ fn an_inventory_is_of_headers_alone() {
     let norm = tensors.iter().find(|tensor| tensor.name == NORM).unwrap();
     assert_eq!((norm.dtype.as_str(), norm.shape.as_slice(), norm.bytes), ("F32", &[64][..], 256));
     assert_eq!(norm.file, folder.path(&shard(3)));
+
     let inventory = inventory(&fixture("qwen2-bf16")).unwrap();
     let decoder = model("qwen2-bf16").0;
     let parameters = burn::module::Module::num_params(&decoder) as u64;

@@ -1,5 +1,5 @@
 //! Conversations: completions that the policy wrote only in part. Its own tokens are trained on, counted and
-//! measured. The tokens that it was told are only read.
+//! measured, while observed tokens are only read.
 
 #![allow(clippy::unwrap_used)]
 
@@ -41,6 +41,7 @@ fn policy() -> Decoder {
 
 fn updater() -> Updater {
     let clip = ClipRange { low: 0.2, high: 0.28 };
+
     Updater {
         replicas: Default::default(),
         loss_scale: 1.0,
@@ -54,11 +55,11 @@ fn updater() -> Updater {
         aggregation: Aggregation::TokenMean,
         constant_length: 1,
         temperature: 1.0,
-        micro_batching: MicroBatching { logits: 30, ..MicroBatching::default() },
+        micro_batching: MicroBatching { max_logits: 30, ..MicroBatching::default() },
     }
 }
 
-/// The policy asks, observes three tokens, and answers.
+/// Makes a conversation: the policy asks, observes three tokens, and answers.
 fn turns() -> Completion {
     let mut turns = Completion::written(vec![4, 5], vec![-3.0, -3.1], FinishReason::Stop);
     turns.observe(&[11, 12, 13]);
@@ -76,8 +77,10 @@ fn logprobs(policy: &Decoder, completion: &Completion) -> Vec<f32> {
     let [_, length, vocab] = logits.dims();
     let log_p = burn::tensor::activation::log_softmax(logits.reshape([length, vocab]), 1);
     let log_p: Vec<f32> = log_p.try_into_vec_as::<f32>().unwrap();
-    let of =
-        |(place, &token): (usize, &u32)| log_p[(PROMPT.len() + place - 1) * vocab + token as usize];
+
+    let of = |(position, &token): (usize, &u32)| {
+        log_p[(PROMPT.len() + position - 1) * vocab + token as usize]
+    };
     completion.tokens.iter().enumerate().map(of).collect()
 }
 
@@ -90,6 +93,7 @@ fn by_path(policy: &Decoder, gradients: &GradientsParams) -> BTreeMap<String, Ve
             _ => gradients.get::<2>(parameter.id).map(|g| read(g.reshape([count]))),
         }
     };
+
     parameters(policy)
         .iter()
         .filter_map(|parameter| Some((parameter.path.clone(), of(parameter)?)))
@@ -100,8 +104,9 @@ fn by_path(policy: &Decoder, gradients: &GradientsParams) -> BTreeMap<String, Ve
 fn only_the_policys_own_tokens_are_predicted() {
     let turns = turns();
     let sample = Sample::new(&PROMPT, &turns, 0).with_advantage(1.0);
-    assert_eq!(sample.counted(), 5);
-    let divisors = Divisors::count([(0, sample.counted())]);
+    assert_eq!(sample.loss_tokens(), 5);
+
+    let divisors = Divisors::count([(0, sample.loss_tokens())]);
     let batch = MicroBatch::new(
         &[&sample],
         Layout::Packed,
@@ -109,11 +114,13 @@ fn only_the_policys_own_tokens_are_predicted() {
         &divisors,
         &Device::flex(),
     );
+
     assert_eq!((batch.rows, batch.width), (1, 5));
     let whole = |tensor: Tensor<1, burn::tensor::Int>| tensor.try_into_vec_as::<i32>().unwrap();
-    // The place before a token predicts it, also for the first token after the observed ones.
+    // A token is predicted at the position before it, even the first one after the observed tokens.
     assert_eq!(whole(batch.predictors), [2, 3, 7, 8, 9]);
     assert_eq!(whole(batch.labels), [4, 5, 6, 7, 8]);
+
     let old: Vec<f32> = batch.old_logprobs.try_into_vec_as::<f32>().unwrap();
     assert_eq!(old, [-3.0, -3.1, -2.9, -3.2, -3.3]);
 }
@@ -121,14 +128,15 @@ fn only_the_policys_own_tokens_are_predicted() {
 #[test]
 fn a_conversation_trains_with_the_right_tokens() {
     let policy = policy();
-    let (updater, turns) = (updater(), turns());
+    let updater = updater();
+    let turns = turns();
     let now = logprobs(&policy, &turns);
 
     let mut sample = Sample::new(&PROMPT, &turns, 0).with_advantage(1.0);
     let computed = updater.logprobs(&policy, std::slice::from_ref(&sample)).unwrap().remove(0);
-    for (place, own) in turns.mask.iter().enumerate() {
-        let expected = if *own { now[place] } else { 0.0 };
-        assert!((computed[place] - expected).abs() < 1e-5, "{place}: {computed:?}, {now:?}");
+    for (position, own) in turns.mask.iter().enumerate() {
+        let expected = if *own { now[position] } else { 0.0 };
+        assert!((computed[position] - expected).abs() < 1e-5, "{position}: {computed:?}, {now:?}");
     }
 
     // The loss by hand is the mean of −ρ over the five tokens, with gradients through a plain forward pass.
@@ -136,20 +144,21 @@ fn a_conversation_trains_with_the_right_tokens() {
     sample.old_logprobs = now.iter().zip(shift).map(|(now, shift)| now - shift).collect();
     let report = updater.gradients(&policy, std::slice::from_ref(&sample)).unwrap();
     assert_eq!(report.tokens, 5);
-    let own = || (0..8usize).filter(|&place| turns.mask[place]);
-    let expected: f64 = own().map(|place| -f64::from(shift[place]).exp()).sum::<f64>() / 5.0;
+    let own = || (0..8usize).filter(|&position| turns.mask[position]);
+    let expected: f64 = own().map(|position| -f64::from(shift[position]).exp()).sum::<f64>() / 5.0;
     let policy_loss = report.metrics.get("loss/policy").unwrap();
     assert!((policy_loss - expected).abs() < 1e-5, "{policy_loss}, {expected}");
 
-    // Observed tokens are read: other tokens there give other gradients. They have no loss of their own: other
-    // advantages and log-probabilities there change nothing.
+    // Observed tokens are read, so other tokens there give other gradients. They have no loss of their own, so
+    // other advantages and log-probabilities there change nothing.
     let gradients = by_path(&policy, &report.gradients);
     let mut noisy = sample.clone();
-    for place in 2..5 {
-        (noisy.advantages[place], noisy.old_logprobs[place]) = (1e6, f32::NEG_INFINITY);
+    for position in 2..5 {
+        (noisy.advantages[position], noisy.old_logprobs[position]) = (1e6, f32::NEG_INFINITY);
     }
     let same = updater.gradients(&policy, &[noisy]).unwrap();
     assert_eq!(by_path(&policy, &same.gradients), gradients);
+
     let mut other = sample;
     other.completion[3] = 20;
     let other = updater.gradients(&policy, &[other]).unwrap();
@@ -173,18 +182,22 @@ fn shaping_counts_what_the_policy_wrote() {
 #[test]
 fn importance_weighs_the_policy_loss_token_by_token() {
     let policy = policy();
-    let (updater, turns) = (updater(), turns());
+    let updater = updater();
+    let turns = turns();
     let now = logprobs(&policy, &turns);
     let mut sample = Sample::new(&PROMPT, &turns, 0).with_advantage(1.0);
     sample.old_logprobs = now.clone();
+
     // The weights are 2, 1/2 and one beyond the cap of 3. The last two tokens are of the same policy.
     let shift = [2.0_f32.ln(), -(2.0_f32.ln()), 9.0, 9.0, 9.0, 5.0, 0.0, 0.0];
     sample.rollout_logprobs = now.iter().zip(shift).map(|(now, shift)| now - shift).collect();
-    sample.weigh(3.0);
+    sample.set_tis_weights(3.0);
+
     let expected = [2.0, 0.5, 3.0, 1.0, 1.0];
-    for (place, expected) in sample.own().zip(expected) {
-        assert!((sample.importance[place] - expected).abs() < 1e-5);
+    for (position, expected) in sample.policy_tokens().zip(expected) {
+        assert!((sample.importance[position] - expected).abs() < 1e-5);
     }
+
     // The ratio to the old policy is 1, so the loss is minus the mean weight.
     let report = updater.gradients(&policy, &[sample]).unwrap();
     let loss = report.metrics.get("loss/policy").unwrap();
@@ -197,6 +210,7 @@ fn completions_that_are_out_of_the_loss_count_in_a_constant_divisor() {
     let mut updater = updater();
     (updater.aggregation, updater.constant_length) = (Aggregation::Constant, 10);
     updater.objective.entropy_coef = 0.0;
+
     let mut samples =
         [Sample::new(&PROMPT, &turns(), 0), Sample::new(&PROMPT, &turns(), 0)].map(|sample| {
             let mut sample = sample.with_advantage(1.0);
@@ -204,6 +218,7 @@ fn completions_that_are_out_of_the_loss_count_in_a_constant_divisor() {
             sample
         });
     samples[1].in_loss = false;
+
     // All ratios are 1, so the loss is minus five tokens over 2 completions of 10.
     let report = updater.gradients(&policy, &samples).unwrap();
     assert!((report.loss + 5.0 / 20.0).abs() < 1e-6, "{}", report.loss);
@@ -212,10 +227,12 @@ fn completions_that_are_out_of_the_loss_count_in_a_constant_divisor() {
 #[test]
 fn the_gradient_of_k1_is_that_of_the_reference_too() {
     use firebrick_train::{Kl, KlEstimator};
+
     let device = Device::flex().autodiff();
     let tensor = |values: [f32; 2]| {
         Tensor::<2>::from_data(TensorData::new(values.to_vec(), [1, 2]), &device)
     };
+
     let gradient = |gradient_of_k2| {
         let logprobs = tensor([-1.0, -2.0]).require_grad();
         let kl = Kl { estimator: KlEstimator::K1, gradient_of_k2, coef: 1.0 };
@@ -225,6 +242,7 @@ fn the_gradient_of_k1_is_that_of_the_reference_too() {
         let gradients = value.sum().backward();
         logprobs.grad(&gradients).unwrap().try_into_vec_as::<f32>().unwrap()
     };
+
     // Autodiff's gradient is 1 wherever the reference lies: it pushes log π down in any case.
     assert_eq!(gradient(false), [1.0, 1.0]);
     assert_eq!(gradient(true), [0.5, -1.0]);

@@ -1,4 +1,4 @@
-//! The loss of experts' uneven loads: its value and its gradient. Neither depends on how an update is cut.
+//! Experts' uneven loads: neither the value of their loss nor its gradient depends on how an update is cut.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use firebrick_train::{
 };
 
 const LOSS: Tolerance = Tolerance { absolute: 0.0, relative: 1e-5 };
-/// The tolerance for the difference of two losses that differ in their third digit.
+/// Tolerance for the difference of two losses that differ in their third digit.
 const DIFFERENCE: Tolerance = Tolerance { absolute: 0.0, relative: 1e-2 };
 
 /// The reference is transformers' own function, called for each layer by itself.
@@ -36,11 +36,13 @@ fn uneven_loads_cost_what_they_cost_in_transformers() {
             .into_iter()
             .map(|row| sample(row[..1].to_vec(), row[1..].to_vec()).with_advantage(0.0))
             .collect();
+
         let report = balancing().gradients(&policy, &samples).unwrap();
         let got = report.metrics.get(ROUTER_AUX_LOSS).unwrap();
         LOSS.check(&format!("{}: loss of uneven loads", fixture.name), [(got, expected.loss)]);
+
         let mut gradients = named_gradients(&policy, &report.gradients);
-        // The weights behind the last router have no part in this loss.
+        // Weights behind the last router have no part in this loss.
         gradients.retain(|_, values| values.iter().any(|value| *value != 0.0));
         check_norms(&format!("{}: uneven loads", fixture.name), &gradients, &expected.grad_norms);
     });
@@ -54,29 +56,35 @@ fn a_step_down_its_gradient_makes_loads_cost_less() {
     let norm = squared(&policy, &report.gradients);
     let gradients = report.gradients;
     let by = 1e-3 / norm;
+
     let moved = |by| loss(&policy.clone().map(&mut Moved { gradients: &gradients, by }), &samples);
+    // Along its gradient, a loss grows by the gradient's squared length.
     let slope = (moved(by) - moved(-by)) / (2.0 * by);
     DIFFERENCE.check("the loss along its gradient", [(slope, norm)]);
 }
 
 #[test]
 fn uneven_loads_do_not_depend_on_the_cut() {
-    let (policy, samples) = (policy(), samples());
+    let policy = policy();
+    let samples = samples();
     let whole = balancing().gradients(&policy, &samples).unwrap();
     let fine = policy.clone().with_chunk_sizes(ChunkSizes { tokens: 5, scores: 40 });
+
     // Experts share no prompts, even if shared prompts are asked for.
     let share_prompts = Some(true);
     let micro_batching = MicroBatching {
         micro_batch_tokens: 16,
-        whole_layers: 1,
+        layers_without_recompute: 1,
         share_prompts,
         ..balancing().micro_batching
     };
     let parts = Updater { micro_batching, ..balancing() }.gradients(&fine, &samples).unwrap();
+
     for name in [ROUTER_AUX_LOSS, EXPERT_LOAD_MAX, "loss/total"] {
         let of = |report: &firebrick_train::UpdateReport| report.metrics.get(name).unwrap();
         LOSS.check(name, [(of(&parts), of(&whole))]);
     }
+
     let [parts, whole] = [parts, whole].map(|report| named_gradients(&policy, &report.gradients));
     for (name, values) in &whole {
         let close = Tolerance { absolute: 1e-6, relative: 1e-4 };
@@ -85,7 +93,7 @@ fn uneven_loads_do_not_depend_on_the_cut() {
     }
 }
 
-/// Makes an updater for advantages of 0: only uneven loads have a gradient then.
+/// Makes an updater for advantages of 0, so that only uneven loads have a gradient.
 fn balancing() -> Updater {
     let updater = updater(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }, 1.0);
     let micro_batching = MicroBatching { share_prompts: Some(false), ..MicroBatching::default() };
@@ -109,6 +117,7 @@ fn policy() -> Decoder {
             tied: true,
         },
     );
+
     config.kinds[1].sparse = false;
     random(&config, Seed::run(3), &Device::flex().autodiff()).unwrap()
 }

@@ -1,5 +1,5 @@
-//! Checkpoints of the reference implementation, and everything it computes from them: tokens,
-//! texts, logits, log-probabilities, greedy text, losses, gradients and optimizer steps.
+//! Checkpoints of the reference implementation, and everything it computes from them: tokens, texts, logits,
+//! log-probabilities, greedy text, losses, gradients and optimizer steps.
 //!
 //! The folder of checkpoints is `FIREBRICK_FIXTURES_DIR`, or the one in this repository.
 
@@ -35,7 +35,7 @@ use firebrick_train::{
 
 const LOGPROBS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
 const SUMS: Tolerance = Tolerance { absolute: 1e-3, relative: 0.0 };
-/// The tolerance for ratios and losses per token: that of a log-probability, times the ratio.
+/// Tolerance for ratios and losses per token: that of a log-probability, times the ratio.
 const RATIOS: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-4 };
 /// Adam divides small gradients by their own size, so their rounding errors grow with each step.
 const STEPS: Tolerance = Tolerance { absolute: 0.0, relative: 2e-3 };
@@ -51,6 +51,7 @@ fn fixtures_tokenizer() {
             (expected.pad_id, expected.eos_id, expected.bos_id, expected.len),
             "{name}: pad, eos, bos, len"
         );
+
         for text in expected.encode {
             assert_eq!(tokenizer.encode(&text.text, true).unwrap(), text.ids, "{name}: {text:?}");
             let bare = tokenizer.encode(&text.text, false).unwrap();
@@ -69,18 +70,20 @@ fn fixtures_chat() {
             if let Some(now) = &chat.now {
                 template = template.with_date(now.parse().unwrap());
             }
+
             let rendered =
                 template.render(&chat.messages, chat.add_generation_prompt, &chat.kwargs);
-            let place = format!("{}: {} with {:?}", fixture.name, chat.messages, chat.kwargs);
+            let label = format!("{}: {} with {:?}", fixture.name, chat.messages, chat.kwargs);
+
             match (rendered, chat.raises) {
                 (Ok(text), None) => {
-                    assert_eq!(Some(&text), chat.text.as_ref(), "{place}");
-                    assert_eq!(tokenizer.encode(&text, false).ok(), chat.ids, "{place}");
+                    assert_eq!(Some(&text), chat.text.as_ref(), "{label}");
+                    assert_eq!(tokenizer.encode(&text, false).ok(), chat.ids, "{label}");
                 }
                 (Err(DataError::Template { problem, .. }), Some(raises)) => {
-                    assert!(problem.contains(&raises), "{place}: {problem}");
+                    assert!(problem.contains(&raises), "{label}: {problem}");
                 }
-                (rendered, raises) => panic!("{place}: {rendered:?}, and not {raises:?}"),
+                (rendered, raises) => panic!("{label}: {rendered:?}, and not {raises:?}"),
             }
         }
     });
@@ -118,14 +121,16 @@ fn fixtures_logprobs() {
     for_each_checkpoint("logprobs", |fixture, expected: LogProbs| {
         let policy = fixture.decoder(&Device::flex());
         for (temperature, at) in by_temperature::<LogProbsAt>(&expected.rest) {
-            let place = |what| format!("{}: {what} at {temperature}", fixture.name);
+            let label = |what| format!("{}: {what} at {temperature}", fixture.name);
             let samples = samples(&expected);
             let logprobs = updater(CrossEntropy, temperature).logprobs(&policy, &samples).unwrap();
-            LOGPROBS.check(&place("log-probs"), nested_pairs(&logprobs, &at.logprobs));
+            LOGPROBS.check(&label("log-probs"), nested_pairs(&logprobs, &at.logprobs));
+
             let sums: Vec<f32> = logprobs.iter().map(|row| row.iter().sum()).collect();
-            SUMS.check(&place("sums of log-probs"), pairs(&sums, &at.sum));
+            SUMS.check(&label("sums of log-probs"), pairs(&sums, &at.sum));
+
             let entropy = entropies(&policy, &samples, temperature);
-            LOGPROBS.check(&place("entropies"), nested_pairs(&entropy, &at.entropy));
+            LOGPROBS.check(&label("entropies"), nested_pairs(&entropy, &at.entropy));
         }
     });
 }
@@ -138,18 +143,20 @@ fn fixtures_greedy() {
             let sampling = Sampling::greedy(expected.new_ids_no_eos[0].len(), Vec::new());
             let completions = complete(fixture, &policy, &expected.prompts, &sampling, sample_on);
             for (row, completion) in completions.iter().enumerate() {
-                let place = format!("{}, prompt {row}, {sample_on:?}", fixture.name);
-                assert_eq!(completion.tokens, expected.new_ids_no_eos[row], "{place}");
-                // The fixtures' texts leave out every special token. Ours have those that are words of the answer.
+                let label = format!("{}, prompt {row}, {sample_on:?}", fixture.name);
+                assert_eq!(completion.tokens, expected.new_ids_no_eos[row], "{label}");
+
+                // Fixtures' texts leave out every special token, while ours keep those that are words of the answer.
                 let tokenizer = fixture.tokenizer();
                 let without = tokenizer.decode(&completion.tokens, true);
-                assert_eq!(without, expected.texts[row], "{place}");
-                assert_eq!(completion.text, tokenizer.detokenize(&completion.tokens), "{place}");
-                assert_eq!(completion.finish, FinishReason::Length, "{place}");
+                assert_eq!(without, expected.texts[row], "{label}");
+                assert_eq!(completion.text, tokenizer.detokenize(&completion.tokens), "{label}");
+                assert_eq!(completion.finish, FinishReason::Length, "{label}");
+
                 // Alone, a prompt has no padding and no neighbours.
                 let prompt = &expected.prompts[row..row + 1];
                 let alone = complete(fixture, &policy, prompt, &sampling, sample_on);
-                assert_eq!(alone[0].tokens, completion.tokens, "{place}, alone");
+                assert_eq!(alone[0].tokens, completion.tokens, "{label}, alone");
             }
         }
     });
@@ -181,15 +188,17 @@ fn fixtures_cross_entropy() {
             .map(|SftExample { prompt, completion, .. }| sample(prompt, completion))
             .collect();
         let report = updater(CrossEntropy, 1.0).gradients(&policy, &samples).unwrap();
-        let place = format!("{}: cross-entropy", fixture.name);
-        LOSS.check(&place, [(report.loss, expected.loss)]);
+        let label = format!("{}: cross-entropy", fixture.name);
+        LOSS.check(&label, [(report.loss, expected.loss)]);
+
         let gradients = named_gradients(&policy, &report.gradients);
-        check_norms(&place, &gradients, &expected.grad_norms);
+        check_norms(&label, &gradients, &expected.grad_norms);
         let total = global_norm(&policy, &report.gradients).unwrap();
-        GRADIENTS.check(&format!("{place}, norm"), [(total, expected.total_grad_norm)]);
+        GRADIENTS.check(&format!("{label}, norm"), [(total, expected.total_grad_norm)]);
+
         let first = expected.grad_first4.iter();
         GRADIENTS.check(
-            &format!("{place}, first entries of gradients"),
+            &format!("{label}, first entries of gradients"),
             first.flat_map(|(name, first)| pairs(&gradients[name][..first.len()], first)),
         );
     });
@@ -204,7 +213,7 @@ fn fixtures_dapo() {
             dual_clip: None,
         };
         for (temperature, at) in by_temperature::<DapoAt>(&expected.rest) {
-            let place = |what| format!("{}: DAPO {what} at {temperature}", fixture.name);
+            let label = |what| format!("{}: DAPO {what} at {temperature}", fixture.name);
             let mut samples = samples(&fixture.block("logprobs"));
             for (row, sample) in samples.iter_mut().enumerate() {
                 sample.advantages.fill(expected.advantages[row]);
@@ -217,24 +226,26 @@ fn fixtures_dapo() {
                 new.iter().zip(old).map(|(new, old)| (new - old).exp()).collect()
             };
             let ratios: Vec<Vec<f32>> = logprobs.iter().zip(&at.old_logprobs).map(ratio).collect();
-            RATIOS.check(&place("ratios"), nested_pairs(&ratios, &at.ratio));
+            RATIOS.check(&label("ratios"), nested_pairs(&ratios, &at.ratio));
             let token_loss = token_losses(&dapo, &samples, &logprobs);
-            RATIOS.check(&place("token losses"), nested_pairs(&token_loss, &at.per_token_loss));
+            RATIOS.check(&label("token losses"), nested_pairs(&token_loss, &at.per_token_loss));
 
             let report = updater.gradients(&policy, &samples).unwrap();
-            LOSS.check(&place("loss"), [(report.loss, at.loss)]);
+            LOSS.check(&label("loss"), [(report.loss, at.loss)]);
+
             let metric = |name: &str| report.metrics.get(name).unwrap();
             LOSS.check(
-                &place("clip fractions"),
+                &label("clip fractions"),
                 [
                     (metric("loss/clip_fraction_low"), at.clip_frac_low),
                     (metric("loss/clip_fraction_high"), at.clip_frac_high),
                 ],
             );
+
             let gradients = named_gradients(&policy, &report.gradients);
-            check_norms(&place("gradients"), &gradients, &at.grad_norms);
+            check_norms(&label("gradients"), &gradients, &at.grad_norms);
             let total = global_norm(&policy, &report.gradients).unwrap();
-            GRADIENTS.check(&place("gradient norm"), [(total, at.total_grad_norm)]);
+            GRADIENTS.check(&label("gradient norm"), [(total, at.total_grad_norm)]);
         }
     });
 }
@@ -253,7 +264,9 @@ fn fixtures_adamw() {
             max_grad_norm: expected.max_grad_norm,
             ..OptimConfig::default()
         });
-        let (mut losses, mut norms) = (Vec::new(), Vec::new());
+
+        let mut losses = Vec::new();
+        let mut norms = Vec::new();
         for step in &expected.trajectory {
             // The last step is one too many: only the loss before it is compared.
             let (next, loss, outcome) =
@@ -262,6 +275,7 @@ fn fixtures_adamw() {
             losses.push((loss, step.loss));
             norms.extend(step.grad_norm_before_clip.map(|norm| (outcome.grad_norm, norm)));
         }
+
         FIRST_STEP.check(&format!("{}: loss before AdamW", fixture.name), losses[..1].to_vec());
         STEPS.check(&format!("{}: losses of AdamW steps", fixture.name), losses);
         STEPS.check(&format!("{}: gradient norms of AdamW steps", fixture.name), norms);
@@ -277,10 +291,12 @@ fn fixtures_saved_checkpoint_is_the_same() {
         save(&decoder, &config, folder.path(), &SaveOptions::default()).unwrap();
         let again = load(folder.path(), &Device::flex()).unwrap();
         assert_eq!(again.config(), decoder.config());
+
         for (before, after) in parameters(&decoder).into_iter().zip(parameters(&again)) {
             assert_eq!(before.path, after.path);
             assert_eq!(read(before.values), read(after.values), "{}", before.path);
         }
+
         let (_, written) = load_config(folder.path()).unwrap();
         for (field, value) in written.as_object().unwrap() {
             if field.ends_with("dtype") {
@@ -299,18 +315,21 @@ fn check_samples(fixture: &Fixture, logits: &[Vec<f32>], expected: &LogitsOfBatc
     for sample in &expected.samples {
         let ours = &logits[sample.row * width + sample.pos];
         compared.extend(pairs(&ours[..sample.first8.len()], &sample.first8));
+
         let at_their_top: Vec<f32> = sample.top5_ids.iter().map(|&id| ours[id as usize]).collect();
         compared.extend(pairs(&at_their_top, &sample.top5));
+
         let mut descending = ours.clone();
         descending.sort_by(|a, b| b.total_cmp(a));
         compared.extend(pairs(&descending[..sample.top5.len()], &sample.top5));
+
         let sum: f64 = ours.iter().map(|&logit| f64::from(logit).exp()).sum();
         compared.push((sum.ln(), sample.logsumexp));
     }
     LOGITS.check(&format!("{}: samples of logits, padded {side}", fixture.name), compared);
 }
 
-/// Makes samples of a batch's completions, of which only log-probabilities are asked.
+/// Makes samples of a batch's completions, for their log-probabilities alone.
 fn samples(expected: &LogProbs) -> Vec<Sample> {
     let prompts = unpad(&expected.prompt_ids, &expected.prompt_mask);
     let completions = unpad(&expected.completion_ids, &expected.completion_mask);
@@ -345,12 +364,13 @@ fn entropies(policy: &Decoder, samples: &[Sample], temperature: f64) -> Vec<Vec<
             &Divisors::default(),
             &policy.device(),
         );
+
         let [_, tokens, width] = policy.hidden(&batch.tokens).dims();
         let hidden =
             policy.hidden(&batch.tokens).reshape([tokens, width]).select(0, batch.predictors);
         let head = policy.head().val();
         read(
-            head_logprobs(&hidden, &head, &batch.labels, temperature, MICRO_BATCHING.logits)
+            head_logprobs(&hidden, &head, &batch.labels, temperature, MICRO_BATCHING.max_logits)
                 .entropy,
         )
     };
@@ -359,7 +379,8 @@ fn entropies(policy: &Decoder, samples: &[Sample], temperature: f64) -> Vec<Vec<
 
 /// Computes the loss of each token of `samples`, whose log-probabilities are `logprobs`.
 fn token_losses(loss: &dyn PolicyLoss, samples: &[Sample], logprobs: &[Vec<f32>]) -> Vec<Vec<f32>> {
-    let divisors = Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
+    let divisors =
+        Divisors::count(samples.iter().map(|sample| (sample.group, sample.loss_tokens())));
     let of_sample = |(sample, logprobs): (&Sample, &Vec<f32>)| {
         let batch = MicroBatch::new(
             &[sample],
@@ -368,12 +389,13 @@ fn token_losses(loss: &dyn PolicyLoss, samples: &[Sample], logprobs: &[Vec<f32>]
             &divisors,
             &Device::flex(),
         );
+
         let logprobs = Tensor::<2>::from_data(
             TensorData::new(logprobs.clone(), [1, batch.width]),
             &Device::flex(),
         );
         let mut input = LossInput::new(logprobs, batch.old_logprobs, batch.advantages, batch.mask);
-        (input.weights, input.shares) = (batch.weights, batch.shares);
+        (input.loss_weights, input.metric_weights) = (batch.loss_weights, batch.metric_weights);
         read(loss.loss(&input).token_loss.reshape([batch.width]))
     };
     samples.iter().zip(logprobs).map(of_sample).collect()
@@ -393,6 +415,7 @@ fn complete(
     let prompts = prompts.iter().enumerate().map(|(id, tokens)| {
         (0, Prompt { id: id as u64, tokens: tokens.clone(), ..Prompt::default() })
     });
+
     let requests = GroupRequest::of_prompts(prompts, 1, sampling, Seed::run(0));
     let groups = generate(&mut engine, requests, &mut |_| {}).unwrap();
     groups.into_iter().flat_map(|group| group.completions).collect()

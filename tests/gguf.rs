@@ -30,14 +30,16 @@ fn a_checkpoint_as_gguf_is_the_same_model() {
             return;
         }
         let pre = match fixture.config().family {
-            // These fixtures cut texts as Llama 3 does. Only Llama 3's own merges may pass over tokens.
+            // These fixtures cut texts as Llama 3 does. Only Llama 3's own merges may skip tokens.
             Family::Llama | Family::Mistral | Family::Gemma => "llama-bpe",
             _ => "qwen2",
         };
+
         fs::write(&path, GgufFile::of_folder(&fixture.folder, Some(pre)).bytes()).unwrap();
         let (theirs, _) = load_config(&fixture.folder).unwrap();
         let (ours, _) = load_config(&path).unwrap();
         assert_eq!(ours, theirs, "{}", fixture.name);
+
         let values = |path: &Path| -> Vec<(String, Vec<f32>)> {
             let decoder = load(path, &Device::flex()).unwrap();
             let parameters = parameters(&decoder);
@@ -46,15 +48,17 @@ fn a_checkpoint_as_gguf_is_the_same_model() {
                 .map(|it| (it.path.clone(), it.values.to_data().try_to_vec::<f32>().unwrap()))
                 .collect()
         };
-        let (ours, theirs) = (values(&path), values(&fixture.folder));
+        let ours = values(&path);
+        let theirs = values(&fixture.folder);
         assert_eq!(ours.len(), theirs.len(), "{}", fixture.name);
         for ((name, ours), (other, theirs)) in ours.into_iter().zip(theirs) {
             assert_eq!((&name, ours.len()), (&other, theirs.len()), "{}", fixture.name);
-            // 1 was added to the norms and taken away again, which may round them, and so does a logarithm.
+            // The norms may be rounded because 1 was added and subtracted again. A logarithm rounds as well.
             let most = if name.ends_with(".decay") { 1e-6 } else { 2e-7 };
             let near = |(a, b): (&f32, &f32)| a == b || (a - b).abs() < most;
             assert!(ours.iter().zip(&theirs).all(near), "{}: {name}", fixture.name);
         }
+
         let template = |folder: &Path| ChatTemplate::from_folder(folder).unwrap().is_some();
         assert_eq!(template(&path), template(&fixture.folder), "{}", fixture.name);
         let tokenizer = Tokenizer::from_folder(&path).unwrap();
@@ -63,6 +67,7 @@ fn a_checkpoint_as_gguf_is_the_same_model() {
             tokenizer.stop_tokens().iter().copied().collect()
         };
         assert_eq!(ends(&tokenizer), ends(&fixture.tokenizer()), "{}", fixture.name);
+
         for text in expected.encode {
             let ids = tokenizer.encode(&text.text, true).unwrap();
             assert_eq!(ids, text.ids, "{}: {:?}", fixture.name, text.text);
@@ -71,7 +76,7 @@ fn a_checkpoint_as_gguf_is_the_same_model() {
     });
 }
 
-/// The converter leaves out what llama.cpp knows by itself: which layers have a window, a recurrence or no rope.
+/// llama.cpp knows by itself which layers have a window, a recurrence or no rope, so its converter does not say.
 #[test]
 fn a_new_model_of_any_family_is_the_same_as_gguf() {
     for family in Family::ALL {
@@ -89,34 +94,41 @@ fn a_new_model_of_any_family_is_the_same_as_gguf() {
             rope_theta: 10_000.0,
             tied: false,
         };
+
         let mut config = DecoderConfig::new(family, sizes);
         if family == Family::Mistral {
             // Without a window it is a Llama.
             config.kinds.iter_mut().for_each(|kind| kind.window = Some(3));
         }
         if family == Family::Olmo3 {
-            // In a file the base of layers with a window is that of the others, unless it says another one.
+            // In a file, layers with a window have the base of the others, unless the file says otherwise.
             config.local_rope = Some(config.rope.clone());
         }
+
         let decoder = random(&config, Seed::run(3), &Device::flex()).unwrap();
         let json = config.to_json(None, 1);
         save(&decoder, &json, folder.path(), &SaveOptions::default()).unwrap();
         let (theirs, _) = load_config(folder.path()).unwrap();
+
         let mut file = GgufFile::of_folder(folder.path(), None);
+        // The converter writes none of these.
         let silent = ["sliding_window_pattern", "recurrent_layers", "freq_base_swa"];
         file.keys.retain(|(key, ..)| !silent.iter().any(|silent| key.ends_with(silent)));
         fs::write(&path, file.bytes()).unwrap();
+
         let (ours, _) = load_config(&path).unwrap();
         let of_theirs = match family {
             Family::Olmo3 => DecoderConfig { local_rope: ours.local_rope.clone(), ..theirs },
             _ => theirs,
         };
         assert_eq!(ours, of_theirs, "{family:?}");
+
         let read = load(&path, &Device::flex()).unwrap();
         for (ours, theirs) in parameters(&read).iter().zip(parameters(&decoder)) {
             let values = |it: &Parameter| it.values.to_data().try_to_vec::<f32>().unwrap();
             let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-6;
-            let (ours, theirs) = (values(ours), values(&theirs));
+            let ours = values(ours);
+            let theirs = values(&theirs);
             assert!(ours.iter().zip(&theirs).all(near), "{family:?}");
         }
     }
@@ -153,9 +165,11 @@ fn what_a_file_can_not_mean_is_refused_by_name() {
         let faults = Inspection::read(&path).faults;
         assert!(faults.iter().any(|fault| fault.contains(words)), "{words}: {faults:?}");
     };
+
     let without = |name: &'static str| {
         move |file: &mut GgufFile| file.tensors.retain(|tensor| tensor.name != name)
     };
+
     refused("phi3-f32", &without("rope_factors_long.weight"), "only one of rope_factors_long");
     refused(
         "phi3-f32",
@@ -167,6 +181,7 @@ fn what_a_file_can_not_mean_is_refused_by_name() {
         file.tensors.retain(|tensor| !tensor.name.starts_with("rope_factors"));
     };
     refused("phi3-f32", &without_factors, "phi3.rope.scaling.attn_factor is 1.1, and");
+
     refused("qwen2-f32", &|it| it.float("qwen2.attention.scale", 0.5), "qwen2.attention.scale");
     refused(
         "qwen2-f32",
@@ -183,6 +198,7 @@ fn what_a_file_can_not_mean_is_refused_by_name() {
         &|it| it.tensor("rope_factors_long.weight", &[8], &[2.0; 8]),
         "rope_factors_long",
     );
+
     refused(
         "qwen3-moe-f32",
         &|it| it.number("qwen3moe.expert_gating_func", 2),
@@ -195,6 +211,7 @@ fn what_a_file_can_not_mean_is_refused_by_name() {
     );
     refused("qwen3-moe-f32", &|it| it.number("qwen3moe.expert_count", 6), "experts.5.");
     refused("qwen3-moe-f32", &without("blk.0.ffn_up_exps.weight"), "up_proj");
+
     refused("qwen3_5-f32", &|it| it.number("qwen35.ssm.inner_size", 50), "ssm.inner_size");
     refused("qwen3_5-f32", &|it| it.number("qwen35.ssm.group_count", 4), "linear_attn.");
     refused("qwen3_5-f32", &|it| it.number("qwen35.ssm.group_count", 0), "ssm.group_count is 0");
@@ -204,6 +221,7 @@ fn what_a_file_can_not_mean_is_refused_by_name() {
         &|it| it.flags("qwen35.attention.recurrent_layers", [1]),
         "recurrent_layers",
     );
+
     refused(
         "gemma3-f32",
         &|it| it.flags("gemma3.attention.sliding_window_pattern", [1, 0]),
@@ -231,13 +249,16 @@ fn a_tokenizer_may_lie_beside_the_file() {
     fs::write(&path, GgufFile::of_folder(fixture, None).bytes()).unwrap();
     let problem = Tokenizer::from_folder(&path).err().unwrap().to_string();
     assert!(problem.contains("holds no tokenizer") && problem.contains("next to it"), "{problem}");
+
     for name in ["tokenizer.json", "tokenizer_config.json"] {
         fs::copy(fixture.join(name), folder.path().join(name)).unwrap();
     }
-    // The template in the folder goes before the one in the file, which is used if the folder has none.
+
+    // A template in the folder wins over the one in the file.
     let mut file = GgufFile::of_folder(fixture, None);
     file.text("tokenizer.chat_template", "{{ messages[0].content }}");
     fs::write(&path, file.bytes()).unwrap();
+
     let template = || Gguf::open(&path).unwrap().file("chat_template.jinja").unwrap();
     let config = folder.path().join("tokenizer_config.json");
     let mut fields: Map<String, Value> =
@@ -248,6 +269,7 @@ fn a_tokenizer_may_lie_beside_the_file() {
     fields.remove("chat_template");
     fs::write(&config, serde_json::to_vec(&fields).unwrap()).unwrap();
     assert_eq!(template().unwrap(), b"{{ messages[0].content }}");
+
     let beside = Tokenizer::from_folder(&path).unwrap();
     let own = Tokenizer::from_folder(fixture).unwrap();
     assert_eq!(beside.encode("2 + 2", true).unwrap(), own.encode("2 + 2", true).unwrap());
@@ -268,17 +290,20 @@ fn a_vocabulary_of_scores_is_merged_by_them() {
                 .map(|(text, score)| (text.to_owned(), score, 1)),
         )
         .collect();
+
     file.text("tokenizer.ggml.model", "llama");
     file.texts("tokenizer.ggml.tokens", tokens.iter().map(|(text, ..)| text.as_str()));
     let scores: Vec<u8> = tokens.iter().flat_map(|(_, score, _)| score.to_le_bytes()).collect();
     file.key("tokenizer.ggml.scores", 9, array_bytes(6, tokens.len() as u64, &scores));
     let kinds: Vec<i32> = tokens.iter().map(|(.., kind)| *kind).collect();
     file.numbers("tokenizer.ggml.token_type", &kinds);
+
     for (name, id) in [("unknown", 0), ("bos", 1), ("eos", 2)] {
         file.number(&format!("tokenizer.ggml.{name}_token_id"), id);
     }
     fs::write(&path, file.bytes()).unwrap();
     let tokenizer = Tokenizer::from_folder(&path).unwrap();
+
     // A blank is put before the text. ▁ab is one token, b is one, and é is two bytes.
     let ids = tokenizer.encode("ab bé", true).unwrap();
     assert_eq!(ids, [1, 261, 262, 264, 3 + 0xC3, 3 + 0xA9]);
@@ -286,7 +311,7 @@ fn a_vocabulary_of_scores_is_merged_by_them() {
     assert_eq!(tokenizer.decode(&[0, 263], true), "a");
 }
 
-/// Each rule that the format names cuts texts in other places.
+/// Each rule that the format names cuts texts differently.
 #[test]
 fn texts_are_cut_by_the_rules_that_a_file_names() {
     let folder = tempfile::tempdir().unwrap();
@@ -299,6 +324,7 @@ fn texts_are_cut_by_the_rules_that_a_file_names() {
     file.number("tokenizer.ggml.bos_token_id", 10);
     file.number("tokenizer.ggml.eos_token_id", 11);
     file.number("tokenizer.ggml.unknown_token_id", u32::MAX);
+
     for (pre, digits, letters) in [
         ("gpt-2", &["1234"][..], &["aB"][..]),
         ("smollm", &["1", "2", "3", "4"], &["aB"]),
@@ -309,25 +335,30 @@ fn texts_are_cut_by_the_rules_that_a_file_names() {
         file.text("tokenizer.ggml.pre", pre);
         fs::write(&path, file.bytes()).unwrap();
         let tokenizer = Tokenizer::from_folder(&path).unwrap();
+
         let ids = |parts: &[&str]| -> Vec<u32> {
             let id = |part: &&str| tokens.iter().position(|token| token == part).unwrap() as u32;
             parts.iter().map(id).collect()
         };
         assert_eq!(tokenizer.encode("1234", false).unwrap(), ids(digits), "{pre}");
         assert_eq!(tokenizer.encode("aB", false).unwrap(), ids(letters), "{pre}");
+
         // If the file does not say so, only the rules of Llama 3 and Tekken begin a text with a token.
         let begun = tokenizer.encode("1", true).unwrap();
         assert_eq!(begun.len(), 1 + usize::from(["llama-bpe", "tekken"].contains(&pre)), "{pre}");
     }
 }
 
-/// Rows of blocks are reordered as rows of numbers are, also behind the first few thousand blocks.
+/// Rows of blocks are reordered as rows of numbers are, even behind the first few thousand blocks.
 #[test]
 fn blocks_are_read_as_the_numbers_that_they_stand_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
-    let (rows, width) = (512, 512);
+    let rows = 512;
+    let width = 512;
+    // Whole numbers from −125 to 125, which 8 bits hold exactly.
     let number = |at: usize| (at * 31 % 251) as i32 - 125;
+
     let read = |kind: BlockType, bytes: Vec<u8>| {
         let mut file = GgufFile::of_every_type("llama", false);
         file.tensors = vec![TensorOfFile {
@@ -343,6 +374,7 @@ fn blocks_are_read_as_the_numbers_that_they_stand_for() {
         gguf.read("model.layers.0.self_attn.q_proj.weight", &mut values).unwrap();
         values
     };
+
     let all = 0..rows * width;
     let plain = all.clone().flat_map(|at| (number(at) as f32).to_le_bytes()).collect();
     let blocks = all.collect::<Vec<_>>();
@@ -351,14 +383,16 @@ fn blocks_are_read_as_the_numbers_that_they_stand_for() {
         let numbers = block.iter().map(|&at| number(at) as i8 as u8);
         0x3c00u16.to_le_bytes().into_iter().chain(numbers)
     });
+
     let plain = read(BlockType::F32, plain);
     assert_eq!(plain, read(BlockType::Q8_0, blocks.collect()));
+
     // Row 1 of the first head is the third row in the file: rows of the two halves take turns there.
     assert_eq!(plain[width], number(2 * width) as f32);
     assert_eq!(plain[rows / 8 * width], number(width) as f32);
 }
 
-/// A factor of 0 or 1 scales nothing. Any other is linear if no type is given, also under the older key.
+/// A factor of 0 or 1 scales nothing. Any other is linear if no type is given, even under the older key.
 #[test]
 fn what_scales_the_positions_is_not_passed_over() {
     let folder = tempfile::tempdir().unwrap();
@@ -373,17 +407,20 @@ fn what_scales_the_positions_is_not_passed_over() {
     let factor = |key: &'static str, factor: f32| {
         move |file: &mut GgufFile| file.float(&format!("llama.rope.{key}"), factor)
     };
+
     for nothing in [0.0, 1.0] {
         assert_eq!(scaling(&factor("scaling.factor", nothing)), Value::Null);
     }
     for key in ["scaling.factor", "scale_linear"] {
         assert_eq!(scaling(&factor(key, 4.0)), json!({ "rope_type": "linear", "factor": 4.0 }));
     }
+
     let none = |file: &mut GgufFile| {
         factor("scaling.factor", 4.0)(file);
         file.text("llama.rope.scaling.type", "none");
     };
     assert_eq!(scaling(&none), Value::Null);
+
     let yarn = |file: &mut GgufFile| {
         factor("scaling.factor", 4.0)(file);
         file.number("llama.rope.scaling.original_context_length", 128);
@@ -398,18 +435,23 @@ fn what_scales_the_positions_is_not_passed_over() {
 fn a_file_is_exported_as_a_folder() {
     let fixture = Path::new("fixtures/qwen2-f32");
     let folder = tempfile::tempdir().unwrap();
-    let (path, out) = (folder.path().join("model.gguf"), folder.path().join("out"));
+    let path = folder.path().join("model.gguf");
+    let out = folder.path().join("out");
     fs::write(&path, GgufFile::of_folder(fixture, Some("qwen2")).bytes()).unwrap();
+
     let found = Inspection::read(&path);
     assert!(found.faults.is_empty(), "{:?}", found.faults);
+
     let [from, to] = [&path, &out].map(|path| path.to_str().unwrap());
     let program = Arguments::try_parse_from(["firebrick", "export", from, to]).unwrap();
     assert_eq!(program.command.run().unwrap(), 0);
+
     let values = |folder: &Path| {
         let decoder = load(folder, &Device::flex()).unwrap();
         parameters(&decoder).into_iter().map(|it| it.values.to_data()).collect::<Vec<_>>()
     };
     assert_eq!(values(&out), values(fixture));
+
     let text = "What is 17 + 25?";
     let ids = |folder: &Path| Tokenizer::from_folder(folder).unwrap().encode(text, true).unwrap();
     assert_eq!(ids(&out), ids(fixture));
@@ -418,30 +460,33 @@ fn a_file_is_exported_as_a_folder() {
 /// An adapter may belong to a GGUF file, whose path stands in the adapter's folder.
 #[test]
 fn an_adapter_is_merged_into_a_file_beside_it() {
-    let place = tempfile::tempdir().unwrap();
-    let adapter = place.path().join("adapter");
+    let folder = tempfile::tempdir().unwrap();
+    let adapter = folder.path().join("adapter");
     let merged = |base: &str, out: &str| {
         let config = fs::read_to_string("fixtures/lora-qwen2/adapter_config.json").unwrap();
         let config = config.replace("../qwen2-f32", base);
         fs::write(adapter.join("adapter_config.json"), config).unwrap();
-        let [from, to] = [&adapter, &place.path().join(out)].map(|path| path.display().to_string());
+        let [from, to] =
+            [&adapter, &folder.path().join(out)].map(|path| path.display().to_string());
         let program = ["firebrick", "export", &from, &to, "--merge"];
         assert_eq!(Arguments::try_parse_from(program).unwrap().command.run().unwrap(), 0);
         let decoder = load(Path::new(&to), &Device::flex()).unwrap();
         parameters(&decoder).into_iter().map(|it| it.values.to_data()).collect::<Vec<_>>()
     };
+
     fs::create_dir(&adapter).unwrap();
     let weights = "adapter_model.safetensors";
     fs::copy(Path::new("fixtures/lora-qwen2").join(weights), adapter.join(weights)).unwrap();
+
     let fixture = fs::canonicalize("fixtures/qwen2-f32").unwrap();
     let file = GgufFile::of_folder(&fixture, Some("qwen2"));
-    fs::write(place.path().join("model.gguf"), file.bytes()).unwrap();
-    let (of_file, of_folder) =
-        (merged("../model.gguf", "of-file"), merged(fixture.to_str().unwrap(), "of-folder"));
+    fs::write(folder.path().join("model.gguf"), file.bytes()).unwrap();
+    let of_file = merged("../model.gguf", "of-file");
+    let of_folder = merged(fixture.to_str().unwrap(), "of-folder");
     assert_eq!(of_file, of_folder);
 }
 
-/// Six readers open the file, but only the first one's complaint is told.
+/// Six readers open the file, but only the first one's complaint is reported.
 #[test]
 fn a_broken_file_is_named_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -465,19 +510,23 @@ fn any_bits_are_read_or_refused() {
             good.push((name, GgufFile::of_every_type(architecture, scores).bytes()));
         }
     }
+
     if let Some(seeds) = env::var_os("FIREBRICK_GGUF_SEEDS") {
         fs::create_dir_all(&seeds).unwrap();
         for (name, bytes) in &good[1..] {
             fs::write(Path::new(&seeds).join(name), bytes).unwrap();
         }
     }
+
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     let mut state = 17u64;
+    // A linear congruential generator, with Knuth's numbers.
     let mut next = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) as usize
     };
+
     let mut taken = 0;
     for round in 0..1200 {
         let mut bytes = good[round % good.len()].1.clone();
@@ -488,6 +537,7 @@ fn any_bits_are_read_or_refused() {
             let at = at % bytes.len();
             bytes[at] = (next() & 255) as u8;
         }
+
         fs::write(&path, &bytes).unwrap();
         firebrick_gguf::fuzzing::open(&path);
         taken += usize::from(Gguf::open(&path).is_ok());

@@ -1,6 +1,5 @@
-//! Numbers of verl, trl, SkyRL, OpenRLHF and PyTorch that training must reproduce, through the
-//! functions that training itself calls. `golden/` holds them; `FIREBRICK_GOLDEN_DIR` names another
-//! folder of the same kind.
+//! Numbers of verl, trl, SkyRL, OpenRLHF and PyTorch that training must reproduce, through the functions that
+//! training itself calls. `golden/` holds them; `FIREBRICK_GOLDEN_DIR` names another folder of the same kind.
 
 mod golden_cases;
 

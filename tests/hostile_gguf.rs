@@ -1,5 +1,5 @@
-//! GGUF files that are wrong, or would take more memory than there is. Each is refused, and cheaply. They have
-//! a program of their own, because the test measures the memory of the whole program.
+//! GGUF files that are wrong, or would take more memory than there is, are refused, and cheaply. They have a test
+//! program of their own, because the test measures the memory of the whole process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,16 +14,16 @@ use firebrick_tests::{
     memory::{peak, reset_peak},
 };
 
-/// A name, a change of a good file, and the words that its error must have.
+/// Name, change of a good file, and the words that its error must have.
 type Hostile = (&'static str, fn(&mut GgufFile), &'static [&'static str]);
 
-/// Changes of a good file. Each is refused, with its place and reason.
+/// Changes of a good file. Each is refused, with a position and a reason.
 const HOSTILE: &[Hostile] = &[
     ("another magic", |it| it.magic = *b"GGML", &["byte 0", "begins with GGUF", "GGML"]),
     ("a pointer", |it| it.magic = *b"vers", &["byte 0", "git lfs pull"]),
     ("version 1", |it| it.version = 1, &["byte 4", "version 1, expected 2 or 3"]),
     ("version 4", |it| it.version = 4, &["byte 4", "version 4"]),
-    ("the other end first", |it| it.version = 3u32.swap_bytes(), &["byte 4", "highest byte first"]),
+    ("the other end first", |it| it.version = 3u32.swap_bytes(), &["byte 4", "big-endian"]),
     ("many keys", |it| it.says_keys = Some(u64::MAX), &["keys, expected at most 4096"]),
     ("a key more", |it| it.says_keys = Some(it.keys.len() as u64 + 1), &["byte"]),
     ("a key less", |it| it.says_keys = Some(it.keys.len() as u64 - 1), &["byte"]),
@@ -33,7 +33,7 @@ const HOSTILE: &[Hostile] = &[
         &["byte 8", "tensors, expected at most 65536"],
     ),
     ("a tensor more", |it| it.says_tensors = Some(it.tensors.len() as u64 + 1), &["byte"]),
-    ("a key twice", |it| it.keys.push(it.keys[0].clone()), &["is there twice"]),
+    ("a key twice", |it| it.keys.push(it.keys[0].clone()), &["occurs twice"]),
     ("a type that is none", |it| it.key("x", 13, vec![0; 8]), &["\"x\" has the type 13"]),
     ("a flag of 2", |it| it.key("x", 7, vec![2]), &["\"x\" should be 0 or 1, but is 2"]),
     (
@@ -96,7 +96,7 @@ const HOSTILE: &[Hostile] = &[
     ),
     ("many layers", |it| it.number("qwen2.block_count", u32::MAX), &["num_hidden_layers"]),
     ("a layer too many", |it| it.number("qwen2.block_count", 3), &["has no tensor"]),
-    ("a layer too few", |it| it.number("qwen2.block_count", 1), &["1 layers"]),
+    ("a layer too few", |it| it.number("qwen2.block_count", 1), &["num_hidden_layers = 1"]),
     ("no heads", |it| it.number("qwen2.attention.head_count", 0), &["num_attention_heads"]),
     (
         "heads by layer",
@@ -131,7 +131,7 @@ const HOSTILE: &[Hostile] = &[
         |it| it.tensors.retain(|it| it.name != "token_embd.weight"),
         &["no token_embd.weight"],
     ),
-    ("a tensor twice", |it| it.tensors.push(it.tensors[0].clone()), &["is there twice"]),
+    ("a tensor twice", |it| it.tensors.push(it.tensors[0].clone()), &["occurs twice"]),
     (
         "a tensor of another model",
         |it| {
@@ -177,7 +177,7 @@ const HOSTILE: &[Hostile] = &[
             it.texts("tokenizer.ggml.tokens", ["a", "a", "b"]);
             it.numbers("tokenizer.ggml.token_type", &[1; 3]);
         },
-        &["the token \"a\" is there twice"],
+        &["the token \"a\" occurs twice"],
     ),
     (
         "types for other tokens",
@@ -213,7 +213,7 @@ const HOSTILE: &[Hostile] = &[
     (
         "a long key twice",
         |it| it.keys.extend(vec![("a".repeat(60_000), 7, vec![1]); 2]),
-        &["is there twice"],
+        &["occurs twice"],
     ),
     (
         "a name that a terminal obeys",
@@ -252,7 +252,7 @@ const HOSTILE: &[Hostile] = &[
     (
         "a factor below nothing",
         |it| it.float("qwen2.rope.scaling.factor", -4.0),
-        &["makes no frequencies"],
+        &["does not define frequencies"],
     ),
     ("factors that are no numbers", factors_of_nothing, &["rope_freqs.weight scales"]),
     (
@@ -291,6 +291,7 @@ fn in_all_ways(file: &mut GgufFile, most: [usize; 3]) {
         ["a".repeat(a), "b".repeat(b), "c".repeat(c)].concat()
     };
     let tokens: Vec<String> = (1..most.iter().product()).map(token).collect();
+
     file.text("tokenizer.ggml.model", "llama");
     file.texts("tokenizer.ggml.tokens", tokens.iter().map(String::as_str));
     file.numbers("tokenizer.ggml.token_type", &vec![1; tokens.len()]);
@@ -311,15 +312,19 @@ fn hostile_files_are_refused_within_bounds() {
         let texts = || Tokenizer::from_folder(&path).err().map(|error| error.to_string());
         sizes.or_else(names).or_else(weights).or_else(texts)
     };
+
     write(&good.bytes());
     assert_eq!(refused(), None);
+
     let mut most = Some(0);
-    for (what, change, said) in HOSTILE {
+    for (what, change, words) in HOSTILE {
         let mut file = good.clone();
         change(&mut file);
         let size = file.bytes().len() as u64 >> 20;
         write(&file.bytes());
+        // The test's own copy must not count as memory of the readers.
         drop(file);
+
         let before = reset_peak();
         let problem = refused().unwrap_or_else(|| panic!("{what} was taken"));
         let grown = before.zip(peak()).map(|(before, peak)| peak.saturating_sub(before));
@@ -328,18 +333,22 @@ fn hostile_files_are_refused_within_bounds() {
             assert!(grown <= 64 + size, "{what}, of {size} MiB, took {grown} MiB");
         }
         most = most.zip(grown).map(|(most, grown)| most.max(grown));
-        for part in *said {
+
+        for part in *words {
             assert!(problem.contains(part), "{what}: {problem}");
         }
         assert!(problem.contains("model.gguf") && problem.len() < 1000, "{what}: {problem}");
-        // Downloading a whole file once more helps nobody.
+
+        // Downloading a file again does not help where its format is the problem.
         let whole = ["expected 2 or 3", "git lfs", "take another", "array of the type"];
-        if whole.iter().any(|part| said.iter().any(|said| said.contains(part))) {
+        if whole.iter().any(|part| words.iter().any(|word| word.contains(part))) {
             assert!(!problem.contains("download or copy"), "{what}: {problem}");
         }
+
         // No reader panics on the file.
         firebrick_gguf::fuzzing::open(&path);
     }
+
     // A good file that is cut off anywhere is refused too.
     let whole = good.bytes();
     for end in (0..whole.len()).step_by(whole.len() / 200) {
@@ -347,6 +356,7 @@ fn hostile_files_are_refused_within_bounds() {
         let problem = refused().unwrap_or_else(|| panic!("{end} bytes were taken"));
         assert!(problem.contains("model.gguf, byte"), "{end}: {problem}");
     }
+
     match most {
         Some(most) => aloud(&format!("the files took {} MiB at most", most >> 20)),
         None => aloud("skipped: the system does not tell how much memory was used"),

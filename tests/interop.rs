@@ -37,8 +37,9 @@ fn interop_saved_checkpoint_opens_in_transformers() {
         let folder = tempfile::tempdir().unwrap();
         save(&decoder, &config, folder.path(), &SaveOptions::default()).unwrap();
         fixture.tokenizer().save(folder.path()).unwrap();
-        let said = transformers.check(folder.path(), &decoder, &fixture.tokenizer(), &texts);
-        report(&format!("{}: {said}", fixture.name));
+
+        let answer = transformers.check(folder.path(), &decoder, &fixture.tokenizer(), &texts);
+        report(&format!("{}: {answer}", fixture.name));
     });
 }
 
@@ -48,8 +49,8 @@ fn interop_new_models_open_in_transformers() {
     for (config, options) in models() {
         let folder = tempfile::tempdir().unwrap();
         let decoder = written(&config, &options, folder.path());
-        let said = transformers.check(folder.path(), &decoder, &tokenizer(), &texts());
-        report(&format!("a new {:?}, tied = {}: {said}", config.family, config.tied));
+        let answer = transformers.check(folder.path(), &decoder, &tokenizer(), &texts());
+        report(&format!("a new {:?}, tied = {}: {answer}", config.family, config.tied));
     }
 }
 
@@ -59,6 +60,7 @@ fn interop_gguf_files_open_in_transformers() {
     let Some(transformers) = Transformers::find() else { return };
     let texts =
         ["What is 17 + 25?", "  two\n\nlines, café 😀", "<|im_start|>user"].map(String::from);
+
     for family in [Family::Llama, Family::Qwen2, Family::Qwen3] {
         let folder = tempfile::tempdir().unwrap();
         let fixture = Path::new("fixtures/qwen2-f32");
@@ -76,20 +78,23 @@ fn interop_gguf_files_open_in_transformers() {
             rope_theta: 10_000.0,
             tied: false,
         };
+
         written(&DecoderConfig::new(family, sizes), &SaveOptions::default(), folder.path());
         for name in ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"] {
             fs::copy(fixture.join(name), folder.path().join(name)).unwrap();
         }
+
         let path = folder.path().join("model.gguf");
         fs::write(&path, GgufFile::of_folder(folder.path(), Some("qwen2")).bytes()).unwrap();
         let decoder = load(&path, &Device::flex()).unwrap();
         let tokenizer = Tokenizer::from_folder(&path).unwrap();
-        let said = transformers.check_gguf(&path, &decoder, &tokenizer, &texts);
-        report(&format!("{family:?} in GGUF: {said}"));
+
+        let answer = transformers.check_gguf(&path, &decoder, &tokenizer, &texts);
+        report(&format!("{family:?} in GGUF: {answer}"));
     }
 }
 
-/// The library `gguf` names keys and tensors, and knows nothing of the code here.
+/// Files of the library `gguf`, which knows nothing of the code here, hold the same models.
 #[test]
 fn interop_gguf_files_of_the_gguf_library_are_the_models_that_transformers_opens() {
     let Some(transformers) = Transformers::find() else { return };
@@ -114,15 +119,17 @@ fn interop_gguf_files_of_the_gguf_library_are_the_models_that_transformers_opens
             rope_theta: 10_000.0,
             tied: family == Family::Gemma3,
         };
+
         let config = DecoderConfig::new(family, sizes);
         written(&config, &SaveOptions::default(), folder.path());
         let file = folder.path().join("model.gguf");
         transformers.make_gguf(folder.path(), &file);
         assert_eq!(load_config(&file).unwrap().0, config, "{family:?}");
+
         let decoder = load(&file, &Device::flex()).unwrap();
         fs::remove_file(&file).unwrap();
-        let said = transformers.check(folder.path(), &decoder, &tokenizer(), &texts());
-        report(&format!("{family:?} in GGUF by the library: {said}"));
+        let answer = transformers.check(folder.path(), &decoder, &tokenizer(), &texts());
+        report(&format!("{family:?} in GGUF by the library: {answer}"));
     }
 }
 
@@ -130,6 +137,7 @@ fn interop_gguf_files_of_the_gguf_library_are_the_models_that_transformers_opens
 fn interop_adapters_open_in_peft() {
     let Some(transformers) = Transformers::find() else { return };
     let targets: [&[&str]; 3] = [&["q_proj", "v_proj"], &Lora::PROJECTIONS, &["up_proj", "o_proj"]];
+
     for (index, (config, options)) in models().into_iter().enumerate() {
         let base = tempfile::tempdir().unwrap();
         let decoder = written(&config, &options, base.path());
@@ -140,30 +148,32 @@ fn interop_adapters_open_in_peft() {
             rslora: index % 2 == 0,
             rank_pattern: vec![("layers.1.self_attn.v_proj".into(), 5)],
             alpha_pattern: vec![("o_proj".into(), 7.0)],
-            modules_to_save: match config.tied {
-                true => Vec::new(),
-                false => Lora::WHOLE[..1 + index % 2].iter().map(ToString::to_string).collect(),
+            modules_to_save: if config.tied {
+                Vec::new()
+            } else {
+                Lora::WHOLE[..1 + index % 2].iter().map(ToString::to_string).collect()
             },
             ..Lora::default()
         };
         let new = decoder.with_lora(lora, Seed::run(5));
+
         for (what, decoder) in [("new", new.clone()), ("trained", trained(new))] {
             let folder = tempfile::tempdir().unwrap();
             save_adapter(&decoder, &base.path().to_string_lossy().as_ref().into(), folder.path())
                 .unwrap();
-            let said = transformers.check_adapter(
+            let answer = transformers.check_adapter(
                 base.path(),
                 folder.path(),
                 &decoder,
                 &tokenizer(),
                 &texts(),
             );
-            report(&format!("a {what} adapter of {:?}: {said}", config.family));
+            report(&format!("a {what} adapter of {:?}: {answer}", config.family));
         }
     }
 }
 
-/// The bases of adapters that see pictures, and the classes of transformers that open them as the book does.
+/// Bases of adapters that see pictures, and the classes of transformers that open them as the book does.
 const SEEING: [(&str, &str); 3] = [
     ("gemma3-f32-pictures", "AutoModelForCausalLM"),
     ("mistral3-f32-pictures", "AutoModelForImageTextToText"),
@@ -178,6 +188,7 @@ fn copied(fixture: &str, to: &Path) {
         let path = entry.unwrap().path();
         fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
     }
+
     let path = to.join("config.json");
     let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     if let (Some(tied), Some(text)) =
@@ -188,30 +199,32 @@ fn copied(fixture: &str, to: &Path) {
     fs::write(&path, config.to_string()).unwrap();
 }
 
-/// peft passes over tensors that it does not know, so the logits are compared, and have to move.
+/// peft skips tensors that it does not know, so the logits are compared, and have to move.
 #[test]
 fn interop_adapters_of_models_that_see_pictures_move_them_in_peft() {
     let Some(transformers) = Transformers::find() else { return };
     for (fixture, auto) in SEEING {
-        let (base, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let base = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
         copied(fixture, base.path());
+
         let decoder = load(base.path(), &Device::flex().autodiff()).unwrap();
-        let (rank_pattern, targets) =
-            (vec![("layers.1.self_attn.v_proj".into(), 3)], &Lora::PROJECTIONS);
-        let targets = targets.iter().map(ToString::to_string).collect();
+        let rank_pattern = vec![("layers.1.self_attn.v_proj".into(), 3)];
+        let targets = Lora::PROJECTIONS.iter().map(ToString::to_string).collect();
         let lora = Lora { rank: 2, alpha: 6.0, targets, rank_pattern, ..Lora::default() };
         let decoder = trained(decoder.with_lora(lora, Seed::run(5)));
         save_adapter(&decoder, &base.path().to_string_lossy().as_ref().into(), folder.path())
             .unwrap();
+
         let tokenizer = Tokenizer::from_folder(base.path()).unwrap();
         let folders = [base.path(), folder.path()];
-        let said =
+        let answer =
             transformers.check_adapter_of(auto, folders, &decoder, &tokenizer, &short_texts());
-        report(&format!("an adapter of {fixture}: {said}"));
+        report(&format!("an adapter of {fixture}: {answer}"));
     }
 }
 
-/// Adapters that peft makes are read here and written again, and compute the same there each time.
+/// Adapters that peft makes are read here and written again, and compute the same in peft both times.
 #[test]
 fn interop_adapters_of_peft_are_read_and_written_again() {
     let Some(transformers) = Transformers::find() else { return };
@@ -249,26 +262,30 @@ fn interop_adapters_of_peft_are_read_and_written_again() {
             json!({ "target_modules": ["q_proj"], "init_lora_weights": "mica" }),
         ),
     ];
+
     for ((fixture, auto), mut arguments) in cases {
-        let place = tempfile::tempdir().unwrap();
-        let [base, made, again] = ["base", "made", "again"].map(|name| place.path().join(name));
+        let folder = tempfile::tempdir().unwrap();
+        let [base, made, again] = ["base", "made", "again"].map(|name| folder.path().join(name));
         fs::create_dir(&base).unwrap();
         fs::create_dir(&again).unwrap();
         copied(fixture, &base);
         arguments["r"] = 2.into();
         transformers.make_adapter(auto, &base, &made, &arguments);
+
         let decoder = load_adapter(load(&base, &Device::flex()).unwrap(), &made).unwrap();
         save_adapter(&decoder, &base.to_string_lossy().as_ref().into(), &again).unwrap();
+
+        // What is written here opens in the class that the book names.
         let (_, auto) = SEEING.into_iter().find(|(name, _)| *name == fixture).unwrap_or(("", auto));
         let tokenizer = Tokenizer::from_folder(&base).unwrap();
-        let said = transformers.check_adapter_of(
+        let answer = transformers.check_adapter_of(
             auto,
             [&base, &again],
             &decoder,
             &tokenizer,
             &short_texts(),
         );
-        report(&format!("{fixture} with {arguments}: {said}"));
+        report(&format!("{fixture} with {arguments}: {answer}"));
     }
 }
 
@@ -276,7 +293,7 @@ fn short_texts() -> Vec<String> {
     ["What is 17 + 25?", "two\nlines"].map(String::from).into()
 }
 
-/// Makes models of each family with all that it may have, with heads and files of both kinds.
+/// Makes models of each family with everything that it may have, with heads and files of both kinds.
 fn models() -> Vec<(DecoderConfig, SaveOptions)> {
     let whole = SaveOptions::default();
     let parts = SaveOptions { dtype: WeightDtype::BF16, max_shard_bytes: 20_000 };
@@ -300,11 +317,13 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
     let kinds = |windows: [Option<usize>; 2]| {
         windows.map(|window| LayerKind { window, ..LayerKind::default() }).to_vec()
     };
+
     let mut qwen2 = new(Family::Qwen2, 3, 8, true);
     qwen2.kinds = kinds([None, Some(5)]);
     let mut qwen3 = new(Family::Qwen3, 1, 10, false);
     qwen3.kinds = kinds([Some(4), None]);
     qwen3.biases = Biases { qkv: true, output: true, mlp: false };
+
     let mut llama = new(Family::Llama, 6, 16, false);
     llama.biases = Biases { qkv: true, output: true, mlp: true };
     llama.rope.scaling = RopeScaling::Llama3(Llama3 {
@@ -313,18 +332,22 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
         high_freq_factor: 4.0,
         original_max_position_embeddings: 16,
     });
+
     let mut mistral = new(Family::Mistral, 2, 8, true);
     mistral.kinds = kinds([Some(3); 2]);
     let gemma = new(Family::Gemma, 1, 12, true);
     let mut untied = new(Family::Gemma, 2, 8, false);
     untied.biases = Biases { qkv: true, output: true, mlp: false };
+
     let mut gemma3 = new(Family::Gemma3, 1, 12, true);
     gemma3.kinds[0].window = Some(4);
     gemma3.kinds[1] = LayerKind::default();
     gemma3.rope.scaling = RopeScaling::Linear { factor: 8.0 };
     gemma3.query_scale = (12.0f64 / 7.0).sqrt();
+
     let mut smollm3 = new(Family::SmolLm3, 3, 8, true);
     smollm3.kinds[1].rope = RopeKind::None;
+
     let mut olmo3 = new(Family::Olmo3, 2, 8, false);
     olmo3.kinds[0].window = Some(4);
     olmo3.kinds[1] = LayerKind::default();
@@ -336,6 +359,7 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
         attention_factor: 1.2,
         original_max_position_embeddings: 32,
     });
+
     let mut phi3 = new(Family::Phi3, 2, 8, false);
     phi3.rope.share = 0.75;
     phi3.rope.scaling = RopeScaling::LongRope(LongRope {
@@ -344,10 +368,12 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
         attention_factor: 1.1,
         original_max_position_embeddings: 128,
     });
+
     let mut moe = new(Family::Qwen3Moe, 3, 8, false);
     moe.kinds[1].sparse = false;
     let mut qwen3_5 = new(Family::Qwen35, 2, 8, true);
     qwen3_5.kinds[1].recurrent = false;
+
     vec![
         (gemma3, whole),
         (smollm3, parts),
@@ -372,6 +398,7 @@ fn written(config: &DecoderConfig, options: &SaveOptions, folder: &Path) -> Deco
     let json = config.to_json(Some(tokenizer().pad()), tokenizer().eos());
     save(&decoder, &json, folder, options).unwrap();
     tokenizer().save(folder).unwrap();
+
     let files = fs::read_dir(folder).unwrap().filter(|entry| {
         entry.as_ref().unwrap().path().extension().is_some_and(|it| it == "safetensors")
     });
@@ -407,6 +434,7 @@ fn trained(mut policy: Decoder) -> Decoder {
             sft_step(policy, &mut optimizer, std::slice::from_ref(&example), 0.1, MICRO_BATCHING)
                 .unwrap();
     }
+
     let adapters = parameters(&policy).into_iter().zip(before);
     let moved = adapters
         .filter(|(it, before)| it.path.contains("adapters") && read(it.values.clone()) != *before);

@@ -11,13 +11,13 @@ use burn::{
 };
 use firebrick_core::{Completion, FinishReason, Seed};
 use firebrick_models::{
-    Base, ChunkSizes, Decoder, DecoderConfig, Family, LayerKind, Lora, PolicyModel, SaveOptions,
-    Sizes, WeightDtype, load_noting, parameters, random, save,
+    ChunkSizes, Decoder, DecoderConfig, Family, FrozenFormat, LayerKind, Lora, PolicyModel,
+    SaveOptions, Sizes, WeightDtype, load_noting, parameters, random, save,
 };
 use firebrick_train::{
     AdamW, Aggregation, Cispo, ClipRange, ConstantLr, Critic, CriticConfig, Dapo, Divisors, Gae,
-    Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, MicroBatching, Moves, Objective,
-    OptimConfig, PolicyLoss, Replicas, Sample, TokenValues, UpdateReport, Updater, ValueHead,
+    Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, MicroBatching, Objective, OptimConfig,
+    PolicyLoss, Replicas, Sample, TokenValues, UpdateReport, UpdateTarget, Updater, ValueHead,
     ValueLoss, ValueModel, micro_batches,
 };
 use proptest::{
@@ -30,26 +30,26 @@ use proptest::{
 const VOCAB: u32 = 23;
 const WHOLE: MicroBatching = MicroBatching {
     micro_batch_tokens: usize::MAX,
-    logits: usize::MAX,
-    waiting_logits: usize::MAX,
-    whole_layers: usize::MAX,
+    max_logits: usize::MAX,
+    max_saved_logits: usize::MAX,
+    layers_without_recompute: usize::MAX,
     offload: false,
     share_prompts: Some(false),
 };
 /// Cuts the fixed samples into more than one micro-batch, and into no whole number of blocks of the vocabulary.
 const SMALL: MicroBatching = MicroBatching {
     micro_batch_tokens: 40,
-    logits: 200,
-    waiting_logits: 0,
-    whole_layers: 1,
+    max_logits: 200,
+    max_saved_logits: 0,
+    layers_without_recompute: 1,
     offload: false,
     share_prompts: None,
 };
 
-/// The number of tokens of the longest completion.
+/// Tokens of the longest completion.
 const LONGEST: usize = 12;
 
-/// Gives the absolute error that an update may have. Losses, metrics and gradients are means of terms around 1
+/// Returns the absolute error that an update may have. Losses, metrics and gradients are means of terms around 1
 /// that may cancel, and f32 does not keep so many digits of such a mean. Sums over a completion's tokens have
 /// terms that are larger by the number of tokens.
 fn rounding(aggregation: Aggregation) -> f32 {
@@ -102,11 +102,13 @@ fn the_backward_pass_is_that_of_autodiff() {
             let updater = updater(Box::new(dapo()), aggregation, true, SMALL);
             let got = updater.gradients(&policy, &samples).unwrap();
             let (loss, gradients) = by_autodiff(&updater, &policy, &samples);
+
             assert!(
                 micro_batches(&samples, updater.micro_batching.micro_batch_tokens, Layout::Packed)
                     .len()
                     > 1
             );
+
             assert_close("loss", &[got.loss as f32], &[loss], rounding(aggregation)).unwrap();
             assert_same_arrays(
                 &by_path(&policy, &got.gradients),
@@ -118,7 +120,7 @@ fn the_backward_pass_is_that_of_autodiff() {
     }
 }
 
-/// This holds for any model, and for any way to cut, pack and recompute its update.
+/// Any model may be drawn, and any way to cut, pack and recompute its update.
 #[test]
 fn any_model_and_any_cut_give_what_autodiff_gives() {
     let mut shared = 0;
@@ -129,14 +131,17 @@ fn any_model_and_any_cut_give_what_autodiff_gives() {
             let of = |micro_batching| {
                 updater(Box::new(dapo()), aggregation, update.extras, micro_batching)
             };
+
             let rounding = rounding(aggregation);
             let chunk_sizes = ChunkSizes { tokens: 1 << 20, scores: 1 << 20 };
             let plain = policy.clone().with_chunk_sizes(chunk_sizes);
             let (loss, gradients) = by_autodiff(&of(WHOLE), &plain, &samples);
             let whole = of(WHOLE).gradients(&plain, &samples).unwrap();
             let cut = policy.clone().with_chunk_sizes(drawn.chunk_sizes);
+
             let got = of(update.micro_batching).gradients(&cut, &samples).unwrap();
-            shared += usize::from(got.shared > 0.0);
+            shared += usize::from(got.prompt_sharing > 0.0);
+
             // Padding goes to experts as well. An expert of nothing else has a gradient of 0, or none at all.
             let touched = |gradients: &GradientsParams| {
                 let mut gradients = by_path(&policy, gradients);
@@ -153,6 +158,7 @@ fn any_model_and_any_cut_give_what_autodiff_gives() {
         }
         Ok(())
     });
+
     assert!(shared > 20, "{shared} updates that share prompts");
 }
 
@@ -164,8 +170,10 @@ fn the_backward_pass_with_a_critic_is_that_of_autodiff() {
         let critic = critic(kind, &policy);
         let samples = appraised(fixed_samples(&policy), &policy, &critic);
         let updater = updater(Box::new(dapo()), Aggregation::TokenMean, true, SMALL);
-        let got = updater.gradients_with(&policy, Some(&critic), Moves::Policy, &samples).unwrap();
+        let got =
+            updater.gradients_with(&policy, Some(&critic), UpdateTarget::Policy, &samples).unwrap();
         let (of_policy, of_critic) = with_critic_by_autodiff(&updater, &policy, &critic, &samples);
+
         let rounding = rounding(Aggregation::TokenMean);
         assert_same_arrays(
             &by_path(&policy, &got.gradients),
@@ -173,24 +181,24 @@ fn the_backward_pass_with_a_critic_is_that_of_autodiff() {
             rounding,
         )
         .unwrap();
+
         let expected = by_path(&critic.model, &of_critic);
         let trunk = expected.keys().filter(|name| name.starts_with("trunk")).count();
         assert_eq!(trunk > 0, kind == Kind::Separate, "{kind:?}");
         let clipped = got.metrics.get("critic/clip_fraction").unwrap();
         assert!(0.0 < clipped && clipped < 1.0, "{clipped}");
-        let got_critic = by_path(&critic.model, &got.of_critic.unwrap());
+
+        let got_critic = by_path(&critic.model, &got.critic_gradients.unwrap());
         assert_same_arrays(&got_critic, &expected, rounding).unwrap();
 
-        // While the critic alone learns, its gradient and all numbers are the same, and the policy gets no
-        // gradient.
+        // While the critic alone learns, its gradient and all numbers stay the same, and the policy has none.
         let alone =
-            updater.gradients_with(&policy, Some(&critic), Moves::Critic, &samples).unwrap();
-        assert!(by_path(&critic.model, &alone.of_critic.unwrap()) == got_critic);
+            updater.gradients_with(&policy, Some(&critic), UpdateTarget::Critic, &samples).unwrap();
+        assert!(by_path(&critic.model, &alone.critic_gradients.unwrap()) == got_critic);
         assert_eq!(alone.metrics, got.metrics);
         assert!(alone.gradients.is_empty());
 
-        // Without the critic the policy's gradient is another one, unless the critic's gradient is kept out of
-        // it.
+        // Without the critic the policy has a different gradient, unless the critic's is kept out of it.
         let alone = updater.gradients(&policy, &samples).unwrap();
         let alone = by_path(&policy, &alone.gradients);
         let same = assert_same_arrays(&alone, &by_path(&policy, &of_policy), rounding).is_ok();
@@ -205,6 +213,7 @@ fn a_fully_masked_update_is_nothing() {
     for sample in &mut samples {
         sample.in_loss = false;
     }
+
     for aggregation in AGGREGATIONS {
         let report = updater(Box::new(dapo()), aggregation, true, SMALL)
             .gradients(&policy, &samples)
@@ -222,22 +231,26 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
         run(40, &update(), |update| {
             let policy = &policies[usize::from(update.tied)];
             let critic = critics[usize::from(update.tied)].as_ref();
+
             let gradients_on = |samples: &[Sample], micro_batching, devices| {
                 let updater = updater(policy_loss(), aggregation, update.extras, micro_batching);
                 let updater = Updater { replicas: replicas(devices), ..updater };
-                updater.gradients_with(policy, critic, Moves::Policy, samples).unwrap()
+                updater.gradients_with(policy, critic, UpdateTarget::Policy, samples).unwrap()
             };
             let gradients =
                 |samples: &[Sample], micro_batching| gradients_on(samples, micro_batching, 1);
+
             let samples = match critic {
                 Some(critic) => appraised(update.samples(policy), policy, critic),
                 None => update.samples(policy),
             };
+            // Neither the order nor the cut may matter.
             let shuffled: Vec<Sample> =
                 update.order.iter().map(|&index| samples[index].clone()).collect();
+
             let whole = gradients(&samples, WHOLE);
             let row_by_row = MicroBatching { micro_batch_tokens: 1, ..WHOLE };
-            let logit_by_logit = MicroBatching { logits: 1, waiting_logits: 0, ..WHOLE };
+            let logit_by_logit = MicroBatching { max_logits: 1, max_saved_logits: 0, ..WHOLE };
             for micro_batching in [row_by_row, logit_by_logit, update.micro_batching] {
                 assert_same(
                     policy,
@@ -250,25 +263,28 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
                     TestCaseError::fail(format!("{aggregation:?}, {micro_batching:?}: {why}"))
                 })?;
             }
+
             // Half of the cases are enough. A device may have nothing to do.
             if update.extras {
                 let devices = 2 + samples.len() % 3;
                 let spread = gradients_on(&samples, update.micro_batching, devices);
                 assert_same(policy, critic, &spread, &whole, rounding(aggregation))
                     .map_err(|why| TestCaseError::fail(format!("on {devices} devices: {why}")))?;
-                let seen = |report: UpdateReport| report.seen.read(&samples).unwrap();
+
+                let seen = |report: UpdateReport| report.token_stats.read(&samples).unwrap();
                 for (here, there) in seen(whole).iter().zip(seen(spread)) {
                     assert_close("ratios", &there.ratios, &here.ratios, 1e-5)
                         .map_err(TestCaseError::fail)?;
                 }
             }
+
             Ok(())
         });
     }
 }
 
-/// Runs a test on so many cases. The seed is fixed, so that a test that passes here passes everywhere.
-/// PROPTEST_CASES asks for more cases.
+/// Runs a test on `cases` cases, or as many as PROPTEST_CASES says. The seed is fixed, so that a test that passes
+/// here passes everywhere.
 fn run<S: Strategy>(
     cases: u32,
     strategy: &S,
@@ -279,6 +295,7 @@ fn run<S: Strategy>(
     let seed = default.rng_seed;
     let rng_seed = if seed == RngSeed::Random { RngSeed::Fixed(17) } else { seed };
     let config = Config { cases, rng_seed, failure_persistence: None, ..default };
+
     let test = RefCell::new(&mut test);
     if let Err(error) = TestRunner::new(config).run(strategy, |value| test.borrow_mut()(value)) {
         panic!("{error}");
@@ -290,8 +307,8 @@ fn run<S: Strategy>(
 struct Drawn {
     config: DecoderConfig,
     lora: Option<Lora>,
-    /// The format of the frozen base weights under adapters.
-    base: Base,
+    /// Format of the frozen base weights under adapters.
+    base: FrozenFormat,
     chunk_sizes: ChunkSizes,
     seed: u64,
 }
@@ -299,6 +316,7 @@ struct Drawn {
 fn drawn() -> impl Strategy<Value = Drawn> {
     let family = prop::sample::select(&Family::ALL[..]);
     let sizes = (1..4usize, 1..3usize, 1..3usize, 1..3usize, 1..4usize, 1..4usize, any::<bool>());
+
     let config = (family, sizes, vec(option::of(1..16usize), 3)).prop_map(
         |(family, (layers, group, kv_heads, head, hidden, inner, tied), windows)| {
             let mut config = DecoderConfig::new(
@@ -316,6 +334,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
                     tied: tied || family == Family::Gemma,
                 },
             );
+
             // Only Mistral uses the drawn windows: the first one, in all layers.
             if family == Family::Mistral {
                 config.kinds.fill(LayerKind { window: windows[0], ..LayerKind::default() });
@@ -323,7 +342,9 @@ fn drawn() -> impl Strategy<Value = Drawn> {
             config
         },
     );
+
     let targets = prop::sample::subsequence(Lora::PROJECTIONS.map(str::to_owned).to_vec(), 1..8);
+    // An alpha of twice the rank is a scale of 2 for every rank.
     let lora = (1..4usize, targets).prop_map(|(rank, targets)| Lora {
         rank,
         alpha: 2.0 * rank as f64,
@@ -331,9 +352,13 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         rslora: false,
         ..Lora::default()
     });
-    let base = prop::sample::select(&[Base::F32, Base::Bf16, Base::Int8, Base::Int4][..]);
+
+    let base = prop::sample::select(
+        &[FrozenFormat::F32, FrozenFormat::Bf16, FrozenFormat::Int8, FrozenFormat::Int4][..],
+    );
     let chunk_sizes =
         (1..40usize, 1..900usize).prop_map(|(tokens, scores)| ChunkSizes { tokens, scores });
+
     (config, option::of(lora), base, chunk_sizes, any::<u64>()).prop_map(
         |(config, lora, base, chunk_sizes, seed)| Drawn { config, lora, base, chunk_sizes, seed },
     )
@@ -341,16 +366,19 @@ fn drawn() -> impl Strategy<Value = Drawn> {
 
 impl Drawn {
     fn policy(&self) -> Decoder {
-        let (seed, device) = (Seed::run(self.seed), Device::flex().autodiff());
+        let seed = Seed::run(self.seed);
+        let device = Device::flex().autodiff();
         let policy = random(&self.config, seed, &device).unwrap();
         let Some(lora) = &self.lora else { return policy };
+
         // Weights are packed when they are read from a folder.
         let folder = tempfile::tempdir().unwrap();
         let options = SaveOptions { dtype: WeightDtype::F32, ..SaveOptions::default() };
         save(&policy, &self.config.to_json(None, 0), folder.path(), &options).unwrap();
         let loaded = load_noting(folder.path(), self.base, &device).unwrap();
         let policy = loaded.decoder.with_lora(lora.clone(), seed);
-        // The adapters are as after some steps: at first one side of each is 0, and so is what it adds.
+
+        // The adapters are moved as by some steps, because at first one side of each is 0 and it adds nothing.
         policy.map(&mut Nudge(Seed::run(self.seed).derive("nudge", &[])))
     }
 }
@@ -363,10 +391,12 @@ impl ModuleMapper for Nudge {
         if !param.is_require_grad() {
             return param;
         }
+
         self.0 = self.0.derive("next", &[]);
         let mut stream = self.0.stream();
         param.map(|values| {
-            let (shape, device) = (values.shape(), values.device());
+            let shape = values.shape();
+            let device = values.device();
             let more: Vec<f32> = (0..shape.num_elements() as u64)
                 .map(|at| 0.4 * stream.uniform_at(at) as f32 - 0.2)
                 .collect();
@@ -386,11 +416,11 @@ struct Update {
     extras: bool,
 }
 
-/// A sample that lacks its old log-probabilities, which the policy has yet to give.
+/// A sample whose old log-probabilities the policy has yet to compute.
 #[derive(Clone, Debug)]
 struct Draft {
     prompt: Vec<u32>,
-    /// Each token, and how far its old log-probability and its reference's are from the policy's.
+    /// Each token, with the distances of its old and its reference log-probability from the policy's.
     completion: Vec<(u32, f32, f32)>,
     advantage: f32,
     in_loss: bool,
@@ -400,6 +430,7 @@ struct Draft {
 fn update() -> impl Strategy<Value = Update> {
     let token = (0..VOCAB, -0.6..0.6f32, -0.6..0.6f32);
     let draft = (vec(token, 1..=LONGEST), -2.0..2.0f32, 0..5u8, 0..3u64);
+
     let drafts = (vec(vec(0..VOCAB, 1..9), 3), vec(draft, 2..9)).prop_map(|(prompts, drafts)| {
         let of = |(completion, advantage, in_loss, group)| Draft {
             prompt: prompts[group as usize].clone(),
@@ -410,19 +441,26 @@ fn update() -> impl Strategy<Value = Update> {
         };
         drafts.into_iter().map(of).collect::<Vec<Draft>>()
     });
+
     let sizes = (1..80usize, 1..900usize, 0..2000usize, 0..4usize);
     let micro_batching = (sizes, any::<bool>(), any::<Option<bool>>()).prop_map(
-        |((micro_batch_tokens, logits, waiting_logits, whole_layers), offload, share_prompts)| {
+        |(
+            (micro_batch_tokens, max_logits, max_saved_logits, layers_without_recompute),
+            offload,
+            share_prompts,
+        )| {
             MicroBatching {
                 micro_batch_tokens,
-                logits,
-                waiting_logits,
-                whole_layers,
+                max_logits,
+                max_saved_logits,
+                layers_without_recompute,
                 offload,
                 share_prompts,
             }
         },
     );
+
+    // The order is drawn last, because it needs the number of samples.
     let update = (drafts, micro_batching, any::<bool>(), any::<bool>());
     update.prop_flat_map(|(drafts, micro_batching, tied, extras)| {
         let order: Vec<usize> = (0..drafts.len()).collect();
@@ -453,8 +491,10 @@ fn finish(drafts: &[Draft], policy: &Decoder, with_reference: bool) -> Vec<Sampl
             Sample::new(&draft.prompt, &completion, draft.group).with_advantage(draft.advantage)
         })
         .collect();
+
     let updater = updater(Box::new(dapo()), Aggregation::TokenMean, false, WHOLE);
     let logprobs = updater.logprobs(policy, &samples).unwrap();
+
     for ((sample, draft), now) in samples.iter_mut().zip(drafts).zip(logprobs) {
         sample.in_loss = draft.in_loss;
         let tokens = || now.iter().zip(&draft.completion);
@@ -463,6 +503,7 @@ fn finish(drafts: &[Draft], policy: &Decoder, with_reference: bool) -> Vec<Sampl
             sample.ref_logprobs = tokens().map(|(now, token)| now + token.2).collect();
         }
     }
+
     samples
 }
 
@@ -473,19 +514,23 @@ fn fixed_samples(policy: &Decoder) -> Vec<Sample> {
         .map(|index| {
             let mut stream = stream.clone();
             let mut uniform = |position: u64| stream.uniform_at(1000 * index + position);
+
             let prompt =
                 (0..2 + index % 4).map(|at| (uniform(at) * f64::from(VOCAB)) as u32).collect();
             let completion = (0..1 + 3 * index % 10)
                 .map(|at| {
                     let token = (uniform(100 + at) * f64::from(VOCAB)) as u32;
-                    let (old, reference) = (uniform(200 + at) - 0.5, uniform(300 + at) - 0.5);
+                    let old = uniform(200 + at) - 0.5;
+                    let reference = uniform(300 + at) - 0.5;
                     (token, old as f32, reference as f32)
                 })
                 .collect();
+
             let advantage = (4.0 * uniform(400) - 2.0) as f32;
             Draft { prompt, completion, advantage, in_loss: index != 3, group: index % 3 }
         })
         .collect();
+
     finish(&drafts, policy, true)
 }
 
@@ -505,6 +550,7 @@ fn decoder(tied: bool) -> Decoder {
             tied,
         },
     );
+
     random(&config, Seed::run(3), &Device::flex().autodiff()).unwrap()
 }
 
@@ -520,6 +566,7 @@ fn updater(
     micro_batching: MicroBatching,
 ) -> Updater {
     let kl = Kl { estimator: KlEstimator::K3, gradient_of_k2: false, coef: 0.1 };
+
     Updater {
         loss_scale: 1.0,
         router_aux_loss_coef: 0.0,
@@ -537,12 +584,12 @@ fn updater(
     }
 }
 
-/// Gives the replicas on so many devices. All of them are the CPU, with a thread each.
+/// Makes replicas on this many devices. All of them are the CPU, with a thread each.
 fn replicas(devices: usize) -> Replicas {
     Replicas::new(vec![Device::flex(); devices - 1])
 }
 
-/// The model that the values are read from, and how far their gradient goes.
+/// Model that the values are read from, and how far their gradient reaches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Head,
@@ -560,14 +607,17 @@ fn critic(kind: Kind, policy: &Decoder) -> Critic<Decoder> {
     let stream = Seed::run(11).stream();
     let device = policy.device();
     let weight = (0..16).map(|at| (2.0 * stream.clone().uniform_at(at) - 1.0) as f32).collect();
+
     let head = ValueHead {
         weight: Param::from_data(TensorData::new::<f32, _>(weight, [16, 1]), &device),
         bias: Param::from_data(TensorData::from([0.3f32]), &device),
     };
+
     let trunk = match kind {
         Kind::Separate => ValueModel::beside(decoder(false).trunk()).trunk,
         Kind::Head | Kind::Detached => None,
     };
+
     Critic {
         model: ValueModel { trunk, head },
         optimizer: Box::new(AdamW::new(OptimConfig::default())),
@@ -582,7 +632,7 @@ fn critic(kind: Kind, policy: &Decoder) -> Critic<Decoder> {
     }
 }
 
-/// Gives the samples old values within and beyond the clip, and returns and advantages of all signs.
+/// Fills the samples with old values within and beyond the clip, and with returns and advantages of all signs.
 fn appraised(mut samples: Vec<Sample>, policy: &Decoder, critic: &Critic<Decoder>) -> Vec<Sample> {
     let updater = updater(Box::new(dapo()), Aggregation::TokenMean, false, WHOLE);
     let values = updater.values(policy, &critic.model, &samples).unwrap();
@@ -590,10 +640,12 @@ fn appraised(mut samples: Vec<Sample>, policy: &Decoder, critic: &Critic<Decoder
         // A sample that does not count has no values. It needs some only to stand in a batch of all samples.
         let values = if values.is_empty() { vec![0.0; sample.completion.len()] } else { values };
         let stream = Seed::run(index as u64).stream();
-        let around = |values: &[f32], place: u64, width: f64| -> Vec<f32> {
-            let at = |at: u64| width * (stream.clone().uniform_at(place + at) - 0.5);
+
+        let around = |values: &[f32], offset: u64, width: f64| -> Vec<f32> {
+            let at = |at: u64| width * (stream.clone().uniform_at(offset + at) - 0.5);
             values.iter().zip(0..).map(|(value, index)| value + at(index) as f32).collect()
         };
+
         let nothing = vec![0.0; values.len()];
         sample.advantages = around(&nothing, 0, 4.0);
         sample.token_values = Some(TokenValues {
@@ -601,6 +653,7 @@ fn appraised(mut samples: Vec<Sample>, policy: &Decoder, critic: &Critic<Decoder
             values: around(&values, 200, 4.0 * CLIP),
         });
     }
+
     samples
 }
 
@@ -612,19 +665,24 @@ fn with_critic_by_autodiff(
     samples: &[Sample],
 ) -> (GradientsParams, GradientsParams) {
     let (policy_loss, batch) = loss_by_autodiff(updater, policy, samples);
+
     let trunk = critic.model.trunk.as_ref().unwrap_or(policy);
     let hidden = trunk.hidden(&batch.tokens);
     let [rows, length, width] = hidden.dims();
     let hidden = hidden.reshape([rows * length, width]).select(0, batch.predictors.clone());
     let hidden = if critic.config.detach { hidden.detach() } else { hidden };
+
     let row = critic.model.head.weight.val().reshape([1, width]);
     let values = (hidden * row).sum_dim(1).squeeze_dim::<1>(1) + critic.model.head.bias.val();
     let values = batch.by_row(values);
+
+    // PPO's value loss: half of the larger squared error, of the value and of the value within the clip.
     let targets = batch.targets.unwrap();
     let bounded = values.clone().max_pair(targets.old_values.clone() - CLIP);
     let bounded = bounded.min_pair(targets.old_values + CLIP);
     let squared = |values: Tensor<2>| (values - targets.returns.clone()).square();
-    let value_loss = squared(values).max_pair(squared(bounded)) * batch.weights * 0.5;
+    let value_loss = squared(values).max_pair(squared(bounded)) * batch.loss_weights * 0.5;
+
     let mut gradients = (policy_loss + value_loss.sum() * COEF).backward();
     let of_policy = GradientsParams::from_module(&mut gradients, policy);
     (of_policy, GradientsParams::from_module(&mut gradients, &critic.model))
@@ -643,24 +701,31 @@ fn loss_by_autodiff(
     samples: &[Sample],
 ) -> (Tensor<1>, MicroBatch) {
     let mut divisors =
-        Divisors::count(samples.iter().map(|sample| (sample.group, sample.counted())));
+        Divisors::count(samples.iter().map(|sample| (sample.group, sample.loss_tokens())));
+    // A constant divisor counts completions that are out of the loss as well.
     divisors.constant = samples.len() as f64 * updater.constant_length as f64;
+
     let samples: Vec<&Sample> = samples.iter().collect();
     let batch =
         MicroBatch::new(&samples, Layout::Padded, updater.aggregation, &divisors, &policy.device());
+
     let logits = policy.logits(&batch.tokens);
     let [rows, length, vocab] = logits.dims();
     let logits = logits.reshape([rows * length, vocab]).select(0, batch.predictors.clone());
     let log_p = log_softmax(logits.div_scalar(updater.temperature), 1);
     let chosen = log_p.clone().gather(1, batch.labels.clone().unsqueeze_dim(1)).squeeze_dim(1);
     let chosen = batch.by_row(chosen);
+
     let MicroBatch { old_logprobs, advantages, mask, .. } = batch.clone();
     let mut input = LossInput::new(chosen, old_logprobs, advantages, mask);
+
     let entropy = (log_p.clone().exp() * log_p).sum_dim(1).neg().squeeze_dim(1);
     input.entropy = batch.by_row(entropy);
     input.ref_logprobs = batch.ref_logprobs.clone();
-    input.importance = batch.importance.clone();
-    (input.weights, input.shares) = (batch.weights.clone(), batch.shares.clone());
+    input.tis_weights = batch.tis_weights.clone();
+    (input.loss_weights, input.metric_weights) =
+        (batch.loss_weights.clone(), batch.metric_weights.clone());
+
     (updater.objective.evaluate(&input).loss, batch)
 }
 
@@ -674,11 +739,13 @@ fn assert_same(
     if got.tokens != want.tokens {
         return Err(format!("{} tokens, expected {}", got.tokens, want.tokens));
     }
+
     assert_close("loss", &[got.loss as f32], &[want.loss as f32], atol)?;
     assert_same_arrays(&metrics(got), &metrics(want), atol)?;
     let gradients = |report: &UpdateReport| by_path(policy, &report.gradients);
     assert_same_arrays(&gradients(got), &gradients(want), atol)?;
-    let of_critic = |report: &UpdateReport| match (critic, &report.of_critic) {
+
+    let of_critic = |report: &UpdateReport| match (critic, &report.critic_gradients) {
         (Some(critic), Some(gradients)) => by_path(&critic.model, gradients),
         _ => BTreeMap::new(),
     };
@@ -705,6 +772,7 @@ fn assert_same_arrays(
 fn assert_close(name: &str, got: &[f32], want: &[f32], atol: f32) -> Result<(), String> {
     let largest = want.iter().fold(0.0f32, |largest, want| largest.max(want.abs()));
     let allowed = atol + 1e-5 * largest;
+
     for (index, (got, want)) in got.iter().zip(want).enumerate() {
         // A NaN is not close.
         let close = (got - want).abs() <= allowed;
@@ -726,26 +794,30 @@ fn by_path<M: Module>(module: &M, gradients: &GradientsParams) -> BTreeMap<Strin
             self.found.push(gradient.map(|gradient| gradient.try_into_vec_as::<f32>().unwrap()));
         }
     }
+
     let mut collect = Collect { gradients, found: Vec::new() };
     module.visit(&mut collect);
     let paths = parameters(module).into_iter().map(|parameter| parameter.path);
     paths.zip(collect.found).filter_map(|(path, gradient)| Some((path, gradient?))).collect()
 }
 
-/// A layer that runs once more rounds nothing in another way.
+/// A layer that runs once more rounds in the same way.
 #[test]
 fn recomputing_gives_the_same_bits() {
     for tied in [false, true] {
         let policy = decoder(tied);
         let samples = fixed_samples(&policy);
-        let update = |whole_layers| {
-            let micro_batching = MicroBatching { whole_layers, ..SMALL };
+        let update = |layers_without_recompute| {
+            let micro_batching = MicroBatching { layers_without_recompute, ..SMALL };
             let updater = updater(Box::new(dapo()), Aggregation::TokenMean, true, micro_batching);
             updater.gradients(&policy, &samples).unwrap()
         };
-        let (none, all) = (update(0), update(2));
+
+        let none = update(0);
+        let all = update(2);
         assert_eq!((none.loss, none.metrics), (all.loss, all.metrics));
-        let (none, all) = (by_path(&policy, &none.gradients), by_path(&policy, &all.gradients));
+        let none = by_path(&policy, &none.gradients);
+        let all = by_path(&policy, &all.gradients);
         let differ = |name: &&String| none[*name] != all[*name];
         assert_eq!(all.keys().filter(differ).collect::<Vec<_>>(), Vec::<&String>::new());
     }

@@ -1,4 +1,4 @@
-//! Adapters beside frozen weights: compared with PEFT's numbers, in a training step, in files and merged.
+//! Adapters next to frozen weights: compared with PEFT's numbers, in a training step, in files and merged.
 
 #![allow(clippy::unwrap_used)]
 
@@ -51,13 +51,15 @@ fn only_adapters_have_gradients() {
         // A token is predicted from those before it, so the first token of a row has no label.
         let samples: Vec<_> =
             rows.iter().map(|row| sample(row[..1].to_vec(), row[1..].to_vec())).collect();
+
         let report = updater(CrossEntropy, 1.0).gradients(&policy, &samples).unwrap();
-        let place = format!("{}: cross-entropy", fixture.name);
-        LOSS.check(&place, [(report.loss, expected.loss)]);
-        // This checks the names too: the frozen weights, the head among them, must have no gradient.
-        check_norms(&place, &named_gradients(&policy, &report.gradients), &expected.grad_norms);
+        let what = format!("{}: cross-entropy", fixture.name);
+        LOSS.check(&what, [(report.loss, expected.loss)]);
+
+        // The names are checked too, because no frozen weight, not even the head, may have a gradient.
+        check_norms(&what, &named_gradients(&policy, &report.gradients), &expected.grad_norms);
         let norm = global_norm(&policy, &report.gradients).unwrap();
-        GRADIENTS.check(&format!("{place}, norm"), [(norm, expected.total_grad_norm)]);
+        GRADIENTS.check(&format!("{what}, norm"), [(norm, expected.total_grad_norm)]);
     });
 }
 
@@ -69,10 +71,12 @@ fn an_adapter_survives_its_files() {
         let (_, base) = adapter_config(&fixture.folder).unwrap();
         save_adapter(&decoder, &base, folder.path()).unwrap();
         let again = load_adapter(base_of(fixture, &Device::flex()), folder.path()).unwrap();
+
         assert_eq!(values(&again), values(&decoder));
         assert_eq!(again.lora(), decoder.lora());
         assert_eq!(adapter_config(folder.path()).unwrap().1, base);
-        let (ours, theirs) = (tensors(folder.path()), tensors(&fixture.folder));
+        let ours = tensors(folder.path());
+        let theirs = tensors(&fixture.folder);
         assert_eq!(ours, theirs, "{}: the bytes of each tensor", fixture.name);
     });
 }
@@ -90,12 +94,14 @@ fn a_new_adapter_changes_nothing_until_it_learns() {
     };
     let policy = base.clone().with_lora(lora.clone(), Seed::run(1));
     assert_eq!(lora.scale("model.layers.0.mlp.up_proj"), 4.0);
+
     // There are two layers and two targets, and A and B of each.
     let adapters = |decoder: &Decoder| -> Vec<String> {
         let paths = values(decoder).into_keys();
         paths.filter(|path| path.contains("adapters")).collect()
     };
     assert_eq!(adapters(&policy).len(), 8);
+
     let row: Vec<u32> = (1..20).collect();
     let batch = TokenBatch::new(&[&row], Padding::Right, &device);
     let flat = |decoder: &Decoder| read(decoder.logits(&batch).inner().reshape([-1]));
@@ -107,12 +113,15 @@ fn a_new_adapter_changes_nothing_until_it_learns() {
     let (learnt, _, outcome) =
         sft_step(policy.clone(), &mut optimizer, &examples, 0.5, micro_batching).unwrap();
     assert!(outcome.grad_norm > 0.0);
-    let (before, after) = (values(&policy), values(&learnt));
+
+    let before = values(&policy);
+    let after = values(&learnt);
     for (path, values) in &before {
         // While B is 0, no gradient reaches A.
         let moves = path.contains("adapters") && path.ends_with(".b");
         assert_eq!(after[path] != *values, moves, "{path}");
     }
+
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("optimizer.safetensors");
     Optimizer::<Decoder>::save(&optimizer, &path).unwrap();
@@ -136,6 +145,7 @@ fn what_is_no_adapter_for_this_model_is_said() {
     let lora = Lora { rank: 2, alpha: 4.0, targets: vec!["v_proj".into()], ..Lora::default() };
     save_adapter(&policy.clone().with_lora(lora, Seed::run(1)), &"base".into(), folder.path())
         .unwrap();
+
     let config = folder.path().join("adapter_config.json");
     let good = fs::read_to_string(&config).unwrap();
     let problem = |from: &str, to: &str| {
@@ -146,6 +156,7 @@ fn what_is_no_adapter_for_this_model_is_said() {
         assert!(message.contains("adapter_"), "{message}");
         message
     };
+
     for (from, to, expected) in [
         ("\"LORA\"", "\"LOHA\"", "it is of type LOHA, expected LORA"),
         ("\"use_dora\": false", "\"use_dora\": true", "use_dora = true is not implemented"),
@@ -172,7 +183,7 @@ fn what_is_no_adapter_for_this_model_is_said() {
         (
             "\"alpha_pattern\": {}",
             "\"alpha_pattern\": {\"(\": 3}",
-            "\"(\" is no regular expression",
+            "\"(\" is not a regular expression",
         ),
         (
             "\"lora_alpha\": 4",
@@ -201,17 +212,18 @@ fn what_is_no_adapter_for_this_model_is_said() {
         let message = problem(from, to);
         assert!(message.contains(expected), "{message}");
     }
+
     fs::write(&config, &good).unwrap();
     load_adapter(policy, folder.path()).unwrap();
     let shallow = load_adapter(tiny::shallow(3, &Device::flex()), folder.path()).unwrap_err();
     assert!(
         matches!(&shallow, CheckpointError::Adapter { problem, .. }
-        if problem.contains("has no place in a model of 1 layers")),
+        if problem.contains("does not belong to a model with num_hidden_layers = 1")),
         "{shallow}"
     );
 }
 
-/// The classes of transformers have three ways to name the text model of a model that sees pictures.
+/// Classes of transformers name the text model of a model that sees pictures in three ways.
 #[test]
 fn an_adapter_beside_a_model_that_sees_pictures_is_read_by_any_names() {
     for (fixture, own) in [
@@ -225,28 +237,30 @@ fn an_adapter_beside_a_model_that_sees_pictures_is_read_by_any_names() {
         let adapted = base.clone().with_lora(lora, Seed::run(1));
         let folder = tempfile::tempdir().unwrap();
         save_adapter(&adapted, &"base".into(), folder.path()).unwrap();
+
         let begins = format!("base_model.model.{own}");
         let names: Vec<String> = tensors(folder.path()).into_keys().collect();
         assert!(names.iter().all(|name| name.starts_with(&begins)), "{fixture}: {names:?}");
 
-        for place in ["model.", "model.language_model.", "language_model.model."] {
-            let other = format!("base_model.model.{place}layers.");
+        for prefix in ["model.", "model.language_model.", "language_model.model."] {
+            let other = format!("base_model.model.{prefix}layers.");
             renamed(folder.path(), |name| {
                 let name = name.replacen(&begins, &other, 1);
                 // Some programs save the names of the model's state, with the adapter's name in them.
                 name.replace(".weight", ".default.weight")
             });
             let read = load_adapter(base.clone(), folder.path()).unwrap();
-            assert_eq!(values(&read), values(&adapted), "{fixture}: {place}");
+            assert_eq!(values(&read), values(&adapted), "{fixture}: {prefix}");
+
             let again = tempfile::tempdir().unwrap();
             save_adapter(&read, &"base".into(), again.path()).unwrap();
-            assert_eq!(tensors(again.path()).into_keys().collect::<Vec<_>>(), names, "{place}");
+            assert_eq!(tensors(again.path()).into_keys().collect::<Vec<_>>(), names, "{prefix}");
             save_adapter(&adapted, &"base".into(), folder.path()).unwrap();
         }
     }
 }
 
-/// Tensors that PEFT passes over because of the adapter's own fields add nothing here either.
+/// Tensors that PEFT skips because of the adapter's own fields add nothing here either.
 #[test]
 fn an_adapter_is_beside_the_modules_that_its_file_selects() {
     let base = load(Path::new("fixtures/qwen2-f32"), &Device::flex()).unwrap();
@@ -255,6 +269,7 @@ fn an_adapter_is_beside_the_modules_that_its_file_selects() {
     for name in ["adapter_config.json", "adapter_model.safetensors"] {
         fs::copy(fixture.join(name), folder.path().join(name)).unwrap();
     }
+
     let path = folder.path().join("adapter_config.json");
     let good: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let with = |fields: Value| {
@@ -263,6 +278,7 @@ fn an_adapter_is_beside_the_modules_that_its_file_selects() {
         fs::write(&path, config.to_string()).unwrap();
         load_adapter(base.clone(), folder.path())
     };
+
     let beside = |decoder: &Decoder| -> BTreeSet<String> {
         let again = tempfile::tempdir().unwrap();
         save_adapter(decoder, &"base".into(), again.path()).unwrap();
@@ -273,6 +289,7 @@ fn an_adapter_is_beside_the_modules_that_its_file_selects() {
         };
         names.map(module).collect()
     };
+
     let all = beside(&with(json!({})).unwrap());
     assert!(all.len() >= 14, "{all:?}");
     type Wanted<'a> = &'a dyn Fn(&str) -> bool;
@@ -281,6 +298,7 @@ fn an_adapter_is_beside_the_modules_that_its_file_selects() {
     };
     let of_layer = |name: &str| name.starts_with("1.");
     let queries = |name: &str| name.ends_with(".q_proj");
+
     let cases: [(Value, Wanted); 9] = [
         (json!({ "layers_to_transform": [1] }), &of_layer),
         (json!({ "layers_to_transform": 1, "layers_pattern": "layers" }), &of_layer),
@@ -296,11 +314,13 @@ fn an_adapter_is_beside_the_modules_that_its_file_selects() {
         }),
         (json!({ "target_modules": "all-linear" }), &|_| true),
     ];
+
     for (fields, wanted) in cases {
         let read = with(fields.clone()).unwrap();
         assert_eq!(beside(&read), some(wanted), "{fields}");
         let left_out = check_adapter(folder.path(), base.config()).unwrap();
         assert_eq!(left_out.len(), 2 * (all.len() - some(wanted).len()), "{fields}");
+
         let again = tempfile::tempdir().unwrap();
         save_adapter(&read, &"base".into(), again.path()).unwrap();
         let saved = fs::read(again.path().join("adapter_config.json")).unwrap();
@@ -311,6 +331,7 @@ fn an_adapter_is_beside_the_modules_that_its_file_selects() {
         let read_again = load_adapter(base.clone(), again.path()).unwrap();
         assert_eq!(values(&read_again), values(&read), "{fields}");
     }
+
     for (fields, words) in [
         (json!({ "layers_to_transform": [9] }), "selects none of the tensors"),
         (json!({ "layers_to_transform": "all" }), "expected the number of a layer"),
@@ -320,7 +341,7 @@ fn an_adapter_is_beside_the_modules_that_its_file_selects() {
             "needs a list of names as target_modules",
         ),
         (json!({ "exclude_modules": 7 }), "exclude_modules is 7, expected a list of names"),
-        (json!({ "target_modules": "(" }), "is no regular expression"),
+        (json!({ "target_modules": "(" }), "is not a regular expression"),
         (json!({ "kasa_config": { "beta": 1 } }), "kasa_config = {\"beta\":1} is not implemented"),
     ] {
         let message = with(fields.clone()).unwrap_err().to_string();
@@ -328,7 +349,7 @@ fn an_adapter_is_beside_the_modules_that_its_file_selects() {
     }
 }
 
-/// Names that PEFT would pass over are read, or the reason is said.
+/// Names that PEFT would skip are either read or refused with the reason.
 #[test]
 fn names_of_an_adapter_that_mean_nothing_are_refused() {
     let base = tiny::policy(3, &Device::flex());
@@ -336,6 +357,7 @@ fn names_of_an_adapter_that_mean_nothing_are_refused() {
     let adapted = base.clone().with_lora(lora, Seed::run(1));
     let folder = tempfile::tempdir().unwrap();
     let first = "model.layers.0.self_attn.v_proj.lora_A";
+
     for (from, to, words) in [
         ("base_model.model.", "model.", "does not begin with base_model.model."),
         (first, "model.layers.0.self_attn.v_proj.lora_E", "is of no adapter that is implemented"),
@@ -346,7 +368,11 @@ fn names_of_an_adapter_that_mean_nothing_are_refused() {
         (first, &format!("{first}.default"), "of an adapter without a name and of the adapter"),
         ("lora_A.weight", "lora_magnitude_vector.weight", "is a magnitude of DoRA"),
         ("lora_A.weight", "base_layer.bias", "is a bias that was trained"),
-        (first, "lm_head", "is a whole matrix, expected lm_head in modules_to_save"),
+        (
+            first,
+            "lm_head",
+            "is a matrix that was trained in full, expected lm_head in modules_to_save",
+        ),
         ("lora_A", "lora_B.default", "is of the same matrix as"),
     ] {
         save_adapter(&adapted, &"base".into(), folder.path()).unwrap();
@@ -372,20 +398,23 @@ fn check_logits(
     which: &str,
     tolerance: Tolerance,
 ) {
-    let (vocab, mask) = (decoder.config().vocab_size, &expected.right.attention_mask);
+    let vocab = decoder.config().vocab_size;
+    let mask = &expected.right.attention_mask;
     let reference: Vec<Vec<f32>> = fixture
         .tensor(&format!("{which}_logits_right"))
         .chunks(vocab)
         .map(<[f32]>::to_vec)
         .collect();
     let ours = logits(decoder, &expected.right, Padding::Right);
-    let place = format!("{}: {which} logits", fixture.name);
-    tolerance.check(&place, nested_pairs(&real(&ours, mask), &real(&reference, mask)));
+    let what = format!("{}: {which} logits", fixture.name);
+    tolerance.check(&what, nested_pairs(&real(&ours, mask), &real(&reference, mask)));
+
+    // With padding on the left, every row ends in the last column.
     let left = logits(decoder, &expected.left, Padding::Left);
     let width = expected.left.input_ids[0].len();
     let last: Vec<f32> = left.chunks(width).flat_map(|row| row[width - 1].clone()).collect();
     let reference = fixture.tensor(&format!("{which}_logits_left_last"));
-    tolerance.check(&format!("{place}, padded left"), pairs(&last, &reference));
+    tolerance.check(&format!("{what}, padded left"), pairs(&last, &reference));
 }
 
 fn greedy(policy: &Decoder) -> Vec<u32> {
@@ -397,13 +426,13 @@ fn greedy(policy: &Decoder) -> Vec<u32> {
     groups[0].completions[0].tokens.clone()
 }
 
-/// Gives every parameter's values by its path.
+/// Reads every parameter's values by its path.
 fn values(decoder: &Decoder) -> BTreeMap<String, Vec<f32>> {
     let all = parameters(&decoder.valid()).into_iter();
     all.map(|parameter| (parameter.path, read(parameter.values))).collect()
 }
 
-/// Gives the bytes of each tensor in a folder's adapter.
+/// Reads the bytes of each tensor in a folder's adapter.
 fn tensors(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let (header, data) = header(&folder.join("adapter_model.safetensors"));
     let tensors = header.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__");
@@ -414,7 +443,7 @@ fn tensors(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     bytes.collect()
 }
 
-/// Gives the tensors of a folder's adapter other names.
+/// Renames the tensors of a folder's adapter.
 fn renamed(folder: &Path, name: impl Fn(&str) -> String) {
     let path = folder.join("adapter_model.safetensors");
     let (header, data) = header(&path);
@@ -423,7 +452,9 @@ fn renamed(folder: &Path, name: impl Fn(&str) -> String) {
         old => (name(old), info.clone()),
     };
     let header: Value = header.as_object().unwrap().iter().map(named).collect();
+
     let mut text = header.to_string().into_bytes();
+    // The format aligns the data to 8 bytes.
     text.resize(text.len().next_multiple_of(8), b' ');
     let length = (text.len() as u64).to_le_bytes();
     fs::write(&path, [&length[..], &text, &data].concat()).unwrap();

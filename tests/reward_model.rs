@@ -29,7 +29,7 @@ struct Facts {
     left: Side,
     unpadded: Vec<f32>,
     rendered: Vec<String>,
-    /// The conversations that `rendered` was made from. Only the tests' own folder has them.
+    /// Conversations that `rendered` was made from. Only the tests' own folder has them.
     #[serde(default)]
     messages: Vec<Value>,
     pads_only: Option<f32>,
@@ -54,6 +54,7 @@ fn fixtures_reward() {
         assert_eq!(rows, unpad(&expected.left.input_ids, &expected.left.attention_mask));
         let alone = scores(&model, &rows);
         let padded = scores(&model, &expected.right.input_ids);
+
         for (name, came, reference) in [
             ("right", &padded, &expected.right.scores),
             ("left", &alone, &expected.left.scores),
@@ -62,12 +63,15 @@ fn fixtures_reward() {
             let pairs = pairs(came, reference);
             SCORES.check(&format!("{}, {name}", fixture.name), pairs);
         }
-        let (tokenizer, last) = (fixture.tokenizer(), rows.len() - 1);
+
+        let tokenizer = fixture.tokenizer();
+        let last = rows.len() - 1;
         assert_eq!(
             rows[last].last(),
             Some(&tokenizer.pad()),
             "the last row's text ends in padding"
         );
+
         if let Some(score) = expected.pads_only {
             let pads = scores(&model, &[vec![tokenizer.pad(); 3]]);
             SCORES.check("padding alone", pairs(&pads, &[score]));
@@ -101,17 +105,22 @@ fn what_cannot_be_scored_is_an_error_and_told_once() {
         "long" => Ok(vec![1; 32_769]),
         tokens => Ok(tokens.split_terminator(' ').map(|token| token.parse().unwrap()).collect()),
     };
-    let (said, notes) = channel();
+
+    let (sender, notes) = channel();
     let transform = Transform { scale: 1.0, offset: 0.0, sigmoid: true };
-    let say = move |note: &str| said.send(note.to_owned()).unwrap();
+    let say = move |note: &str| sender.send(note.to_owned()).unwrap();
     let verifier = ModelVerifier::new(model, Box::new(conversation), transform, 0.9, say);
+
     let completions = ["22 7", "refused", "7 22 5", "long", "", "640", "22 7"].map(|text| {
-        let (tokens, logprobs) = (vec![], vec![]);
+        let tokens = vec![];
+        let logprobs = vec![];
         Completion::written(tokens, logprobs, FinishReason::Stop).with_text(text)
     });
+
     let prompt = Prompt::default();
     let asked: Vec<_> = completions.iter().map(|completion| (&prompt, completion)).collect();
     let scores = verifier.score_all(&asked).unwrap();
+
     for (index, score) in scores.iter().enumerate() {
         if [0, 2, 6].contains(&index) {
             let credit = 1.0 / (1.0 + (-score.parts[0].1).exp());
@@ -122,6 +131,7 @@ fn what_cannot_be_scored_is_an_error_and_told_once() {
             assert!(score.parts.is_empty());
         }
     }
+
     assert_ne!(scores[0], scores[2]);
     assert_eq!(scores[0], scores[6]);
     let notes: Vec<String> = notes.try_iter().collect();
@@ -141,6 +151,7 @@ fn what_is_no_reward_model_is_refused_by_name() {
         fs::copy(source.join(weights), folder.path().join(weights)).unwrap();
         RewardModel::load(folder.path(), &Device::flex()).unwrap_err().to_string()
     };
+
     let two = error(&|config| config["id2label"] = json!({"0": "bad", "1": "good"}));
     assert!(two.contains("2 labels"), "{two}");
     let silent = error(&|config| drop(config.as_object_mut().unwrap().remove("id2label")));
@@ -148,13 +159,15 @@ fn what_is_no_reward_model_is_refused_by_name() {
     let wider = error(&|config| config["intermediate_size"] = json!(161));
     assert!(wider.contains("[161, 64]"), "{wider}");
 
-    let (causal, classifier) = ("Qwen2ForCausalLM", "Qwen2ForSequenceClassification");
+    let causal = "Qwen2ForCausalLM";
+    let classifier = "Qwen2ForSequenceClassification";
     let no_score = RewardModel::load(&fixture("qwen2-f32"), &Device::flex()).unwrap_err();
     let no_logits = load(&fixture("reward-qwen2-f32"), &Device::flex()).unwrap_err();
     for (error, came) in [(no_score.to_string(), causal), (no_logits.to_string(), classifier)] {
         assert!(error.contains(&format!("architecture \"{came}\"")), "{error}");
         assert!(error.contains(causal) && error.contains(classifier), "{error}");
     }
+
     let untyped = tempfile::tempdir().unwrap();
     let config = fs::read_to_string(fixture("qwen2-f32").join("config.json")).unwrap();
     let mut config: Value = serde_json::from_str(&config).unwrap();

@@ -62,6 +62,7 @@ fn a_completion_depends_on_its_seed_and_not_on_its_neighbours() {
     for (index, request) in smaller.iter_mut().enumerate() {
         request.group_size = 1 + index % 4;
     }
+
     for max_sequences in [3, 7, 64] {
         for (name, requests) in [
             ("in order", &requests),
@@ -69,22 +70,23 @@ fn a_completion_depends_on_its_seed_and_not_on_its_neighbours() {
             ("every third", &every_third),
             ("smaller groups", &smaller),
         ] {
-            let place = format!("{name}, {max_sequences} at once");
+            let label = format!("{name}, {max_sequences} at once");
             let together = generate(&policy, requests, &sampling, max_sequences, SampleOn::Host);
             let asked: usize = requests.iter().map(|request| request.group_size).sum();
-            assert_eq!(together.len(), asked, "{place}");
-            assert_same(&place, &together, &alone);
+            assert_eq!(together.len(), asked, "{label}");
+            assert_same(&label, &together, &alone);
         }
     }
 }
 
-/// Overlong filtering masks a completion that was cut off, and not one whose last token ended it.
+/// Overlong filtering masks a completion that was cut off, but not one whose last token ended it.
 #[test]
 fn a_stop_token_at_the_limit_is_an_end() {
     let policy = policy(1, &Device::flex());
     let requests: Vec<GroupRequest> = (0..8).map(|id| request(id, 3, 4)).collect();
     let vocabulary = policy.config().vocab_size as TokenId;
     let sampling = spread(0.05, 2, (0..vocabulary / 2).collect());
+
     let mut ends = BTreeSet::new();
     for completion in generate(&policy, &requests, &sampling, 16, SampleOn::Host).values() {
         let stopped = completion.tokens.last().is_some_and(|last| sampling.stop.contains(last));
@@ -123,6 +125,7 @@ fn a_stream_is_the_completion_of_its_seed() {
         let requests = std::slice::from_ref(&request);
         let whole = generate(&policy, requests, &sampling, 1, SampleOn::Host);
         let completion = whole.into_values().next().unwrap();
+
         let (streamed, heard) = run(&request, usize::MAX);
         assert_eq!(streamed.tokens, completion.tokens);
         assert_eq!(streamed.logprobs, completion.logprobs);
@@ -130,6 +133,7 @@ fn a_stream_is_the_completion_of_its_seed() {
         assert_eq!(heard.iter().map(|heard| heard.0).collect::<Vec<_>>(), completion.tokens);
         ends.insert((completion.finish == FinishReason::Stop, completion.tokens.len() > 64));
 
+        // Whoever listens may end the stream after any token.
         let (cut, _) = run(&request, 1);
         assert_eq!(cut.tokens, completion.tokens[..1]);
     }
@@ -162,7 +166,8 @@ fn every_draw_and_every_index_is_another_completion() {
 
 #[test]
 fn new_weights_write_something_else_once_published() {
-    let (old, new) = (policy(4, &Device::flex()), policy(5, &Device::flex().autodiff()));
+    let old = policy(4, &Device::flex());
+    let new = policy(5, &Device::flex().autodiff());
     let mut engine = LocalEngine::new(&old, numbers(), 8, 512, SampleOn::Host);
     let write = |engine: &mut LocalEngine<Decoder>| {
         all(engine, vec![request(1, 5, 1)]).unwrap()[0].completions[0].tokens.clone()
@@ -171,6 +176,7 @@ fn new_weights_write_something_else_once_published() {
     engine.publish(&new, 1).unwrap();
     let after = write(&mut engine);
     assert_ne!(before, after);
+
     let mut fresh = LocalEngine::new(&new, numbers(), 8, 512, SampleOn::Host);
     assert_eq!(after, write(&mut fresh));
 }
@@ -180,6 +186,7 @@ fn rollout_logprobs_are_those_of_the_update() {
     let policy = policy(6, &Device::flex().autodiff());
     let requests: Vec<GroupRequest> =
         (0..8).map(|id| request(id, 1 + (id as usize * 7) % 30, 3)).collect();
+
     for sample_on in [SampleOn::Host, SampleOn::Device] {
         // Greedy completions are reported at temperature 1. Top-k and top-p do not count.
         for (sampling, temperature) in [
@@ -193,6 +200,7 @@ fn rollout_logprobs_are_those_of_the_update() {
                 Sample::new(&requests[id as usize].prompt.tokens, completion, id)
             };
             let samples: Vec<Sample> = completions.iter().map(sample).collect();
+
             let updater = Updater {
                 replicas: Default::default(),
                 loss_scale: 1.0,
@@ -211,12 +219,14 @@ fn rollout_logprobs_are_those_of_the_update() {
                     ..MicroBatching::default()
                 },
             };
+
             let rollout: Vec<Vec<f32>> =
                 samples.iter().map(|sample| sample.old_logprobs.clone()).collect();
             LOGPROBS.check(
                 &format!("log-probs, {sample_on:?}, {sampling:?}"),
                 nested_pairs(&rollout, &updater.logprobs(&policy, &samples).unwrap()),
             );
+
             // The update tracks the trunk, and the engine did not. The update reports the difference.
             let report = updater.gradients(&policy, &samples).unwrap();
             assert!(report.metrics.get("loss/logprob_change").unwrap() < 1e-4);
@@ -228,30 +238,35 @@ fn rollout_logprobs_are_those_of_the_update() {
 fn completions_end_at_a_stop_token_or_at_their_length() {
     let policy = policy(7, &Device::flex());
     let requests: Vec<GroupRequest> = (0..5).map(|id| request(id, 2 + id as usize, 4)).collect();
+
     // 64 columns are the cache's first block. The limits are one less, just that, one more, and several blocks.
     for most in [1, 2, 63, 64, 65, 66, 140] {
         let sampling = spread(0.5, most, vec![11, 12]);
         let mut finished = 0;
         let mut engine = LocalEngine::new(&policy, numbers(), 6, 512, SampleOn::Host);
+
         let asked = drawn(&requests, &sampling);
         let groups =
             firebrick_rollout::generate(&mut engine, asked, &mut |count| finished += count)
                 .unwrap();
         assert_eq!(finished, 20);
+
         for (group, request) in groups.iter().zip(&requests) {
             assert_eq!((group.prompt.id, group.draw), (request.prompt.id, request.draw));
             assert_eq!(group.completions.len(), 4);
             for Completion { tokens, logprobs, text, finish, .. } in &group.completions {
                 assert_eq!(tokens.len(), logprobs.len());
                 assert!(logprobs.iter().all(|&logprob| logprob <= 0.0), "{logprobs:?}");
+
                 let (last, before) = tokens.split_last().unwrap();
                 assert!(!before.contains(&11) && !before.contains(&12), "{tokens:?}");
                 let stopped = [11, 12].contains(last);
                 assert_eq!(*finish == FinishReason::Stop, stopped);
                 assert!(stopped && tokens.len() <= most || tokens.len() == most, "{tokens:?}");
+
                 // The stop token counts as a token, but is no part of the text.
-                let said = if stopped { before } else { tokens };
-                assert_eq!(*text, numbers().detokenize(said));
+                let words = if stopped { before } else { tokens };
+                assert_eq!(*text, numbers().detokenize(words));
             }
         }
     }
@@ -295,6 +310,7 @@ fn requests_that_come_while_others_decode_change_nothing() {
         .zip(0..)
         .map(|(request, id)| GroupRequest { id, ..request })
         .collect();
+
     let alone: Vec<Group> = asked
         .iter()
         .map(|request| {
@@ -302,15 +318,20 @@ fn requests_that_come_while_others_decode_change_nothing() {
             all(&mut engine, vec![request.clone()]).unwrap().remove(0)
         })
         .collect();
+
     for (wait, sample_on) in [
         (Wait::Never, SampleOn::Host),
         (Wait::ForGroup, SampleOn::Host),
         (Wait::Never, SampleOn::Device),
     ] {
-        let place = format!("{wait:?}, {sample_on:?}");
+        let label = format!("{wait:?}, {sample_on:?}");
         let mut engine = LocalEngine::new(&policy, numbers(), 7, 512, sample_on);
-        let (mut left, mut came, mut finished) = (asked.clone(), BTreeMap::new(), 0);
-        let (mut order, mut early) = (Vec::new(), 0);
+        let mut left = asked.clone();
+        let mut came = BTreeMap::new();
+        let mut finished = 0;
+        let mut order = Vec::new();
+        let mut early = 0;
+
         while came.len() < asked.len() {
             // Submit three requests at a time, then decode some tokens of the earlier ones.
             engine.submit(left.drain(..left.len().min(3)).collect()).unwrap();
@@ -321,10 +342,12 @@ fn requests_that_come_while_others_decode_change_nothing() {
                 came.extend(groups);
             }
         }
-        assert!(early > 0, "{place}: nothing was finished before all was submitted");
-        assert!(!order.is_sorted(), "{place}: {order:?}");
+
+        assert!(early > 0, "{label}: nothing was finished before all was submitted");
+        assert!(!order.is_sorted(), "{label}: {order:?}");
         let completions: usize = asked.iter().map(|request| request.group_size).sum();
-        assert_eq!((order.len(), finished), (asked.len(), completions), "{place}");
+        assert_eq!((order.len(), finished), (asked.len(), completions), "{label}");
+
         for ((request, group), alone) in asked.iter().zip(came.values()).zip(&alone) {
             request.check_answer(group).unwrap();
             let tokens = |group: &Group| -> Vec<Vec<TokenId>> {
@@ -333,34 +356,43 @@ fn requests_that_come_while_others_decode_change_nothing() {
             let logprobs = |group: &Group| -> Vec<Vec<f32>> {
                 group.completions.iter().map(|completion| completion.logprobs.clone()).collect()
             };
-            assert_eq!(tokens(group), tokens(alone), "{place}: {}", request.id);
-            LOGPROBS.check(&place, nested_pairs(&logprobs(group), &logprobs(alone)));
+
+            assert_eq!(tokens(group), tokens(alone), "{label}: {}", request.id);
+            LOGPROBS.check(&label, nested_pairs(&logprobs(group), &logprobs(alone)));
         }
-        assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty(), "{place}");
+
+        assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty(), "{label}");
     }
 }
 
 #[test]
 fn rows_in_flight_continue_with_the_weights_that_are_published() {
-    let (old, new) = (policy(4, &Device::flex()), policy(5, &Device::flex()));
+    let old = policy(4, &Device::flex());
+    let new = policy(5, &Device::flex());
     // The second request waits until the first is finished.
     let asked = drawn(&[request(1, 5, 2), request(2, 6, 2)], &Sampling::greedy(30, Vec::new()));
     let of = |policy: &Decoder| {
         let mut engine = LocalEngine::new(policy, numbers(), 2, 512, SampleOn::Host);
         all(&mut engine, asked.clone()).unwrap()
     };
-    let (by_old, by_new) = (of(&old), of(&new));
+    let by_old = of(&old);
+    let by_new = of(&new);
+
     let mut engine = LocalEngine::new(&old, numbers(), 2, 512, SampleOn::Host);
     engine.submit(asked.clone()).unwrap();
+
     // Each poll brings one token.
     for _ in 0..10 {
         assert!(engine.poll(Wait::Never, &mut |_| {}).unwrap().is_empty());
     }
     engine.publish(&new, 1).unwrap();
+
     let mut groups = BTreeMap::new();
     while groups.len() < 2 {
         groups.extend(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap());
     }
+
+    // The first request began with the old weights and ended with the new ones.
     for (index, completion) in groups[&0].completions.iter().enumerate() {
         let before = &by_old[0].completions[index];
         assert_eq!(completion.tokens[..10], before.tokens[..10]);
@@ -369,6 +401,8 @@ fn rows_in_flight_continue_with_the_weights_that_are_published() {
         assert_ne!(completion.tokens, by_new[0].completions[index].tokens);
         assert_eq!(completion.policy_version, 0);
     }
+
+    // The second request began after the publication.
     let mut by_new = by_new[1].clone();
     by_new.completions.iter_mut().for_each(|completion| completion.policy_version = 1);
     assert_eq!(groups[&1], by_new);
@@ -385,11 +419,12 @@ fn old_weights_go_before_the_next_are_made() {
     }
     assert_eq!(policy.watch.copies(), 1);
     assert_eq!(policy.watch.before.load(Ordering::Relaxed), 0, "copies when another was made");
+
     RolloutEngine::<Watched>::sleep(&mut engine);
     assert_eq!(policy.watch.copies(), 0);
 }
 
-/// Prompts of so many tokens are prefilled in two parts, the second of which has a single prompt.
+/// Prompts of this length are prefilled in two parts, the second of which has a single prompt.
 #[test]
 fn rows_that_fit_decode_together_whatever_prefills_them() {
     let policy = Watched::new();
@@ -409,6 +444,7 @@ fn a_poll_that_panics_leaves_nothing_in_flight() {
     let expected = all(&mut engine, asked.clone()).unwrap();
     engine.submit(asked.clone()).unwrap();
     engine.poll(Wait::Never, &mut |_| {}).unwrap();
+
     policy.watch.fails.store(true, Ordering::Relaxed);
     let panicked =
         catch_unwind(AssertUnwindSafe(|| engine.poll(Wait::ForGroup, &mut |_| {}).map(drop)));
@@ -434,6 +470,7 @@ fn numbers_that_are_not_finite_are_the_policys_fault() {
         assert!(matches!(error, RolloutError::NotFinite { id: 7, .. }), "{error}");
         assert!(error.to_string().contains("NaN, expected a finite number"), "{error}");
         assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
+        // The engine works again as soon as the policy does.
         policy.watch.is_nan.store(false, Ordering::Relaxed);
         assert_eq!(all(&mut engine, vec![request(7, 5, 2)]).unwrap().len(), 1);
     }
@@ -444,6 +481,7 @@ fn requests_that_ask_for_nothing_or_have_no_id_of_their_own_are_refused() {
     let policy = policy(8, &Device::flex());
     let mut engine = LocalEngine::new(&policy, numbers(), 4, 50, SampleOn::Host);
     engine.submit(vec![request(1, 5, 2)]).unwrap();
+
     for (bad, expected) in [
         (request(2, 0, 2), "a prompt without tokens"),
         (request(2, 5, 0), "0 completions"),
@@ -460,7 +498,8 @@ fn requests_that_ask_for_nothing_or_have_no_id_of_their_own_are_refused() {
             assert!(error.contains(expected), "{error}");
         }
     }
-    // None of these requests was taken on.
+
+    // None of these requests was accepted.
     let groups = engine.poll(Wait::ForGroup, &mut |_| {}).unwrap();
     assert_eq!(groups.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1]);
     assert!(engine.poll(Wait::ForGroup, &mut |_| {}).unwrap().is_empty());
@@ -471,13 +510,16 @@ fn groups_are_given_in_the_order_of_their_requests() {
     let mut polled = Vec::new();
     let mut engine = ScriptedEngine::new(|request: &GroupRequest, index| {
         polled.push(request.id);
-        said(&[request.id as TokenId, index as TokenId])
+        answered(&[request.id as TokenId, index as TokenId])
     });
+
     let mut finished = Vec::new();
+    // The ids fall, so the engine answers in the opposite order.
     let asked: Vec<GroupRequest> = (0..4).map(|id| request(10 - id, 2, 1 + id as usize)).collect();
     let groups =
         firebrick_rollout::generate::<()>(&mut engine, asked, &mut |count| finished.push(count))
             .unwrap();
+
     let ids: Vec<u64> = groups.iter().map(|group| group.prompt.id).collect();
     assert_eq!(ids, [10, 9, 8, 7]);
     for group in &groups {
@@ -485,6 +527,7 @@ fn groups_are_given_in_the_order_of_their_requests() {
             assert_eq!(completion.tokens, [group.prompt.id as TokenId, index as TokenId]);
         }
     }
+
     assert_eq!(finished, [4, 3, 2, 1]);
     assert_eq!(polled.first(), Some(&7));
 }
@@ -497,6 +540,7 @@ fn what_an_engine_lost_is_asked_for_again() {
     let asked = drawn(&requests, &sampling);
     let local = || LocalEngine::new(&policy, numbers(), 6, 512, SampleOn::Host);
     let whole = all(&mut local(), asked.clone()).unwrap();
+
     let run = |lost: usize, in_submit: bool, retryable: bool| {
         let mut engine = Unsteady {
             engine: local(),
@@ -511,6 +555,7 @@ fn what_an_engine_lost_is_asked_for_again() {
             firebrick_rollout::generate(&mut engine, asked.clone(), &mut |count| finished += count);
         (groups, finished, engine.lost)
     };
+
     for lost in 0..=RETRIES {
         for in_submit in [false, true] {
             let (groups, finished, left) = run(lost, in_submit, true);
@@ -523,6 +568,7 @@ fn what_an_engine_lost_is_asked_for_again() {
             }
         }
     }
+
     // The engine may die as often as it likes as long as groups come in between.
     let (groups, finished, left) = run(RETRIES + 5, false, true);
     assert_eq!((groups.unwrap().len(), finished, left), (16, 48, 0));
@@ -554,9 +600,10 @@ fn what_an_engine_answers_is_not_trusted() {
     fn first(answers: &mut [(RequestId, Group)]) -> &mut Completion {
         &mut answers[0].1.completions[1]
     }
+
     let cases: [(Change, &str); 16] = [
         (|answers| answers[0].0 = 77, "request 77 cannot be used: it was not asked for"),
-        (|answers| answers.extend_from_within(0..1), "it has come before"),
+        (|answers| answers.extend_from_within(0..1), "it has been answered already"),
         (|answers| answers.clear(), "nothing is in flight, expected a group"),
         (|answers| answers[0].1.draw += 1, "in draw 1002, expected one of prompt 1 in draw 1001"),
         (
@@ -564,22 +611,36 @@ fn what_an_engine_answers_is_not_trusted() {
             "a group of prompt 1 in draw 1001, expected",
         ),
         (|answers| answers[0].1.prompt.id = 2, "a group of prompt 2"),
-        (|answers| drop(answers[0].1.completions.pop()), "it has 1 completions, expected 2"),
-        (|answers| answers[0].1.completions.clear(), "it has 0 completions, expected 2"),
-        (|answers| answers[0].1.completions.push(said(&[1])), "it has 3 completions, expected 2"),
-        (|answers| *first(answers) = said(&[]), "completion 1 has 0 tokens, expected 1 to 16"),
-        (|answers| *first(answers) = said(&[3; 17]), "completion 1 has 17 tokens"),
-        (|answers| first(answers).logprobs.truncate(2), "has 2 log-probabilities for 3 tokens"),
-        (|answers| first(answers).logprobs.push(-1.0), "has 4 log-probabilities for 3 tokens"),
+        (
+            |answers| drop(answers[0].1.completions.pop()),
+            "its number of completions is 1, expected 2",
+        ),
+        (|answers| answers[0].1.completions.clear(), "its number of completions is 0, expected 2"),
+        (
+            |answers| answers[0].1.completions.push(answered(&[1])),
+            "its number of completions is 3, expected 2",
+        ),
+        (|answers| *first(answers) = answered(&[]), "completion 1 has 0 tokens, expected 1 to 16"),
+        (|answers| *first(answers) = answered(&[3; 17]), "completion 1 has 17 tokens"),
+        (
+            |answers| first(answers).logprobs.truncate(2),
+            "has 2 log-probabilities, expected one for each of its tokens (3)",
+        ),
+        (
+            |answers| first(answers).logprobs.push(-1.0),
+            "has 4 log-probabilities, expected one for each of its tokens (3)",
+        ),
         (|answers| first(answers).logprobs[2] = f32::NAN, "a log-probability of NaN"),
         (|answers| first(answers).logprobs[0] = f32::NEG_INFINITY, "a log-probability of -inf"),
         (|answers| first(answers).logprobs[1] = 0.5, "a log-probability of 0.5, expected finite"),
     ];
+
     for (change, expected) in cases {
         let mut engine = Spoilt { asked: Vec::new(), change };
         let error = all::<()>(&mut engine, vec![request(1, 4, 2)]).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}, expected {expected:?}");
     }
+
     // An engine may report any progress, and rounds a little.
     let mut engine =
         Spoilt { asked: Vec::new(), change: |answers| first(answers).logprobs[0] = 1e-6 };
@@ -590,8 +651,8 @@ fn what_an_engine_answers_is_not_trusted() {
     assert_eq!((groups.unwrap().len(), finished), (2, 4));
 }
 
-/// Gives a completion of these tokens, as somebody else's engine may give it.
-fn said(tokens: &[TokenId]) -> Completion {
+/// Makes a completion of these tokens, as somebody else's engine may answer.
+fn answered(tokens: &[TokenId]) -> Completion {
     Completion::written(tokens.to_vec(), vec![-0.5; tokens.len()], FinishReason::Length)
 }
 
@@ -663,8 +724,8 @@ impl<M> RolloutEngine<M> for Spoilt {
     ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
         finished(usize::MAX);
         let answer = |request: GroupRequest| {
-            let completions = vec![said(&[1, 2, 3]); request.group_size];
-            request.answer(completions)
+            let completions = vec![answered(&[1, 2, 3]); request.group_size];
+            request.into_group(completions)
         };
         let mut answers = self.asked.drain(..).map(answer).collect();
         (self.change)(&mut answers);
@@ -672,7 +733,7 @@ impl<M> RolloutEngine<M> for Spoilt {
     }
 }
 
-/// A decoder that counts its copies for sampling, and fails or computes nonsense when it is told to.
+/// A decoder that counts its copies for sampling, and fails or computes nonsense on demand.
 #[derive(Module, Debug)]
 struct Watched {
     decoder: Decoder,
@@ -684,7 +745,7 @@ struct Watched {
 struct Watch {
     /// A handle that the policy and each of its copies hold. It counts them.
     held: Arc<()>,
-    /// The largest number of copies that were there when another was made.
+    /// Most copies that existed when another was made.
     before: Arc<AtomicUsize>,
     decodes: Arc<AtomicUsize>,
     fails: Arc<AtomicBool>,
@@ -743,10 +804,7 @@ impl PolicyModel for Watched {
         self.watch.maybe_fail();
         self.watch.decodes.fetch_add(1, Ordering::Relaxed);
         let hidden = self.decoder.decode(tokens, cache);
-        match self.watch.is_nan.load(Ordering::Relaxed) {
-            true => hidden.mul_scalar(f32::NAN),
-            false => hidden,
-        }
+        if self.watch.is_nan.load(Ordering::Relaxed) { hidden.mul_scalar(f32::NAN) } else { hidden }
     }
 
     fn head(&self) -> &Param<Tensor<2>> {
@@ -764,15 +822,18 @@ impl PolicyModel for Watched {
 fn both_samplers_draw_the_same_tokens() {
     const ROWS: usize = 64;
     const VOCAB: usize = 97;
-    /// The margin is more than the rounding of a cumulative sum of 97 terms in f32.
+    /// More than the rounding of a cumulative sum of 97 terms in f32.
     const EDGE: f64 = 1e-6;
+
     let logits = normals(11, ROWS * VOCAB, 3.0);
     let mut stream = Seed::run(12).stream();
     let mut uniforms: Vec<f32> =
         (0..ROWS as u64).map(|row| stream.uniform_at(row) as f32).collect();
-    // These are the ends of the interval. Rounding could push the largest f32 below 1 out of it.
+
+    // Both ends of the interval. Rounding could push the largest f32 below 1 out of it.
     uniforms[0] = 0.0;
     uniforms[1] = 1.0 - f32::EPSILON / 2.0;
+
     for temperature in [0.0, 0.3, 1.0, 2.0] {
         for top_k in [0, 1, 5, VOCAB, 200] {
             for top_p in [1.0, 0.9, 0.3] {
@@ -781,19 +842,23 @@ fn both_samplers_draw_the_same_tokens() {
                 let (tokens, logprobs) = sample_on_device(
                     Tensor::from_data(TensorData::new(logits.clone(), [ROWS, VOCAB]), &device),
                     Tensor::from_floats(uniforms.as_slice(), &device),
-                    &sampling.choice(),
+                    &sampling.token_sampling(),
                 );
                 let tokens: Vec<i32> = tokens.try_into_vec_as::<i32>().unwrap();
                 let logprobs: Vec<f32> = logprobs.try_into_vec_as::<f32>().unwrap();
+
                 let host = |shift: f64| {
                     let shifted: Vec<f64> = uniforms
                         .iter()
                         .map(|&uniform| (f64::from(uniform) + shift).clamp(0.0, 1.0 - EDGE / 10.0))
                         .collect();
-                    sample_on_host(&logits, &shifted, &sampling.choice())
+                    sample_on_host(&logits, &shifted, &sampling.token_sampling())
                 };
-                // If the uniform number lies on the edge of two tokens, either is right.
-                let (below, at, above) = (host(-EDGE), host(0.0), host(EDGE));
+
+                // Where the uniform number lies on the edge of two tokens, either is right.
+                let below = host(-EDGE);
+                let at = host(0.0);
+                let above = host(EDGE);
                 for row in 0..ROWS {
                     let right = [below[row], at[row], above[row]];
                     let drawn = right.iter().find(|(token, _)| *token == tokens[row] as TokenId);
@@ -815,19 +880,23 @@ fn both_samplers_draw_the_same_tokens() {
 fn tokens_come_as_often_as_the_softmax_says() {
     const DRAWS: usize = 40_000;
     let logits = normals(13, 12, 1.5);
+
     for (temperature, top_k, top_p) in
         [(1.0, 0, 1.0), (0.7, 0, 1.0), (1.6, 4, 1.0), (1.0, 0, 0.8), (1.0, 6, 0.85), (0.5, 2, 0.99)]
     {
         let sampling = Sampling { top_k, top_p, ..spread(temperature, 1, Vec::new()) };
         let expected = probabilities(&logits, &sampling);
+
         let rows = logits.repeat(DRAWS);
         let mut stream = Seed::run(14).derive("draws", &[top_k as u64]).stream();
         let uniforms: Vec<f64> =
             (0..DRAWS as u64).map(|position| stream.uniform_at(position)).collect();
+
         let mut counts = vec![0.0; logits.len()];
-        for (token, _) in sample_on_host(&rows, &uniforms, &sampling.choice()) {
+        for (token, _) in sample_on_host(&rows, &uniforms, &sampling.token_sampling()) {
             counts[token as usize] += 1.0;
         }
+
         let mut chi_square = 0.0;
         for (token, (&count, &share)) in counts.iter().zip(&expected).enumerate() {
             if share == 0.0 {
@@ -837,12 +906,13 @@ fn tokens_come_as_often_as_the_softmax_says() {
                 chi_square += (count - mean).powi(2) / mean;
             }
         }
+
         // With at most 11 degrees of freedom, one seed in 100,000 would be beyond 43.
         assert!(chi_square < 43.0, "{sampling:?}: χ² = {chi_square}, counts {counts:?}");
     }
 }
 
-/// The completions by prompt and index in the group. Further draws of a prompt are numbered on.
+/// Completions by prompt and index in the group. Indices continue over further draws of a prompt.
 type Completions = BTreeMap<(u64, usize), Completion>;
 
 fn generate(
@@ -863,10 +933,11 @@ fn generate(
             completions.insert((id, index), completion);
         }
     }
+
     completions
 }
 
-/// Copies the requests, to be drawn by `sampling`, with an id for each.
+/// Copies the requests, to be drawn by `sampling`, with a new id for each.
 fn drawn(requests: &[GroupRequest], sampling: &Sampling) -> Vec<GroupRequest> {
     let sampling = Arc::new(sampling.clone());
     let numbered = (0..).zip(requests).map(|(id, request)| GroupRequest {
@@ -886,15 +957,16 @@ fn all<M>(
 }
 
 /// Compares completions. `came` may be only a part of `reference`.
-fn assert_same(place: &str, came: &Completions, reference: &Completions) {
+fn assert_same(label: &str, came: &Completions, reference: &Completions) {
     for (key, completion) in came {
-        assert_eq!(completion.tokens, reference[key].tokens, "{place}: {key:?}");
-        assert_eq!(completion.finish, reference[key].finish, "{place}: {key:?}");
+        assert_eq!(completion.tokens, reference[key].tokens, "{label}: {key:?}");
+        assert_eq!(completion.finish, reference[key].finish, "{label}: {key:?}");
     }
+
     let logprobs = |completions: &Completions| -> Vec<Vec<f32>> {
         came.keys().map(|key| completions[key].logprobs.clone()).collect()
     };
-    LOGPROBS.check(place, nested_pairs(&logprobs(came), &logprobs(reference)));
+    LOGPROBS.check(label, nested_pairs(&logprobs(came), &logprobs(reference)));
 }
 
 /// Computes each token's probability from the definitions of top-k and top-p.
@@ -902,10 +974,13 @@ fn probabilities(logits: &[f32], sampling: &Sampling) -> Vec<f64> {
     let exp = |&logit: &f32| (f64::from(logit) / sampling.temperature).exp();
     let weights: Vec<f64> = logits.iter().map(exp).collect();
     let total: f64 = weights.iter().sum();
+
     let mut order: Vec<usize> = (0..weights.len()).collect();
     order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]));
+
     let mut kept = vec![0.0; weights.len()];
     let mut mass = 0.0;
+    // The mass before a token decides, so the token that crosses `top_p` is kept.
     for (rank, &token) in order.iter().enumerate() {
         if mass >= sampling.top_p || (sampling.top_k > 0 && rank >= sampling.top_k) {
             break;
@@ -913,6 +988,7 @@ fn probabilities(logits: &[f32], sampling: &Sampling) -> Vec<f64> {
         mass += weights[token] / total;
         kept[token] = weights[token];
     }
+
     let total: f64 = kept.iter().sum();
     kept.iter().map(|weight| weight / total).collect()
 }
@@ -925,6 +1001,7 @@ fn spread(temperature: f64, max_completion_tokens: usize, stop: Vec<TokenId>) ->
 fn normals(seed: u64, count: usize, deviation: f64) -> Vec<f32> {
     let mut stream = Seed::run(seed).stream();
     let normal = |position: u64| {
+        // Box-Muller, from two uniform numbers.
         let radius = (-2.0 * (1.0 - stream.uniform_at(2 * position)).ln()).sqrt();
         let angle = std::f64::consts::TAU * stream.uniform_at(2 * position + 1);
         (deviation * radius * angle.cos()) as f32

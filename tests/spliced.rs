@@ -1,5 +1,5 @@
-//! The maths verifier on text as models write it: published GSM8K solutions whose last line is
-//! replaced by an answer, right or wrong, in one of the many dresses that models give it.
+//! The maths verifier on text as models write it: published GSM8K solutions whose last line is replaced by an
+//! answer, right or wrong, in one of the many dresses that models use.
 //!
 //! `FIREBRICK_GSM8K` is the data set's folder, or one of its files (`train.jsonl`, `test.jsonl`). Without it
 //! the test says aloud that it is skipped, and only the repository's own solutions are used. Every error is
@@ -46,9 +46,11 @@ fn errors(name: &str, files: &[PathBuf], count: usize) -> usize {
             text.lines().filter_map(Solution::parse).collect::<Vec<_>>()
         })
         .collect();
+
     let responses = responses(&solutions, count);
     let right = responses.iter().filter(|response| response.right).count();
     assert_eq!((responses.len(), right), (count, count / 2), "{name}");
+
     let verifier = Verifier::default();
     let mut errors = 0;
     for Response { gold, text, right, dress } in &responses {
@@ -65,6 +67,7 @@ fn errors(name: &str, files: &[PathBuf], count: usize) -> usize {
             ));
         }
     }
+
     aloud(&format!("{name}: {count} spliced responses, {errors} verdicts mistaken"));
     errors
 }

@@ -1,4 +1,4 @@
-//! The verifier on case files: it has to reach a mark on every suite.
+//! The verifier on case files: it has to reach a given share of every suite.
 //!
 //! `FIREBRICK_VERIFIER_DIR` names a folder of case files, one for each suite, with the rows that `firebrick
 //! score` reads. Without it, or without a suite's file, the tests say aloud that they skip it. Every failing
@@ -19,12 +19,12 @@ use firebrick_tests::{
     memory::{peak, reset_peak},
 };
 
-/// Rows whose expected verdict is mistaken, each with the reason. They are left out. A row that comes to agree
-/// has to leave this list.
+/// Rows whose expected verdict is mistaken, each with the reason. They are left out, although a row whose verdict
+/// comes to agree must leave this list.
 const ARGUED: &[(&str, &str)] = &[];
 
-/// The time that one row may take: 50 ms in optimised code. Tests are built with hardly any optimisation and
-/// with checks of every addition, so they get four times as much.
+/// Time that one row may take: 50 ms in optimised code. Tests are built with hardly any optimisation and check
+/// every addition, so they get four times as much.
 const LIMIT: Duration = Duration::from_millis(if cfg!(debug_assertions) { 200 } else { 50 });
 
 #[test]
@@ -44,7 +44,7 @@ fn what_math_verify_asserts_holds_here_as_well() {
     reach(&[("math_verify_tests", Share::AtLeast(0.99)), ("math_verify_choice", Share::All)]);
 }
 
-/// The best other verifier was measured on two halves of each suite. These are its shares on the better half.
+/// Best shares of any other verifier, which was measured on two halves of each suite, on its better half.
 #[test]
 fn no_other_verifier_does_better() {
     reach(&[
@@ -62,6 +62,7 @@ fn hostile_rows_are_decided_in_bounded_time_and_memory() {
     // Tables that are made at first use do not count towards a row's time.
     firebrick_reward::math::Verifier::default().judge("1", "\\boxed{1}");
     let before = reset_peak();
+
     let mut late = Vec::new();
     for row in &rows {
         // A machine that is busy with other things gets two more tries.
@@ -71,16 +72,18 @@ fn hostile_rows_are_decided_in_bounded_time_and_memory() {
         }
     }
     assert!(late.is_empty(), "{late:#?}");
+
     if let (Some(before), Some(peak)) = (before, peak()) {
         let grown = peak.saturating_sub(before);
         assert!(grown <= 64 << 20, "the rows took {} MiB at once", grown >> 20);
     } else {
         aloud("skipped: adversarial: the system does not tell how much memory was used");
     }
+
     reach(&[("adversarial", Share::AtLeast(0.98))]);
 }
 
-/// The share of a suite's rows that have to be judged as expected.
+/// Share of a suite's rows that have to be judged as expected.
 #[derive(Clone, Copy, Debug)]
 enum Share {
     All,
@@ -88,7 +91,7 @@ enum Share {
     Above(f64),
 }
 
-/// Judges all of these suites, and then complains of those that fall short.
+/// Judges all of these suites, and then fails for those that fall short.
 #[track_caller]
 fn reach<const SUITES: usize>(suites: &[(&str, Share); SUITES]) -> [Option<Result>; SUITES] {
     let results = suites.map(|(suite, _)| judge(suite));
@@ -105,7 +108,7 @@ fn reach<const SUITES: usize>(suites: &[(&str, Share); SUITES]) -> [Option<Resul
     results
 }
 
-/// The result of a suite, without rows that are disputed, argued, or only there to be survived.
+/// Result of a suite, without rows that are disputed, argued, or only there to be survived.
 struct Result {
     rows: usize,
     false_positives: usize,
@@ -129,12 +132,15 @@ fn judge(suite: &str) -> Option<Result> {
         if !row.counts() {
             continue;
         }
+
         let judged = rule.judge(&row.gold, &row.response);
         let agrees = (judged.verdict == Verdict::Right) == expected;
+
         if let Some((id, reason)) = ARGUED.iter().find(|(id, _)| row.id.as_deref() == Some(id)) {
             assert!(!agrees, "{id} is argued without need: {reason}");
             continue;
         }
+
         result.rows += 1;
         if !agrees {
             result.false_positives += usize::from(!expected);
@@ -142,6 +148,7 @@ fn judge(suite: &str) -> Option<Result> {
             aloud(&describe(&row, &judged, expected));
         }
     }
+
     let Result { rows, false_positives, false_negatives } = result;
     aloud(&format!(
         "{suite}: {rows} rows, {false_positives} false positives, {false_negatives} false negatives"
@@ -155,11 +162,13 @@ fn rows(suite: &str) -> Option<Vec<Row>> {
         aloud(&format!("skipped: {suite}: FIREBRICK_VERIFIER_DIR names no folder of case files"));
         return None;
     };
+
     let path = Path::new(&folder).join(suite).with_extension("jsonl");
     let Ok(text) = fs::read(&path) else {
         aloud(&format!("skipped: {suite}: there is no {}", path.display()));
         return None;
     };
+
     let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     Some(lines.map(|line| Row::parse(line).unwrap()).collect())
 }
@@ -181,7 +190,7 @@ fn name(row: &Row) -> &str {
     row.id.as_deref().unwrap_or("a row without an id")
 }
 
-/// Gives the last 80 characters or so.
+/// Returns the last 80 characters or so.
 fn end(text: &str) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(80))..]
 }

@@ -1,4 +1,4 @@
-//! Measures the cost of frozen weights in fewer bits, and of sampling from adapters beside them or merged.
+//! Measures the cost of frozen weights in fewer bits, and of sampling from adapters next to them or merged.
 //! Prints a JSON object on stdout.
 //!
 //! ```text
@@ -23,7 +23,7 @@ use burn::{
 };
 use firebrick_core::{Completion, Detokenizer, FinishReason, Prompt, Seed, TokenId};
 use firebrick_data::Tokenizer;
-use firebrick_models::{Base, Decoder, Lora, load_noting};
+use firebrick_models::{Decoder, FrozenFormat, Lora, load_noting};
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 use firebrick_train::{MicroBatching, Sample};
 use serde_json::{Value, json};
@@ -42,22 +42,27 @@ fn main() {
     let text = std::fs::read_to_string(text).expect("a text");
     let mut tokens = tokenizer.encode(&text, false).expect("its tokens");
     tokens.truncate(TOKENS);
+
     let mut whole: Option<Vec<f32>> = None;
     let mut rows = Vec::new();
-    for base in [Base::F32, Base::Bf16, Base::Int8, Base::Int4] {
+    for base in [FrozenFormat::F32, FrozenFormat::Bf16, FrozenFormat::Int8, FrozenFormat::Int4] {
         eprintln!("{base:?} …");
         let began = Instant::now();
         let loaded = load_noting(model, base, &Device::flex().autodiff()).expect("a model");
         let loading = began.elapsed().as_secs_f64();
         let adapted = adapted(loaded.decoder);
+
         let (mut row, logprobs) = measure(&adapted, &tokens, whole.as_deref());
         row["base"] = format!("{base:?}").into();
         row["seconds_loading"] = loading.into();
+
         let (merged, _) = measure(&adapted.merged(), &tokens, Some(&logprobs));
         row["merged"] = merged;
         rows.push(row);
+        // The first format is f32, with which the others are compared.
         whole.get_or_insert(logprobs);
     }
+
     println!("{:#}", json!({ "tokens": tokens.len(), "window": WINDOW, "formats": rows }));
 }
 
@@ -68,19 +73,22 @@ fn measure(policy: &Decoder, tokens: &[TokenId], others: Option<&[f32]>) -> (Val
     let began = Instant::now();
     let updater = dapo::updater(MicroBatching {
         micro_batch_tokens: 2 * WINDOW,
-        logits: 1 << 21,
+        max_logits: 1 << 21,
         ..MicroBatching::default()
     });
+
     let logprobs = updater.logprobs(policy, &samples).expect("the device computes").concat();
     let seconds = began.elapsed().as_secs_f64();
     let mean = |values: &dyn Fn(usize) -> f64| {
         (0..logprobs.len()).map(values).sum::<f64>() / logprobs.len() as f64
     };
+
     let off = others.map(|others| {
         let off = |at: usize| f64::from((logprobs[at] - others[at]).abs());
         let most = (0..logprobs.len()).map(off).fold(0.0, f64::max);
         json!({ "mean": mean(&off), "most": most })
     });
+
     let row = json!({
         "perplexity": (-mean(&|at| f64::from(logprobs[at]))).exp(),
         "off": off,
@@ -96,7 +104,7 @@ fn sample(window: &[TokenId]) -> Sample {
     Sample::new(first, &completion, 0)
 }
 
-/// Samples, and gives the tokens per second.
+/// Samples, and returns the tokens per second.
 fn sampled(policy: &Decoder, tokens: &[TokenId]) -> f64 {
     let mut engine = LocalEngine::new(policy, Arc::new(Silent), ROWS, 2048, SampleOn::Host);
     let sampling = Sampling {
@@ -108,12 +116,13 @@ fn sampled(policy: &Decoder, tokens: &[TokenId]) -> f64 {
     };
     let prompt = Prompt { id: 0, tokens: tokens[..PROMPT].to_vec(), ..Prompt::default() };
     let requests = GroupRequest::of_prompts([(0, prompt)], ROWS, &sampling, Seed::run(17));
+
     let began = Instant::now();
     generate(&mut engine, requests, &mut |_| ()).expect("the device computes");
     (ROWS * COMPLETION) as f64 / began.elapsed().as_secs_f64()
 }
 
-/// Gives the model adapters that are no zeros.
+/// Adds adapters that are no zeros.
 fn adapted(decoder: Decoder) -> Decoder {
     let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
     let lora = Lora { rank: 16, alpha: 32.0, targets, ..Lora::default() };
@@ -131,7 +140,8 @@ impl ModuleMapper for Nudge {
         self.0 = self.0.derive("next", &[]);
         let mut stream = self.0.stream();
         param.map(|values| {
-            let (shape, device) = (values.shape(), values.device());
+            let shape = values.shape();
+            let device = values.device();
             let more: Vec<f32> = (0..shape.num_elements() as u64)
                 .map(|at| 2e-3 * stream.uniform_at(at) as f32 - 1e-3)
                 .collect();

@@ -36,10 +36,12 @@ fn main() {
     };
     let tokens: usize = tokens.parse().expect("a number of tokens");
     let whole_layers: usize = whole_layers.parse().expect("a number of layers");
+
     let seed = Seed::run(17);
     let config = config(shape, tokens);
     let mut policy =
         random(&config, seed, &Device::flex().autodiff()).expect("the sizes fit together");
+
     if trained == "lora" {
         let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
         let lora = Lora { rank: 16, alpha: 32.0, targets, ..Lora::default() };
@@ -47,15 +49,18 @@ fn main() {
     }
     // The book's table was measured with these chunks.
     policy = policy.with_chunk_sizes(ChunkSizes { tokens: 1024, ..ChunkSizes::default() });
+
     let weights = resident("VmRSS");
     // The peak counts from here on, because reading or making weights has a peak of its own.
     std::fs::write("/proc/self/clear_refs", "5").expect("Linux forgets the peak");
+
     let updater = dapo::updater(MicroBatching {
-        whole_layers,
-        logits: 1 << 21,
-        waiting_logits: 0,
+        layers_without_recompute: whole_layers,
+        max_logits: 1 << 21,
+        max_saved_logits: 0,
         ..MicroBatching::default()
     });
+
     let mut stream = seed.derive("tokens", &[]).stream();
     let all: Vec<TokenId> = (0..tokens as u64)
         .map(|at| (stream.uniform_at(at) * config.vocab_size as f64) as TokenId)
@@ -64,11 +69,13 @@ fn main() {
     let completion =
         Completion::written(written.to_vec(), vec![-10.0; written.len()], FinishReason::Stop);
     let samples = [Sample::new(prompt, &completion, 0).with_advantage(1.0)];
+
     let mut optimizer = AdamW::new(OptimConfig::default());
     let parameters = policy.num_params();
     let mut seconds = Vec::new();
     let mut loss = 0.0;
     let updates = more.first().map_or(2, |word| word.parse().expect("a number of updates"));
+
     for _ in 0..updates {
         let began = Instant::now();
         let (moved, report, _) =
@@ -77,6 +84,7 @@ fn main() {
         loss = report.loss;
         seconds.push(began.elapsed().as_secs_f64());
     }
+
     println!(
         "{}",
         json!({
@@ -87,7 +95,7 @@ fn main() {
     );
 }
 
-/// Reads the GiB of this process, as `/proc/self/status` counts them.
+/// Reads a memory size of this process, in GiB, from `/proc/self/status`.
 fn resident(key: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
     let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
@@ -105,6 +113,7 @@ fn config(shape: &str, tokens: usize) -> DecoderConfig {
             "experts" => (Family::Qwen3Moe, [4096, 1024, 4, 16, 4, 128, 768], 1e6),
             other => panic!("{other} is no shape: expected smollm2, 0.5b, recurrent or experts"),
         };
+
     let sizes = Sizes {
         vocab_size: vocab,
         hidden_size: hidden,
@@ -117,6 +126,7 @@ fn config(shape: &str, tokens: usize) -> DecoderConfig {
         rope_theta,
         tied: true,
     };
+
     let mut config = DecoderConfig::new(family, sizes);
     if let Some(delta) = &mut config.delta {
         *delta = GatedDeltaSizes {

@@ -39,18 +39,22 @@ fn suites(criterion: &mut Criterion) {
         eprintln!("skipped: suite: FIREBRICK_VERIFIER_DIR names no folder of case files");
         return;
     };
+
     let entries = fs::read_dir(folder).expect("FIREBRICK_VERIFIER_DIR is a folder");
     let mut files: Vec<_> = entries.map(|entry| entry.expect("it can be listed").path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
     files.sort();
+
     let mut group = criterion.benchmark_group("suite");
     for file in &files {
         let cases = cases(file);
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
+
         if cases.is_empty() {
             eprintln!("skipped: {name} has no row that a verifier can judge");
             continue;
         }
+
         group.bench_function(&*name, |bencher| {
             bencher.iter_custom(|passes| per_case(&cases, passes));
         });
@@ -58,7 +62,7 @@ fn suites(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Gives the time of so many judgements, each as long as the mean over the cases.
+/// Times `passes` judgements, each as long as the mean over the cases.
 fn per_case(cases: &[(Rule, Row)], passes: u64) -> Duration {
     let began = Instant::now();
     for _ in 0..passes {
@@ -79,6 +83,7 @@ fn cases(file: &Path) -> Vec<(Rule, Row)> {
 fn length(criterion: &mut Criterion) {
     let verifier = Verifier::default();
     let mut group = criterion.benchmark_group("length");
+
     for (name, end) in [
         ("box", "So the answer is \\boxed{\\frac{3}{4}}."),
         ("marker", "**Answer:** 3/4"),
@@ -89,6 +94,7 @@ fn length(criterion: &mut Criterion) {
             // A response without an answer has no number either that could be taken for one.
             let mut response = if end.is_empty() { letters(bytes) } else { working(bytes) };
             response += end;
+
             group.throughput(Throughput::Bytes(response.len() as u64));
             group.bench_with_input(
                 BenchmarkId::new(name, bytes),
@@ -99,6 +105,7 @@ fn length(criterion: &mut Criterion) {
             );
         }
     }
+
     group.finish();
 }
 
@@ -118,6 +125,7 @@ fn working(bytes: usize) -> String {
         )
         .expect("writing to a String cannot fail");
     }
+
     text
 }
 
@@ -140,6 +148,7 @@ fn batch(criterion: &mut Criterion) {
         .collect();
     let rows: Vec<(&str, &str)> =
         rows.iter().map(|(gold, response)| (&**gold, &**response)).collect();
+
     let verifier = Verifier::default();
     let mut group = criterion.benchmark_group("batch");
     for threads in [1, 2] {
@@ -147,6 +156,7 @@ fn batch(criterion: &mut Criterion) {
             .num_threads(threads)
             .build()
             .expect("this machine can start two threads");
+
         group.bench_function(BenchmarkId::new("threads", threads), |bencher| {
             bencher.iter_custom(|passes| {
                 let began = Instant::now();
@@ -157,5 +167,6 @@ fn batch(criterion: &mut Criterion) {
             });
         });
     }
+
     group.finish();
 }

@@ -1,1 +1,1 @@
-//! The benches are in `benches/`; this package has no code of its own.
+//! Benches are in `benches/`, and this package has no code of its own.

@@ -29,11 +29,13 @@ fn of_clone() -> Option<String> {
     if !root.join("recipes/quickstart.toml").is_file() {
         return None;
     }
+
     let git = |arguments: &[&str]| {
         let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
+
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     println!("cargo::rerun-if-changed={}", root.join(log).display());

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Module, Debug)]
 pub(crate) struct Attention {
     pub(crate) qkv: Projection,
-    /// The norms of queries and of keys. They are of each head, `[head_dim]`, or of all heads together.
+    /// Norms of queries and of keys, of each head, `[head_dim]`, or of all heads together.
     query_norm: Option<Param<Tensor<1>>>,
     key_norm: Option<Param<Tensor<1>>>,
     pub(crate) output: Projection,
@@ -47,8 +47,11 @@ impl Attention {
         let mut norm = |part: &str, width: usize| {
             (width > 0).then(|| vector(source, &path(part), width, device)).transpose()
         };
+
         let [queries, keys] = config.qk_norm_widths();
-        let (query_norm, key_norm) = (norm("query_norm", queries)?, norm("key_norm", keys)?);
+        let query_norm = norm("query_norm", queries)?;
+        let key_norm = norm("key_norm", keys)?;
+
         Ok(Attention {
             qkv: Projection::from_source(
                 config,
@@ -77,14 +80,14 @@ impl Attention {
         })
     }
 
-    /// Computes queries, keys and values of `x`, `[tokens, inputs]`, in the format of products.
+    /// Computes queries, keys and values of `x`, `[tokens, inputs]`, in the matmul precision.
     pub(crate) fn qkv_rope(
         &self,
         x: Tensor<2>,
         rotary: &RopeTable,
         context: &DecoderContext,
     ) -> Qkv {
-        let (projected, gate) = self.apart(self.qkv.forward(x, None, context.compute));
+        let (projected, gate) = self.split_gates(self.qkv.forward(x, None, context.compute));
         let before_norms = (self.qk_norm != QkNorm::None).then(|| projected.clone());
         let projected = self.normed(projected, context);
         let [query, key, value] =
@@ -101,10 +104,12 @@ impl Attention {
         rotary: &RopeTable,
         context: &DecoderContext,
     ) -> (Tensor<3>, Option<Tensor<2>>) {
-        let (projected, gate) = self.apart(self.qkv.forward(x, None, context.compute));
+        let (projected, gate) = self.split_gates(self.qkv.forward(x, None, context.compute));
         let projected = self.normed(projected, context);
-        let (heads, norms) = (self.counts(), self.norms(context));
+        let heads = self.counts();
+        let norms = self.norms(context);
         let query = cache.append(layer, &projected, heads, norms.as_ref(), rotary);
+        // A device that can't do this in one kernel rotates first, and then writes.
         let query = query.unwrap_or_else(|| {
             let [query, key, value] =
                 ops::qkv_rope(projected, heads, norms, rotary, context.compute);
@@ -125,33 +130,38 @@ impl Attention {
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
+        // `qkv_rope` in reverse: rotation and norms of heads, then the norms of all heads, the gates, the matmul.
         let [d_query, d_key, d_value] = gradients;
         let gradients = [self.scaled(d_query), d_key, d_value];
         let norms = self.norms(context).map(|(rule, weights)| (rule, weights.map(Tensor::inner)));
         let norms = norms.zip(before_norms.clone());
         let (d_projected, d_norms) =
             ops::qkv_rope_backward(self.counts(), norms, rotary, gradients);
+
         let norms = [&self.query_norm, &self.key_norm].into_iter().flatten();
         for (norm, d_norm) in norms.zip(d_norms.into_iter().flatten()) {
             if norm.is_require_grad() {
                 sum.add(norm.id, d_norm);
             }
         }
+
         let d_projected = self.normed_backward(d_projected, before_norms, context, sum);
         let d_projected = match d_gate {
-            Some(d_gate) => self.together(d_projected, d_gate),
+            Some(d_gate) => self.join_gates(d_projected, d_gate),
             None => d_projected,
         };
         self.qkv.backward(x, d_projected, context.compute, sum)
     }
 
-    /// Splits the gates from queries, keys and values, which stay side by side. In `projected`, each head's gate
-    /// is beside its query.
-    fn apart(&self, projected: Tensor<2>) -> (Tensor<2>, Option<Tensor<2>>) {
+    /// Splits the gates from queries, keys and values, which stay side by side. In `projected`, each head's gate is
+    /// next to its query.
+    fn split_gates(&self, projected: Tensor<2>) -> (Tensor<2>, Option<Tensor<2>>) {
         if !self.gated {
             return (projected, None);
         }
-        let ([tokens, outputs], width) = (projected.dims(), self.heads * self.head_dim);
+        let [tokens, outputs] = projected.dims();
+        let width = self.heads * self.head_dim;
+
         let both = projected.clone().narrow(1, 0, 2 * width);
         let both = both.reshape([tokens, self.heads, 2, self.head_dim]);
         let [query, gate] =
@@ -160,11 +170,12 @@ impl Attention {
         (Tensor::cat(vec![query, rest], 1), Some(gate))
     }
 
-    /// Undoes [`Attention::apart`].
-    fn together(&self, qkv: Tensor<2>, gate: Tensor<2>) -> Tensor<2> {
-        let ([tokens, outputs], width) = (qkv.dims(), self.heads * self.head_dim);
-        let of = |x: Tensor<2>| x.reshape([tokens, self.heads, 1, self.head_dim]);
-        let both = vec![of(qkv.clone().narrow(1, 0, width)), of(gate)];
+    /// Undoes [`Attention::split_gates`].
+    fn join_gates(&self, qkv: Tensor<2>, gate: Tensor<2>) -> Tensor<2> {
+        let [tokens, outputs] = qkv.dims();
+        let width = self.heads * self.head_dim;
+        let by_head = |x: Tensor<2>| x.reshape([tokens, self.heads, 1, self.head_dim]);
+        let both = vec![by_head(qkv.clone().narrow(1, 0, width)), by_head(gate)];
         let both = Tensor::cat(both, 2).reshape([tokens, 2 * width]);
         Tensor::cat(vec![both, qkv.narrow(1, width, outputs - width)], 1)
     }
@@ -172,10 +183,10 @@ impl Attention {
     /// Normalises queries and keys, if all heads of each are normalised together. Queries, keys and values are
     /// side by side.
     fn normed(&self, projected: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
-        let Some(norms) = self.whole_norms() else { return projected };
+        let Some(norms) = self.full_width_norms() else { return projected };
         let [query, key, value] = self.sides(projected);
-        let of = |x, norm: &Param<Tensor<1>>| context.norm.apply(x, norm.val(), Compute::F32);
-        Tensor::cat(vec![of(query, norms[0]), of(key, norms[1]), value], 1)
+        let apply = |x, norm: &Param<Tensor<1>>| context.norm.apply(x, norm.val(), Compute::F32);
+        Tensor::cat(vec![apply(query, norms[0]), apply(key, norms[1]), value], 1)
     }
 
     /// Computes the gradient of the input of [`Attention::normed`], given that of its output.
@@ -186,7 +197,7 @@ impl Attention {
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let Some((norms, before)) = self.whole_norms().zip(before) else { return d };
+        let Some((norms, before)) = self.full_width_norms().zip(before) else { return d };
         let [query, key, _] = self.sides(before);
         let [d_query, d_key, d_value] = self.sides(d);
         let d_query = context.norm_backward(query, norms[0], d_query, None, sum);
@@ -194,15 +205,16 @@ impl Attention {
         Tensor::cat(vec![d_query, d_key, d_value], 1)
     }
 
-    fn whole_norms(&self) -> Option<[&Param<Tensor<1>>; 2]> {
-        let whole = self.qk_norm == QkNorm::Whole;
+    fn full_width_norms(&self) -> Option<[&Param<Tensor<1>>; 2]> {
+        let full_width = self.qk_norm == QkNorm::Whole;
         let (query, key) = self.query_norm.as_ref().zip(self.key_norm.as_ref())?;
-        whole.then_some([query, key])
+        full_width.then_some([query, key])
     }
 
     /// Returns the columns of queries, of keys and of values.
     fn sides(&self, all: Tensor<2>) -> [Tensor<2>; 3] {
-        let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let queries = self.heads * self.head_dim;
+        let keys = self.kv_heads * self.head_dim;
         [(0, queries), (queries, keys), (queries + keys, keys)]
             .map(|(start, width)| all.clone().narrow(1, start, width))
     }
@@ -225,14 +237,14 @@ impl Attention {
     }
 }
 
-/// Queries, keys and values of some tokens, `[tokens, heads, head_dim]`. Keys and values have as many heads as keys.
+/// Queries, keys and values of some tokens, `[tokens, heads, head_dim]`. Values have as many heads as keys.
 pub(crate) struct Qkv {
     pub(crate) query: Tensor<3>,
     pub(crate) key: Tensor<3>,
     pub(crate) value: Tensor<3>,
     /// All three side by side before the norms, `[tokens, outputs]`, if there are norms.
     pub(crate) before_norms: Option<Tensor<2>>,
-    /// The gates, `[tokens, heads · head_dim]`, if there are gates.
+    /// Gates, `[tokens, heads · head_dim]`, if there are any.
     pub(crate) gate: Option<Tensor<2>>,
 }
 
@@ -240,7 +252,8 @@ impl Qkv {
     /// Joins queries, keys and values of successive tokens.
     pub(crate) fn joined(parts: Vec<Qkv>) -> Qkv {
         let mut all = [const { Vec::new() }; 3];
-        let (mut before_norms, mut gate) = (Vec::new(), Vec::new());
+        let mut before_norms = Vec::new();
+        let mut gate = Vec::new();
         for part in parts {
             for (all, x) in all.iter_mut().zip([part.query, part.key, part.value]) {
                 all.push(x);
@@ -248,6 +261,7 @@ impl Qkv {
             before_norms.extend(part.before_norms);
             gate.extend(part.gate);
         }
+
         let [query, key, value] = all.map(|parts| joined(parts, 0));
         let [before_norms, gate] =
             [before_norms, gate].map(|parts| (!parts.is_empty()).then(|| joined(parts, 0)));
@@ -255,22 +269,23 @@ impl Qkv {
     }
 }
 
-/// Multiplies the output of an attention by its gates.
-pub(crate) fn opened(output: Tensor<2>, gate: Option<Tensor<2>>) -> Tensor<2> {
+/// Multiplies the output of an attention by the sigmoid of its gates.
+pub(crate) fn gate_output(output: Tensor<2>, gate: Option<Tensor<2>>) -> Tensor<2> {
     match gate {
         Some(gate) => output * sigmoid(gate),
         None => output,
     }
 }
 
-/// Computes the gradients of the inputs of [`opened`], the output and the gates, given that of its result.
-pub(crate) fn opened_backward(
+/// Computes the gradients of the inputs of [`gate_output`], the output and the gates, given that of its result.
+pub(crate) fn gate_output_backward(
     output: Tensor<2>,
     gate: Option<Tensor<2>>,
     d: Tensor<2>,
 ) -> (Tensor<2>, Option<Tensor<2>>) {
     let Some(gate) = gate else { return (d, None) };
     let open = sigmoid(gate);
+    // The derivative of the sigmoid is s·(1 − s).
     let d_gate = d.clone() * output * open.clone() * open.clone().neg().add_scalar(1.0);
     (d * open, Some(d_gate))
 }

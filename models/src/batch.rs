@@ -1,4 +1,4 @@
-//! Batches of tokens: padded rows, or texts packed one behind the other.
+//! Batches of tokens: padded rows, or texts packed one after the other.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_core::TokenId;
@@ -7,27 +7,27 @@ use crate::{PackedMask, Segment};
 
 /// Token rows of different lengths in one rectangle.
 ///
-/// A range or an index of tokens counts them row by row: `row · tokens + column` is the index of a token in the
+/// Ranges and indices of tokens count them row by row: `row · tokens + column` is the index of a token in the
 /// flattened rectangle.
 #[derive(Clone, Debug)]
 pub struct TokenBatch {
-    /// The tokens, `[rows, tokens]`; padding holds token 0.
+    /// Token ids, `[rows, tokens]`; padding holds token 0.
     pub tokens: Tensor<2, Int>,
-    /// The position of each token in its own text, `[rows, tokens]`; 0 in padding.
+    /// Position of each token in its own text, `[rows, tokens]`; 0 in padding.
     pub positions: Tensor<2, Int>,
     ids: Vec<TokenId>,
     segments: Vec<Segment>,
     padding: Padding,
 }
 
-/// The side of the padding.
+/// On which side rows are padded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Padding {
-    /// Rows end together. This is for prefill: afterwards all rows decode at the same column.
+    /// Rows end together. For prefill: afterwards all rows decode at the same column.
     Left,
-    /// Rows begin together. This is for a forward pass of any model: causality alone hides the padding.
+    /// Rows begin together. For a forward pass of any model: the causal mask alone hides the padding.
     Right,
-    /// There is no padding: all texts lie one behind the other in a single row. This is for a model that
+    /// On neither: all texts are packed one after the other in a single row. For a model that
     /// [packs](crate::PolicyModel::packs).
     None,
 }
@@ -36,12 +36,13 @@ impl TokenBatch {
     /// Pads `rows`, each of at least one token, to the longest.
     ///
     /// # Panics
-    /// If there are no rows.
+    /// Panics if there are no rows.
     pub fn new(rows: &[&[TokenId]], padding: Padding, device: &Device) -> Self {
         if padding == Padding::None {
             let rows: Vec<_> = rows.iter().map(|row| (*row, None)).collect();
             return TokenBatch::packed(&rows, device);
         }
+
         let width = rows.iter().map(|row| row.len()).max().expect("a batch has at least one row");
         let segments = rows.iter().enumerate().map(|(index, row)| {
             let start = match padding {
@@ -53,15 +54,15 @@ impl TokenBatch {
         TokenBatch::of(rows, segments.collect(), [rows.len(), width], padding, device)
     }
 
-    /// Packs texts one behind the other, without padding. A text with a number continues the earlier text of that
-    /// number, its prefix, as if the tokens of both were one text. A prefix must not have a prefix itself.
+    /// Packs texts one after the other, without padding. A text with an index continues the earlier text at that
+    /// index, its prefix, as if the tokens of both were one text. A prefix must not have a prefix itself.
     ///
     /// # Panics
-    /// If there are no texts, or a text continues a text that is missing or that itself continues another.
+    /// Panics if there are no texts, or a text continues a text that is missing or that itself continues another.
     pub fn packed(texts: &[(&[TokenId], Option<usize>)], device: &Device) -> Self {
         let mut segments: Vec<Segment> = Vec::with_capacity(texts.len());
         for (text, prefix) in texts {
-            let start = segments.last().map_or(0, |before| before.range.end);
+            let start = segments.last().map_or(0, |previous| previous.range.end);
             assert!(
                 prefix
                     .is_none_or(|first| segments.get(first).is_some_and(|it| it.prefix.is_none())),
@@ -69,6 +70,7 @@ impl TokenBatch {
             );
             segments.push(Segment { range: start..start + text.len(), prefix: *prefix });
         }
+
         let width = segments.last().expect("a batch has at least one text").range.end;
         let rows: Vec<&[TokenId]> = texts.iter().map(|(text, _)| *text).collect();
         TokenBatch::of(&rows, segments, [1, width], Padding::None, device)
@@ -81,8 +83,10 @@ impl TokenBatch {
         padding: Padding,
         device: &Device,
     ) -> Self {
-        let all = shape[0] * shape[1];
-        let (mut ids, mut positions) = (vec![0; all], vec![0i32; all]);
+        let count = shape[0] * shape[1];
+        let mut ids = vec![0; count];
+        let mut positions = vec![0i32; count];
+
         for (text, segment) in texts.iter().zip(&segments) {
             let first = segment.prefix.map_or(0, |prefix| segments[prefix].range.len());
             let range = segment.range.clone();
@@ -91,6 +95,7 @@ impl TokenBatch {
                 positions[index] = (first + offset) as i32;
             }
         }
+
         let tensor = |values| Tensor::from_data(TensorData::new(values, shape), device);
         let tokens = tensor(ids.iter().map(|&token| token as i32).collect());
         TokenBatch { tokens, positions: tensor(positions), ids, segments, padding }
@@ -122,19 +127,18 @@ impl TokenBatch {
         self.segments.iter().map(|segment| segment.range.len()).collect()
     }
 
-    /// Marks the tokens, `[rows, tokens]`: 1 at a row's tokens and 0 at its padding, which a recurrence must not
-    /// go through.
-    pub fn present(&self) -> Tensor<2> {
+    /// Returns 1 at a row's tokens and 0 at its padding, which a recurrence must skip, `[rows, tokens]`.
+    pub fn token_mask(&self) -> Tensor<2> {
         let shape = self.tokens.dims();
-        let mut present = vec![0f32; shape[0] * shape[1]];
+        let mut mask = vec![0f32; shape[0] * shape[1]];
         for segment in &self.segments {
-            present[segment.range.clone()].fill(1.0);
+            mask[segment.range.clone()].fill(1.0);
         }
-        Tensor::from_data(TensorData::new(present, shape), &self.tokens.device())
+        Tensor::from_data(TensorData::new(mask, shape), &self.tokens.device())
     }
 
-    /// Returns the mask of the batch for an [`attention`](crate::attention()): what each token sees. A token sees
-    /// nothing of other texts, of padding or of the future.
+    /// Returns the mask of the batch for an [`attention`](crate::attention()). It hides other texts, padding and later
+    /// tokens from each token.
     pub fn mask(&self) -> PackedMask {
         let [rows, width] = self.tokens.dims();
         PackedMask::new(&self.segments, rows * width, &self.tokens.device().inner())

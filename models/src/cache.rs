@@ -15,45 +15,45 @@ use crate::{DecodeCache, TokenBatch, gated_delta_net::GatedDeltaState};
 
 /// Keys and values of the rows that are being decoded, and the states of recurrent layers.
 ///
-/// Keys and values lie in pages, and a row is a list of pages. So a row that joins or leaves moves nothing, rows attend
-/// to their own tokens alone, and the completions of a group share the pages of their prompt. A page is written only
-/// while a single row has it. A row whose last page is shared continues in a new page.
+/// Keys and values are stored in pages, and a row is a list of pages (paged attention). That is why a row that joins or
+/// leaves moves nothing, rows attend to their own tokens alone, and the completions of a group share the pages of their
+/// prompt. A page is written only while a single row has it. A row whose last page is shared continues in a new page.
 ///
-/// A prefill makes a cache of its batch ([`KvCache::new`]) and writes the keys and values of every layer
-/// ([`KvCache::fill`]); its tokens attend to the batch's own. To decode a token, [`KvCache::append_slots`] opens a slot
-/// for each row, and [`KvCache::fill_and_attend`] writes to that slot in every layer and attends to all tokens of the
-/// row.
+/// A prefill makes a cache for its batch ([`KvCache::new`]) and writes the keys and values of every layer
+/// ([`KvCache::fill`]), while its tokens attend to the batch itself. To decode a token, [`KvCache::append_slots`] opens
+/// a slot for each row, and [`KvCache::fill_and_attend`] writes to that slot in every layer and attends to all tokens
+/// of the row.
 #[derive(Debug)]
 pub struct KvCache {
     pools: Vec<Pool>,
     table: BlockTable,
     /// One state for each recurrent layer, in their order.
     states: Vec<GatedDeltaState>,
-    /// The slots of the tokens that are written now, by pool.
+    /// Slots of the tokens that are written now, by pool.
     slot_mapping: Vec<(usize, SlotMapping)>,
     layers: usize,
-    /// The number of key heads, and the width of a head.
+    /// How many key heads there are, and the width of a head.
     heads: [usize; 2],
     compute: Compute,
     device: Device,
-    /// True if a device can repeat a step by itself.
-    repeats: bool,
+    /// True if a captured graph of a step can be replayed.
+    replayable: bool,
 }
 
 /// A pool of pages: pages of every layer that were allocated together.
 #[derive(Clone, Debug)]
 struct Pool {
-    /// The pages of each layer. If they are shared with the cache that they came from, they are never written.
+    /// Pages of each layer. They are never written if they are shared with the cache that they came from.
     layers: Arc<Vec<Pages>>,
-    own: bool,
-    /// The number of rows that have each page.
+    owned: bool,
+    /// How many rows have each page.
     rows: Vec<u32>,
 }
 
 impl Clone for KvCache {
-    /// Makes a copy that has the same pages and continues in pages of its own.
+    /// Copies the cache. The copy has the same pages and continues in new pages.
     fn clone(&self) -> Self {
-        let shared = |pool: &Pool| Pool { own: false, ..pool.clone() };
+        let shared = |pool: &Pool| Pool { owned: false, ..pool.clone() };
         KvCache {
             pools: self.pools.iter().map(shared).collect(),
             table: self.table.clone(),
@@ -78,31 +78,39 @@ impl KvCache {
             heads,
             compute,
             device: prompts.tokens.device(),
-            repeats: true,
+            replayable: true,
         };
+
         let pages: usize = prompts.segments().iter().map(|it| it.range.len().div_ceil(PAGE)).sum();
         cache.grow(pages);
-        let (mut page, mut mapping) = (0, SlotMapping::default());
+
+        let mut page = 0;
+        let mut mapping = SlotMapping::default();
         let mut rows = Vec::new();
+        // Every prompt begins in a new page.
         for segment in prompts.segments() {
             mapping.tokens.extend(segment.range.clone());
             mapping.slots.extend(page * PAGE..page * PAGE + segment.range.len());
             let mut blocks = Vec::new();
-            let mut left = segment.range.len();
-            while left > 0 {
-                blocks.push(Block { pool: 0, page, tokens: left.min(PAGE) });
-                (page, left) = (page + 1, left.saturating_sub(PAGE));
+            let mut remaining = segment.range.len();
+            while remaining > 0 {
+                blocks.push(Block { pool: 0, page, tokens: remaining.min(PAGE) });
+                page += 1;
+                remaining = remaining.saturating_sub(PAGE);
             }
             rows.push(blocks);
         }
+
+        // So far each page belongs to the row of its prompt alone.
         cache.pools[0].rows.fill(1);
-        (cache.table, cache.slot_mapping) = (BlockTable::new(rows), vec![(0, mapping)]);
+        cache.table = BlockTable::new(rows);
+        cache.slot_mapping = vec![(0, mapping)];
         cache
     }
 
-    /// Marks that the host has a part in each step of the layers.
+    /// Notes that the layers need the host in each step.
     pub(crate) fn with_host(mut self) -> Self {
-        self.repeats = false;
+        self.replayable = false;
         self
     }
 
@@ -110,23 +118,29 @@ impl KvCache {
     pub fn append_slots(&mut self) -> Tensor<2, Int> {
         let count = self.table.rows().len();
         if self.dense() {
+            // The device finds the slots itself, from the table and the number of tokens in each row.
             self.make_own();
             self.reserve(1);
             self.slot_mapping.clear();
             return self.table.step(&self.device).reshape([count, 1]);
         }
+
         let positions: Vec<i32> = (0..count).map(|row| self.table.length(row) as i32).collect();
+
+        // Shared pages and those of another cache are never written: such a row continues in a new page.
         let full = |block: Option<&Block>| {
             block.is_none_or(|block| {
                 let pool = &self.pools[block.pool];
-                block.tokens == PAGE || !pool.own || pool.rows[block.page] > 1
+                block.tokens == PAGE || !pool.owned || pool.rows[block.page] > 1
             })
         };
-        let wanting: Vec<usize> =
+        let full_rows: Vec<usize> =
             (0..count).filter(|&row| full(self.table.rows()[row].last())).collect();
-        for (row, (pool, page)) in wanting.iter().zip(self.take_pages(wanting.len())) {
+
+        for (row, (pool, page)) in full_rows.iter().zip(self.take_pages(full_rows.len())) {
             self.table.rows_mut()[*row].push(Block { pool, page, tokens: 0 });
         }
+
         let mut mappings: Vec<(usize, SlotMapping)> = Vec::new();
         for (token, row) in self.table.rows_mut().iter_mut().enumerate() {
             let block = row.last_mut().expect("every row has a page with room");
@@ -139,31 +153,33 @@ impl KvCache {
             mappings[index].1.slots.push(block.page * PAGE + block.tokens);
             block.tokens += 1;
         }
+
         self.slot_mapping = mappings;
         Tensor::from_data(TensorData::new(positions, [count, 1]), &self.device)
     }
 
-    /// Writes keys and values of a layer, `[tokens, kv_heads, head_dim]`: those of the prompts' batch, or of the tokens
+    /// Writes keys and values of a layer, `[tokens, kv_heads, head_dim]`, for the prompts' batch or for the tokens
     /// whose slots are open.
     ///
     /// # Panics
-    /// If there is no such layer.
+    /// Panics if there is no such layer.
     pub fn fill(&mut self, layer: usize, keys: &Tensor<3>, values: &Tensor<3>) {
         if self.slot_mapping.is_empty() && self.dense() {
             let layers = Arc::make_mut(&mut self.pools[0].layers);
             return layers[layer].write_newest(&self.table, keys, values);
         }
+
         for (pool, mapping) in &self.slot_mapping {
             let layers = Arc::make_mut(&mut self.pools[*pool].layers);
             layers[layer].write(mapping, keys, values);
         }
     }
 
-    /// Does [`KvCache::fill`], and lets each `query`, `[rows, heads, head_dim]`, attend to all tokens of its row,
-    /// or to the last `window` of them. Returns `[rows, heads · head_dim]`.
+    /// Runs [`KvCache::fill`], and lets each `query`, `[rows, heads, head_dim]`, attend to all tokens of its row, or
+    /// to the last `window` of them. Returns `[rows, heads · head_dim]`.
     ///
     /// # Panics
-    /// As [`KvCache::fill`].
+    /// Panics like [`KvCache::fill`].
     pub fn fill_and_attend(
         &mut self,
         layer: usize,
@@ -189,11 +205,12 @@ impl KvCache {
         if !self.slot_mapping.is_empty() || !self.dense() {
             return None;
         }
+
         let layers = Arc::make_mut(&mut self.pools[0].layers);
         layers[layer].append(&self.table, projected, heads, norms, rotary)
     }
 
-    /// Does [`KvCache::fill_and_attend`] over keys and values that are written already.
+    /// Runs [`KvCache::fill_and_attend`] over keys and values that are written already.
     pub(crate) fn attend(
         &mut self,
         layer: usize,
@@ -204,8 +221,8 @@ impl KvCache {
         paged_attention(query, &pools, &mut self.table, window)
     }
 
-    /// Returns the state of recurrent layer `index`, counted among the recurrent layers. The layer replaces it with
-    /// [`KvCache::set_state`].
+    /// Returns the state of recurrent layer `index`, counted among the recurrent layers, which the layer then replaces
+    /// with [`KvCache::set_state`].
     pub(crate) fn state(&self, index: usize) -> Option<GatedDeltaState> {
         self.states.get(index).cloned()
     }
@@ -221,7 +238,7 @@ impl KvCache {
     fn take_pages(&mut self, count: usize) -> Vec<(usize, usize)> {
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {
-            let free = self.pools.iter_mut().enumerate().filter(|(_, pool)| pool.own);
+            let free = self.pools.iter_mut().enumerate().filter(|(_, pool)| pool.owned);
             for (index, pool) in free {
                 for (page, rows) in pool.rows.iter_mut().enumerate().filter(|(_, rows)| **rows == 0)
                 {
@@ -231,65 +248,73 @@ impl KvCache {
                     }
                 }
             }
+
             if taken.len() < count {
-                // The pools grow by an eighth at least, so that long completions make no long list of pools.
-                let own = self.pools.iter().filter(|pool| pool.own);
-                let pages: usize = own.map(|pool| pool.rows.len()).sum();
+                // The pools grow by at least an eighth, so that long completions do not make a long list of pools.
+                let owned = self.pools.iter().filter(|pool| pool.owned);
+                let pages: usize = owned.map(|pool| pool.rows.len()).sum();
                 self.grow((count - taken.len()).max(pages / 8));
             }
         }
         taken
     }
 
-    /// Tells whether pages lie as some devices need them: in one pool, with every page of a row full but the last ones.
+    /// Tells whether pages are laid out as some devices need them: in one pool, and full except for the last ones of a
+    /// row.
     fn dense(&self) -> bool {
         let first = self.pools.first().and_then(|pool| pool.layers.first());
         first.is_some_and(Pages::dense)
     }
 
-    /// Moves all pages into a pool of its own.
+    /// Copies all pages into a pool that this cache owns, unless they are in one.
     fn make_own(&mut self) {
-        if !self.pools[0].own {
+        if !self.pools[0].owned {
             let mut rows = std::mem::take(self.table.rows_mut());
             self.gather(&mut rows);
-            self.hold(rows);
+            self.set_rows(rows);
         }
     }
 
-    /// Makes room for so many tokens in each row. If a row lacks room, every row gets pages for at least [`PAGE`]
-    /// tokens, so that the device is told of new pages once in [`PAGE`] tokens at most.
+    /// Makes room for this many tokens in each row. If a row lacks room, every row gets pages for at least [`PAGE`]
+    /// tokens, so that the page table is sent to the device at most once in [`PAGE`] tokens.
     fn reserve(&mut self, tokens: usize) {
         let room = |row: &Vec<Block>| row.iter().map(|block| PAGE - block.tokens).sum::<usize>();
         if self.table.rows().iter().all(|row| room(row) >= tokens) {
             return;
         }
+
         let lacks = |row| (tokens.max(PAGE).saturating_sub(room(row))).div_ceil(PAGE);
         let lacking = self.table.rows().iter().enumerate();
         let lacking: Vec<usize> =
             lacking.flat_map(|(index, row)| std::iter::repeat_n(index, lacks(row))).collect();
+
         for (row, (pool, page)) in lacking.iter().zip(self.take_pages(lacking.len())) {
             self.table.rows_mut()[*row].push(Block { pool, page, tokens: 0 });
         }
     }
 
-    /// Takes these rows, whose pages were not counted yet.
-    fn hold(&mut self, rows: Vec<Vec<Block>>) {
+    /// Makes these the rows of the cache, and counts their pages.
+    fn set_rows(&mut self, rows: Vec<Vec<Block>>) {
         for block in rows.iter().flatten() {
             self.pools[block.pool].rows[block.page] += 1;
         }
-        (self.table, self.slot_mapping) = (BlockTable::new(rows), Vec::new());
+        self.table = BlockTable::new(rows);
+        self.slot_mapping = Vec::new();
     }
 
-    /// Copies pages of other pools into a pool of this cache's own, and gives each row a last page of its own, unless
-    /// that page is full.
+    /// Copies pages of other pools into a pool that this cache owns, where no two rows share a last page that is not
+    /// full.
     fn gather(&mut self, rows: &mut [Vec<Block>]) {
-        let own = usize::from(self.pools[0].own);
-        let (mut first, mut copied) = (BTreeSet::new(), BTreeMap::new());
-        // `from` has the pages to copy. `goes` has for each block the copy that it goes to.
+        let owned = usize::from(self.pools[0].owned);
+        let mut first = BTreeSet::new();
+        let mut copied = BTreeMap::new();
+
+        // `from` lists the pages to copy, and `copies` says for each block which copy replaces its page, if any.
         let mut from = Vec::new();
-        let goes = |block: &Block| {
-            let (page, full) = ((block.pool, block.page), block.tokens == PAGE);
-            if block.pool < own && (full || first.insert(page)) {
+        let copy_of = |block: &Block| {
+            let page = (block.pool, block.page);
+            let full = block.tokens == PAGE;
+            if block.pool < owned && (full || first.insert(page)) {
                 return None;
             }
             let new = from.len();
@@ -299,23 +324,30 @@ impl KvCache {
             }
             Some(to)
         };
-        let goes: Vec<Option<usize>> = rows.iter().flatten().map(goes).collect();
-        if own == 0 {
+        let copies: Vec<Option<usize>> = rows.iter().flatten().map(copy_of).collect();
+
+        if owned == 0 {
             self.pools.insert(0, self.pool(from.len()));
         }
-        let blocks = || rows.iter().flatten().zip(&goes);
-        for (block, _) in blocks().filter(|(_, goes)| goes.is_none()) {
+
+        // The pages that stay are counted before any is taken, or a copy would overwrite one of them.
+        let blocks = || rows.iter().flatten().zip(&copies);
+        for (block, _) in blocks().filter(|(_, copy)| copy.is_none()) {
             self.pools[0].rows[block.page] = 1;
         }
+
         let to = self.take_pages(from.len());
-        for (block, goes) in rows.iter_mut().flatten().zip(&goes) {
-            block.page = goes.map_or(block.page, |goes| to[goes].1);
+        for (block, copy) in rows.iter_mut().flatten().zip(&copies) {
+            block.page = copy.map_or(block.page, |copy| to[copy].1);
             block.pool = 0;
         }
+
+        // If the owned pool is new, it was inserted before the others, whose indices are now larger by one.
         let mut moves: BTreeMap<usize, Vec<[usize; 2]>> = BTreeMap::new();
         for (&(pool, page), &(_, to)) in from.iter().zip(&to) {
-            moves.entry(pool + 1 - own).or_default().push([page, to]);
+            moves.entry(pool + 1 - owned).or_default().push([page, to]);
         }
+
         for (pool, pairs) in moves {
             let moves = Moves::new(&pairs, &self.device);
             let others = (pool > 0).then(|| self.pools[pool].layers.clone());
@@ -324,12 +356,13 @@ impl KvCache {
                 pages.copy(others.as_ref().map(|others| &others[index]), &moves);
             }
         }
+
         self.pools.truncate(1);
         self.pools[0].rows.fill(0);
     }
 
     fn grow(&mut self, pages: usize) {
-        if let Some(pool) = self.pools.first_mut().filter(|pool| pool.own)
+        if let Some(pool) = self.pools.first_mut().filter(|pool| pool.owned)
             && pool.layers.first().is_some_and(Pages::dense)
         {
             pool.rows.resize(pool.rows.len() + pages, 0);
@@ -343,17 +376,19 @@ impl KvCache {
     fn pool(&self, pages: usize) -> Pool {
         let layer = |_| Pages::new(pages, self.heads, self.compute, &self.device);
         let layers = Arc::new((0..self.layers).map(layer).collect());
-        Pool { layers, own: true, rows: vec![0; pages] }
+        Pool { layers, owned: true, rows: vec![0; pages] }
     }
 
     /// Drops pools in which no row has a page.
     fn drop_unused(&mut self) {
         let used: Vec<bool> =
             self.pools.iter().map(|pool| pool.rows.iter().any(|&rows| rows > 0)).collect();
-        let before = |index: usize| used[..index].iter().filter(|&&used| used).count();
+
+        let new_index = |index: usize| used[..index].iter().filter(|&&used| used).count();
         for block in self.table.rows_mut().iter_mut().flatten() {
-            block.pool = before(block.pool);
+            block.pool = new_index(block.pool);
         }
+
         let mut used = used.into_iter();
         self.pools.retain(|_| used.next().unwrap_or(false));
     }
@@ -370,13 +405,14 @@ impl DecodeCache for KvCache {
     }
 
     fn make_ready(&mut self, tokens: usize) -> usize {
-        if !self.dense() || !self.repeats {
+        if !self.dense() || !self.replayable {
             return 0;
         }
         self.make_own();
+
         let tokens = tokens.min(self.table.replayable_steps(&self.device));
         self.reserve(tokens);
-        // The device is told of the reserved pages here.
+        // This sends the reserved pages to the device.
         tokens.min(self.table.replayable_steps(&self.device))
     }
 
@@ -401,36 +437,41 @@ impl DecodeCache for KvCache {
                 state.arrange(keep, joining)
             })
             .collect();
+
         let old = std::mem::take(self.table.rows_mut());
         let mut rows: Vec<Vec<Block>> = keep.iter().map(|&row| old[row].clone()).collect();
         if let Some((cache, join)) = newcomers {
-            // A pool that came from that cache with earlier rows is not taken twice.
-            let held: Vec<usize> = cache
+            // A pool that was added from that cache with earlier rows is there already.
+            let pool_indices: Vec<usize> = cache
                 .pools
                 .iter()
                 .map(|pool| {
-                    let same = |own: &Pool| Arc::ptr_eq(&own.layers, &pool.layers);
+                    let same = |known: &Pool| Arc::ptr_eq(&known.layers, &pool.layers);
                     self.pools.iter().position(same).unwrap_or_else(|| {
                         let rows = vec![0; pool.rows.len()];
                         let layers = pool.layers.clone();
-                        self.pools.push(Pool { layers, own: false, rows });
+                        self.pools.push(Pool { layers, owned: false, rows });
                         self.pools.len() - 1
                     })
                 })
                 .collect();
             rows.extend(join.iter().map(|&row| {
                 let blocks = cache.table.rows()[row].iter();
-                blocks.map(|block| Block { pool: held[block.pool], ..*block }).collect()
+                blocks.map(|block| Block { pool: pool_indices[block.pool], ..*block }).collect()
             }));
         }
+
         for pool in &mut self.pools {
             pool.rows.fill(0);
         }
+
         if self.dense() {
+            // Pages that were reserved and have no token yet are released.
             rows.iter_mut().for_each(|row| row.retain(|block| block.tokens > 0));
             self.gather(&mut rows);
         }
-        self.hold(rows);
+
+        self.set_rows(rows);
         self.drop_unused();
         self
     }

@@ -1,12 +1,12 @@
 //! The sizes of the chunks in which a forward or backward pass is computed.
 
-/// The sizes of the chunks in which a pass through a [`Decoder`](crate::Decoder) is computed. They change memory and
-/// speed, and the result by rounding at most.
+/// Sizes of the chunks in which a pass through a [`Decoder`](crate::Decoder) is computed. They change memory and speed,
+/// and the result by rounding at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkSizes {
-    /// The number of tokens that go through a projection at once.
+    /// How many tokens go through a projection together.
     pub tokens: usize,
-    /// The number of attention scores that are in memory at once, about.
+    /// About how many attention scores are in memory at the same time.
     pub scores: usize,
 }
 
@@ -21,8 +21,8 @@ impl ChunkSizes {
 }
 
 impl Default for ChunkSizes {
-    /// Returns sizes for a CPU and a small model. There are few chunks, because a gradient's matrices are laid out
-    /// again for each, and the scores stay in a core's cache.
+    /// Returns sizes for a CPU and a small model: few chunks, because a gradient's matrices are laid out again for
+    /// each, and scores that stay in a core's cache.
     fn default() -> Self {
         ChunkSizes { tokens: 4096, scores: 1 << 18 }
     }

@@ -8,70 +8,68 @@ use crate::{
     smollm3,
 };
 
-/// The sizes of a decoder, and everything that its family computes differently. The names do not depend on the
+/// Sizes of a decoder, and everything that its family computes differently, under names that do not depend on the
 /// family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderConfig {
-    /// The family whose layout `config.json` has.
+    /// Family whose layout `config.json` has.
     pub family: Family,
-    /// The number of rows of the embedding; may exceed the tokenizer's vocabulary.
+    /// Number of rows of the embedding; may exceed the tokenizer's vocabulary.
     pub vocab_size: usize,
-    /// The width of the residual stream.
+    /// Width of the residual stream.
     pub hidden_size: usize,
-    /// The number of layers.
+    /// Number of layers.
     pub layers: usize,
-    /// The number of query heads.
+    /// Number of query heads.
     pub heads: usize,
-    /// The number of key and value heads; divides `heads`.
+    /// Number of key and value heads; divides `heads`.
     pub kv_heads: usize,
-    /// The width of one head; even. `heads · head_dim` need not be `hidden_size`.
+    /// Width of one head; even. `heads · head_dim` need not be `hidden_size`.
     pub head_dim: usize,
-    /// The width of the MLP's inner layer.
+    /// Width of the MLP's inner layer.
     pub intermediate_size: usize,
-    /// The length in tokens of the longest sequence that the model was made for.
+    /// Length in tokens of the longest sequence that the model was made for.
     pub max_position_embeddings: usize,
-    /// The rotary position embedding.
+    /// Rotary position embedding.
     pub rope: Rope,
     /// Another rope, for layers with [`RopeKind::Local`].
     pub local_rope: Option<Rope>,
-    /// The number that is added to the mean square in RMSNorm.
+    /// Number that is added to the mean square in RMSNorm.
     pub norm_epsilon: f64,
-    /// The number that is added to a norm's weight before it multiplies: 1 in Gemma, whose weights are kept around
-    /// 0.
+    /// Number that is added to a norm's weight before it multiplies: 1 in Gemma, whose weights are kept around 0.
     pub norm_offset: f64,
-    /// The factor of the embedding: √hidden_size in Gemma, else 1.
+    /// Factor of the embedding: √hidden_size in Gemma, else 1.
     pub embedding_scale: f64,
-    /// The activation of the MLP's gate.
+    /// Activation of the MLP's gate.
     pub activation: Activation,
-    /// The projections that have biases.
+    /// Projections that have biases.
     pub biases: Biases,
-    /// The normalisation of queries and keys before RoPE.
+    /// Normalisation of queries and keys before RoPE.
     pub qk_norm: QkNorm,
-    /// The factor of queries beside 1/√head_dim, which all models have. It is not 1 in larger models of Gemma 3.
+    /// Factor of queries besides 1/√head_dim, which all models have. It is not 1 in larger models of Gemma 3.
     pub query_scale: f64,
     /// Where a layer has norms: before its sublayers, after them, or both.
     pub norms: LayerNorms,
-    /// The kind of each layer.
+    /// Kind of each layer.
     pub kinds: Vec<LayerKind>,
     /// True if the head is the embedding.
     pub tied: bool,
     /// True if a file has queries, keys and values in one matrix, and gate and up in another.
     pub fused: bool,
-    /// True if each query has a gate beside it in the matrix of queries. The attention's output is multiplied by
-    /// the gates.
+    /// True if each query has a gate next to it in the matrix of queries, which multiplies the attention's output.
     pub gated: bool,
-    /// The experts of the layers that have experts.
+    /// Experts of the layers that have them.
     pub experts: Option<ExpertSizes>,
-    /// The recurrence of the layers that have one.
+    /// Recurrence of the layers that have one.
     pub delta: Option<GatedDeltaSizes>,
 }
 
-/// The parts of a layer.
+/// What a layer is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerKind {
-    /// The number of positions that a query sees, its own included. `None` means all positions before it.
+    /// How many positions a query attends to, its own included (sliding window). `None` means all positions up to it.
     pub window: Option<usize>,
-    /// The rope of queries and keys.
+    /// Rope of queries and keys.
     pub rope: RopeKind,
     /// True if the layer has a GatedDeltaNet instead of attention ([`DecoderConfig::delta`]).
     pub recurrent: bool,
@@ -79,32 +77,31 @@ pub struct LayerKind {
     pub sparse: bool,
 }
 
-/// The sizes of a layer's experts: small MLPs, some of which a router chooses for each token (Shazeer et al.
-/// 2017).
+/// Sizes of a layer's experts: small MLPs, some of which a router chooses for each token (Shazeer et al. 2017).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertSizes {
-    /// The number of experts.
+    /// How many experts there are.
     pub count: usize,
-    /// The number of experts that a token goes through.
+    /// How many of them a token goes through.
     pub chosen: usize,
-    /// The width of an expert's inner layer.
+    /// Width of an expert's inner layer.
     pub inner: usize,
     /// True if the weights of a token's experts sum to 1.
     pub normalised: bool,
 }
 
-/// The sizes of a GatedDeltaNet: linear attention whose memory is one matrix for each head (Yang et al. 2024).
+/// Sizes of a GatedDeltaNet: linear attention whose memory is one matrix for each head (Yang et al. 2024).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatedDeltaSizes {
-    /// The number of heads of queries and keys.
+    /// How many heads of queries and keys there are.
     pub key_heads: usize,
-    /// The number of heads of values; a multiple of `key_heads`.
+    /// How many heads of values there are; a multiple of `key_heads`.
     pub value_heads: usize,
-    /// The width of a query or a key.
+    /// Width of a query or a key.
     pub key_dim: usize,
-    /// The width of a value.
+    /// Width of a value.
     pub value_dim: usize,
-    /// The number of tokens that the convolution before the rule sees, a token's own included.
+    /// How many tokens the convolution before the delta rule sees, the token itself included.
     pub kernel: usize,
 }
 
@@ -119,19 +116,19 @@ impl GatedDeltaSizes {
         self.value_heads * self.value_dim
     }
 
-    /// Counts the numbers that the convolution goes over: queries, keys and values.
+    /// Counts the channels of the convolution: queries, keys and values.
     pub fn channels(&self) -> usize {
         2 * self.keys() + self.values()
     }
 
-    /// Counts the numbers that a layer remembers of a text, however long it is: the matrices, and the tokens that
-    /// the convolution still sees.
+    /// Counts the numbers of a layer's state for a text of any length: the matrices, and the tokens that the
+    /// convolution still needs.
     pub fn state(&self) -> usize {
         self.value_heads * self.key_dim * self.value_dim + (self.kernel - 1) * self.channels()
     }
 }
 
-/// The normalisation of queries and keys.
+/// How queries and keys are normalised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QkNorm {
     /// Nothing is normalised.
@@ -167,7 +164,7 @@ impl LayerNorms {
     }
 }
 
-/// The rope of a layer's queries and keys.
+/// Which rope rotates a layer's queries and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RopeKind {
     /// [`DecoderConfig::rope`].
@@ -175,11 +172,11 @@ pub enum RopeKind {
     Rope,
     /// [`DecoderConfig::local_rope`].
     Local,
-    /// No rope: the layer knows of positions only through the other layers.
+    /// None (NoPE): the layer knows positions only through the other layers.
     None,
 }
 
-/// The projections that add a bias.
+/// Which projections add a bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Biases {
     /// True for queries, keys and values.
@@ -190,7 +187,7 @@ pub struct Biases {
     pub mlp: bool,
 }
 
-/// The sizes of a new model.
+/// Sizes of a new model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
     /// See [`DecoderConfig::vocab_size`].
@@ -245,6 +242,7 @@ impl DecoderConfig {
             experts: None,
             delta: None,
         };
+
         match family {
             Family::Qwen2 => qwen2::shape(&mut config),
             Family::Qwen3 => qwen3::shape(&mut config),
@@ -263,13 +261,13 @@ impl DecoderConfig {
     /// Reads a parsed `config.json` of a model that predicts tokens.
     ///
     /// # Errors
-    /// If the family is unknown, a size is missing or of the wrong type, the sizes do not fit together, or the
+    /// Fails if the family is unknown, a size is missing or of the wrong type, the sizes do not fit together, or the
     /// model needs a computation that is not implemented.
     pub fn from_json(config: &Map<String, Value>) -> Result<Self, ConfigError> {
         Self::with_head(config, Family::language_model)
     }
 
-    /// Reads a parsed `config.json` of a model that gives a whole text one score.
+    /// Reads a parsed `config.json` of a model that scores a text by a single number.
     pub(crate) fn of_classifier(config: &Map<String, Value>) -> Result<Self, ConfigError> {
         Self::with_head(config, Family::classifier)
     }
@@ -292,12 +290,13 @@ impl DecoderConfig {
             family @ (Family::Olmo2 | Family::Olmo3) => olmo::read(&fields, family)?,
             Family::Phi3 => phi3::read(&fields)?,
         };
+
         config.check()?;
         Ok(config)
     }
 
-    /// Makes the `config.json` of a new model, in a layout that transformers 4 and 5 both read. A model that was
-    /// loaded keeps its own file.
+    /// Makes the `config.json` of a new model, in a layout that transformers 4 and 5 both read. A loaded model keeps
+    /// its own file.
     pub fn to_json(&self, pad: Option<u32>, eos: u32) -> Value {
         let mut fields = json!({
             "architectures": [self.family.language_model()],
@@ -322,7 +321,8 @@ impl DecoderConfig {
             "use_cache": true,
             "vocab_size": self.vocab_size,
         });
-        let own = match self.family {
+
+        let family_fields = match self.family {
             Family::Qwen2 => qwen2::write(self),
             Family::Qwen3 => qwen3::write(self),
             Family::Qwen3Moe => qwen3_moe::write(self),
@@ -335,20 +335,24 @@ impl DecoderConfig {
             Family::Olmo2 | Family::Olmo3 => olmo::write(self),
             Family::Phi3 => phi3::write(self),
         };
+
         if let Some(scaling) = self.rope.scaling_to_json() {
             fields["rope_scaling"] = scaling;
         }
-        if let (Value::Object(fields), Value::Object(own)) = (&mut fields, own) {
-            fields.extend(own);
+
+        // The family's own fields replace the common ones of the same name, such as the activation.
+        if let (Value::Object(fields), Value::Object(family_fields)) = (&mut fields, family_fields)
+        {
+            fields.extend(family_fields);
             fields.sort_keys();
         }
         fields
     }
 
-    /// Checks that the sizes can work together. Otherwise the first matmul would panic.
+    /// Checks that the sizes can work together, before the first matmul panics.
     ///
     /// # Errors
-    /// If they cannot. The error names the sizes and what is expected.
+    /// Fails if they can't. The error names the sizes and what is expected.
     pub fn check(&self) -> Result<(), ConfigError> {
         let positive = [
             ("vocab_size", self.vocab_size),
@@ -360,28 +364,33 @@ impl DecoderConfig {
             ("intermediate_size", self.intermediate_size),
             ("max_position_embeddings", self.max_position_embeddings),
         ];
+
         if let Some((name, size)) =
             positive.into_iter().find(|(_, size)| !(1..=1 << 24).contains(size))
         {
             return Err(ConfigError::Size(format!("{name} is {size}; expected 1 to 16777216")));
         }
-        // These are the widest matrices. A file that asks for more is damaged, and would end the process.
+
+        // A file that asks for wider matrices is damaged, and allocating them would end the process.
         let query = self.heads as u128 * self.head_dim as u128;
         let widest = [self.vocab_size, 2 * self.intermediate_size].map(|width| width as u128);
         let query = query * if self.gated { 2 } else { 1 };
         let largest =
             query.max(self.hidden_size as u128) * widest.into_iter().fold(query, u128::max);
+
         if largest > 1 << 31 {
             return Err(ConfigError::Size(format!(
                 "the sizes make a matrix of {largest} values; expected at most 2147483648"
             )));
         }
+
         if !self.heads.is_multiple_of(self.kv_heads) {
             return Err(ConfigError::Size(format!(
                 "{} attention heads cannot share {} key-value heads: the second must divide the first",
                 self.heads, self.kv_heads
             )));
         }
+
         // The classes of these families ask for it even if head_dim is there.
         let asks = matches!(self.family, Family::Llama | Family::Gemma3);
         if asks && !self.hidden_size.is_multiple_of(self.heads) {
@@ -390,21 +399,25 @@ impl DecoderConfig {
                 self.hidden_size, self.heads
             )));
         }
+
         if !self.head_dim.is_multiple_of(2) {
             return Err(ConfigError::Size(format!(
                 "head_dim is {}; rotary position embedding needs an even number",
                 self.head_dim
             )));
         }
+
         if !(self.norm_epsilon > 0.0 && self.norm_epsilon <= 1.0) {
             return Err(ConfigError::Size(format!(
                 "rms_norm_eps is {}; expected a number above 0 and at most 1",
                 self.norm_epsilon
             )));
         }
+
         for rope in [Some(&self.rope), self.local_rope.as_ref()].into_iter().flatten() {
             rope.check(self.head_dim, self.max_position_embeddings)?;
         }
+
         self.check_parts()?;
         if !(self.query_scale.is_finite() && self.query_scale > 0.0) {
             return Err(ConfigError::Size(format!(
@@ -412,14 +425,19 @@ impl DecoderConfig {
                 self.query_scale
             )));
         }
+
         let different = |window: &usize| self.window().is_some_and(|first| first != *window);
         if self.local_rope.is_none() && self.kinds.iter().any(|kind| kind.rope == RopeKind::Local) {
-            return Err(ConfigError::Size("layers have a rope that is not there".into()));
+            return Err(ConfigError::Size(
+                "some layers use a local rope, but there is none".into(),
+            ));
         }
+
         let mut windows = self.kinds.iter().filter_map(|kind| kind.window);
         if self.kinds.len() != self.layers || windows.any(|window| different(&window)) {
             return Err(ConfigError::Size("layers have windows of different sizes".into()));
         }
+
         if self.window() == Some(0) {
             return Err(ConfigError::Size(
                 "sliding_window is 0; a query sees at least its own position".into(),
@@ -430,13 +448,18 @@ impl DecoderConfig {
 
     /// Checks the sizes of experts and of recurrent layers, and that no layer needs sizes that are missing.
     fn check_parts(&self) -> Result<(), ConfigError> {
-        let size = |name: &str, size: usize, most: usize| match (1..=most).contains(&size) {
-            true => Ok(()),
-            false => Err(ConfigError::Size(format!("{name} is {size}; expected 1 to {most}"))),
+        let size = |name: &str, size: usize, limit: usize| {
+            if (1..=limit).contains(&size) {
+                Ok(())
+            } else {
+                Err(ConfigError::Size(format!("{name} is {size}; expected 1 to {limit}")))
+            }
         };
+
         let without = |parts: &str| {
-            Err(ConfigError::Size(format!("layers have {parts} whose sizes are not there")))
+            Err(ConfigError::Size(format!("some layers have {parts}, but the sizes are missing")))
         };
+
         let largest = |name: &str, outputs: usize| {
             let values = self.hidden_size as u128 * outputs as u128;
             if values > 1 << 31 {
@@ -446,6 +469,7 @@ impl DecoderConfig {
             }
             Ok(())
         };
+
         match &self.experts {
             Some(experts) => {
                 size("num_experts", experts.count, 1 << 12)?;
@@ -456,6 +480,7 @@ impl DecoderConfig {
             None if self.kinds.iter().any(|kind| kind.sparse) => return without("experts"),
             None => {}
         }
+
         match &self.delta {
             Some(delta) => {
                 size("linear_num_key_heads", delta.key_heads, 1 << 12)?;
@@ -468,6 +493,7 @@ impl DecoderConfig {
                         delta.kernel
                     )));
                 }
+
                 largest("the heads of recurrent layers", delta.channels() + delta.values())?;
                 if !delta.value_heads.is_multiple_of(delta.key_heads) {
                     return Err(ConfigError::Size(format!(
@@ -521,22 +547,22 @@ pub enum ConfigError {
          where one of these is expected: {known}"
     )]
     Family {
-        /// The model type in the file.
+        /// Model type in the file.
         model_type: String,
-        /// The architecture in the file.
+        /// Architecture in the file.
         architecture: String,
-        /// The architectures that can be read.
+        /// Architectures that can be read.
         known: String,
     },
     /// A field is missing or has another type.
-    #[error("\"{field}\" should be {expected}, but is {came}")]
+    #[error("\"{field}\" should be {expected}, but is {actual}")]
     Field {
-        /// The field's name.
+        /// Name of the field.
         field: String,
-        /// The type it should have.
+        /// What it should be.
         expected: &'static str,
-        /// The value in the file.
-        came: String,
+        /// What is in the file.
+        actual: String,
     },
     /// Sizes that cannot work, or a feature that is not implemented.
     #[error("{0}")]
@@ -546,7 +572,7 @@ pub enum ConfigError {
 /// Typed access to the fields of a `config.json`.
 pub(crate) struct Fields<'a>(pub(crate) &'a Map<String, Value>);
 
-/// Tells whether a number is still one in float32, and not 0 or infinite.
+/// Tells whether a number is neither infinite in float32 nor becomes 0 there.
 pub(crate) fn is_in_float32(number: f64) -> bool {
     number == 0.0 || (number as f32).is_normal()
 }
@@ -558,7 +584,7 @@ impl Fields<'_> {
 
     /// Reads a number that is one in float32 as well, in which models compute: 1e300 would be infinite there.
     pub(crate) fn number(&self, field: &str) -> Result<f64, ConfigError> {
-        let expected = "a number that float32 has, 0 or from 1.2e-38 to 3.4e38 in size";
+        let expected = "a number that float32 can hold, 0 or from 1.2e-38 to 3.4e38 in size";
         self.typed(field, "a number", Value::as_f64)?;
         self.typed(field, expected, |value| value.as_f64().filter(|number| is_in_float32(*number)))
     }
@@ -589,14 +615,14 @@ impl Fields<'_> {
             0 => Err(ConfigError::Field {
                 field: field.to_owned(),
                 expected: "a number of layers from 1",
-                came: "0".into(),
+                actual: "0".into(),
             }),
             every => Ok(every),
         }
     }
 
-    /// Reads a field, or takes `default` if there is none. A null is an error, as it is in transformers: it says that
-    /// there is no value, and the default would be one.
+    /// Reads a field, or takes `default` if there is none. As in transformers, a null is an error, because it says that
+    /// there is no value, while the default would be one.
     fn or<T>(
         &self,
         field: &str,
@@ -628,7 +654,7 @@ impl Fields<'_> {
         value.and_then(read).ok_or_else(|| ConfigError::Field {
             field: field.to_owned(),
             expected,
-            came: value.map_or("missing".to_owned(), Value::to_string),
+            actual: value.map_or("missing".to_owned(), Value::to_string),
         })
     }
 }

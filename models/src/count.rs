@@ -5,21 +5,21 @@ use crate::{DecoderConfig, LayerKind, Lora, names, selection::Rules};
 /// Numbers of parameters, known before any parameter is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParameterCount {
-    /// The number of all parameters.
+    /// All parameters.
     pub total: u64,
-    /// The number in the embedding, and in the head if it is not the embedding.
+    /// Those in the embedding, and in the head if it is not the embedding.
     pub embedding: u64,
-    /// The number in all layers.
+    /// Those in all layers.
     pub layers: u64,
-    /// The number that one token goes through: of the experts, only the chosen ones count.
+    /// Those that one token goes through: of the experts, only the chosen ones are counted.
     pub active: u64,
-    /// The size of the largest parameter.
+    /// Size of the largest parameter.
     pub largest: u64,
-    /// The size of the largest parameter in a layer.
+    /// Size of the largest parameter in a layer.
     pub largest_in_layer: u64,
 }
 
-/// The numbers of parameters in one part of a model.
+/// Numbers of parameters in one part of a model.
 #[derive(Clone, Copy, Default)]
 struct Part {
     total: u64,
@@ -44,55 +44,62 @@ impl Part {
 
     /// Makes `count` copies of the part, of which a token uses `used`.
     fn times(self, count: usize, used: usize) -> Self {
-        let (count, used) = (count as u64, used as u64);
-        Part { total: count * self.total, active: used * self.active, ..self }
+        Part { total: count as u64 * self.total, active: used as u64 * self.active, ..self }
     }
 }
 
 impl DecoderConfig {
-    /// Counts the parameters of a decoder of these sizes as the decoder holds them: q, k and v are one parameter,
-    /// and so are the MLP's gate and up.
+    /// Counts the parameters of a decoder of these sizes as the decoder holds them: q, k and v are one parameter, and
+    /// so are the MLP's gate and up.
     pub fn parameters(&self) -> ParameterCount {
         let norms =
             usize::from(self.norms.has_pre_norm()) + usize::from(self.norms.has_post_norm());
+        // Each of the two sublayers has these norms.
         let norms = Part::of(&[], 2 * norms * self.hidden_size);
+
         let layer = |kind: &LayerKind| norms.and(self.mixer(kind)).and(self.inner(kind));
         let layers = self.kinds.iter().map(layer).fold(Part::default(), Part::and);
+
         let lookup = self.vocab_size as u64 * self.hidden_size as u64;
         let embedding = if self.tied { lookup } else { 2 * lookup };
-        let outside = embedding + self.hidden_size as u64;
+        let outside_layers = embedding + self.hidden_size as u64;
+
         ParameterCount {
-            total: outside + layers.total,
+            total: outside_layers + layers.total,
             embedding,
             layers: layers.total,
-            active: outside + layers.active,
+            active: outside_layers + layers.active,
             largest: lookup.max(layers.largest),
             largest_in_layer: layers.largest,
         }
     }
 
-    /// Counts the sublayer of a layer in which tokens see each other.
+    /// Counts the parameters of the sublayer in which tokens see each other.
     fn mixer(&self, kind: &LayerKind) -> Part {
         let hidden = self.hidden_size;
+
         if let Some(delta) = self.delta.filter(|_| kind.recurrent) {
             let input = delta.channels() + delta.values() + 2 * delta.value_heads;
             let matrices = [[hidden, input], [delta.values(), hidden]];
+            // The convolution, a decay and its bias for each head, and the norm.
             let others = delta.channels() * delta.kernel + 2 * delta.value_heads + delta.value_dim;
             return Part::of(&matrices, others);
         }
+
         let qkv = self.query_outputs() + 2 * self.key_width();
         let biases = usize::from(self.biases.qkv) * qkv + usize::from(self.biases.output) * hidden;
         let norms = self.qk_norm_widths().iter().sum::<usize>();
         Part::of(&[[hidden, qkv], [self.query_width(), hidden]], biases + norms)
     }
 
-    /// Counts the sublayer of a layer that tokens go through one by one.
+    /// Counts the parameters of the sublayer that works token by token.
     fn inner(&self, kind: &LayerKind) -> Part {
         let hidden = self.hidden_size;
         let mlp = |inner: usize, bias: bool| {
             let biases = usize::from(bias) * (2 * inner + hidden);
             Part::of(&[[hidden, 2 * inner], [inner, hidden]], biases)
         };
+
         match self.experts.filter(|_| kind.sparse) {
             Some(experts) => Part::of(&[[hidden, experts.count]], 0)
                 .and(mlp(experts.inner, false).times(experts.count, experts.chosen)),
@@ -100,23 +107,25 @@ impl DecoderConfig {
         }
     }
 
-    /// Counts the parameters of such adapters, and the largest of them. The adapter of a projection from `inputs`
-    /// to `outputs` has `rank · (inputs + outputs)` parameters. Matrices that are trained whole in addition to the
+    /// Counts the parameters of such adapters, and the largest of them. The adapter of a projection from `inputs` to
+    /// `outputs` has `rank · (inputs + outputs)` parameters. Matrices that are trained in full in addition to the
     /// adapters count as the model's.
     pub fn adapter_parameters(&self, lora: &Lora) -> (u64, u64) {
         let lora = lora.clone().named_in(self);
         // Rules that can't be read are refused when the adapter is.
         let Ok(rules) = Rules::of(&lora) else { return (0, 0) };
+
         let wanted = |name: &str| {
             lora.targets.iter().any(|target| name.ends_with(&format!(".{target}")))
                 && rules.selects(name) == Ok(true)
         };
-        let beside = names::adaptable(self).filter(|(name, _)| wanted(name));
-        let sizes = beside.flat_map(|(name, sides)| {
+
+        let adapted = names::adaptable(self).filter(|(name, _)| wanted(name));
+        let sizes = adapted.flat_map(|(name, sides)| {
             let rank = rules.rank(&name).unwrap_or(lora.rank) as u64;
             sides.map(|side| side as u64 * rank)
         });
-        sizes.fold((0, 0), |(sum, most), size| (sum + size, size.max(most)))
+        sizes.fold((0, 0), |(sum, largest), size| (sum + size, size.max(largest)))
     }
 }
 
@@ -142,6 +151,7 @@ mod tests {
             rope_theta: 10_000.0,
             tied: true,
         };
+
         let config = DecoderConfig::new(Family::Qwen2, sizes.clone());
         let variants = [
             DecoderConfig { tied: false, vocab_size: 40, ..config.clone() },
@@ -155,6 +165,7 @@ mod tests {
             rank_pattern: vec![("1.self_attn.k_proj".into(), 3)],
             ..Lora::default()
         };
+
         let variants: Vec<_> = variants.into_iter().chain(families).collect();
         for config in &variants {
             let decoder = random(config, Seed::run(1), &Device::flex()).unwrap();
@@ -163,37 +174,41 @@ mod tests {
                 .filter(|found| found.path.contains("adapters"))
                 .map(|found| found.shape.iter().product::<usize>() as u64)
                 .collect();
+
             let expected = (adapters.iter().sum(), *adapters.iter().max().unwrap());
             assert_eq!(config.adapter_parameters(&lora), expected, "{config:?}");
         }
+
         for config in variants {
             let decoder = random(&config, Seed::run(1), &Device::flex()).unwrap();
             let sizes: Vec<(String, u64)> = parameters(&decoder)
                 .iter()
                 .map(|found| (found.path.clone(), found.shape.iter().product::<usize>() as u64))
                 .collect();
+
             let sum = |wanted: &dyn Fn(&str) -> bool| -> u64 {
                 sizes.iter().filter(|(path, _)| wanted(path)).map(|(_, size)| size).sum()
             };
-            let most = |wanted: &dyn Fn(&str) -> bool| -> u64 {
+            let largest = |wanted: &dyn Fn(&str) -> bool| -> u64 {
                 let sizes = sizes.iter().filter(|(path, _)| wanted(path)).map(|(_, size)| *size);
                 sizes.max().unwrap()
             };
             let in_layer = |path: &str| path.starts_with("layers.");
+
             let expected = ParameterCount {
                 total: sum(&|_| true),
                 embedding: sum(&|path| matches!(path, "embedding" | "head")),
                 layers: sum(&in_layer),
                 active: sum(&|path| match path.split_once(".each.") {
-                    // A token goes through so many experts; all experts have one size.
+                    // A token goes through this many experts, no matter which: all have the same size.
                     Some((_, expert)) => {
                         let number: usize = expert.split('.').next().unwrap().parse().unwrap();
                         number < config.experts.unwrap().chosen
                     }
                     None => true,
                 }),
-                largest: most(&|_| true),
-                largest_in_layer: most(&in_layer),
+                largest: largest(&|_| true),
+                largest_in_layer: largest(&in_layer),
             };
             assert_eq!(config.parameters(), expected, "{config:?}");
         }

@@ -16,16 +16,15 @@ use crate::{
     layer::Layer,
     load_balancing::Counter,
     names::{self, TextPrefix},
-    projection::{Projection, remade},
+    projection::{Projection, map_without_grad},
 };
 
-/// A decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and a gated MLP: the form of
-/// every family here. In some families some layers have a recurrence instead of the attention, or experts instead of
+/// A decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and a gated MLP: the architecture
+/// of every family here. In some families some layers have a recurrence instead of the attention, or experts instead of
 /// the MLP ([`LayerKind`]).
 ///
-/// Weights are f32, except frozen weights in another format of [`Base`](crate::Base). A checkpoint in half
-/// precision is widened when it is read. Matrices may be multiplied in another format: see
-/// [`Decoder::with_compute`].
+/// Weights are f32, except frozen weights in another [`FrozenFormat`](crate::FrozenFormat). A checkpoint in half
+/// precision is widened when it is read. The matmul precision may be another: see [`Decoder::with_compute`].
 #[derive(Module, Debug)]
 pub struct Decoder {
     embedding: Param<Tensor<2>>, // [vocab, hidden]
@@ -59,15 +58,14 @@ impl Decoder {
         self.lora.as_ref()
     }
 
-    /// Sets the format in which matrices are multiplied.
+    /// Sets the matmul precision.
     pub fn with_compute(mut self, compute: Compute) -> Self {
         self.compute = compute;
         self
     }
 
     /// Sets the length in tokens of the longest texts that the decoder is for. Frequencies that were changed for a
-    /// longer context may depend on it ([`RopeScaling`](crate::RopeScaling)). Without it they are those of short
-    /// texts.
+    /// longer context may depend on it ([`RopeScaling`](crate::RopeScaling)); by default they are those of short texts.
     pub fn with_longest(mut self, tokens: usize) -> Self {
         self.frequencies = frequencies(&self.config, tokens);
         self.longest = tokens;
@@ -108,6 +106,7 @@ impl Decoder {
         device: &Device,
     ) -> Result<Self, CheckpointError> {
         let vocab_by_hidden = [config.vocab_size, config.hidden_size];
+
         Ok(Decoder {
             embedding: matrix(source, "embedding", vocab_by_hidden, device)?,
             layers: (0..config.layers)
@@ -143,7 +142,7 @@ impl Decoder {
     }
 
     /// Returns the matrix that has this name in [`Lora::modules_to_save`].
-    pub(crate) fn whole_mut(&mut self, module: &str) -> Option<&mut Param<Tensor<2>>> {
+    pub(crate) fn full_matrix_mut(&mut self, module: &str) -> Option<&mut Param<Tensor<2>>> {
         match module {
             "embed_tokens" => Some(&mut self.embedding),
             "lm_head" => self.head.as_mut(),
@@ -169,18 +168,22 @@ impl Decoder {
         self.layers.iter_mut().filter_map(Layer::experts).flat_map(Experts::projections_mut)
     }
 
-    /// Makes the things that the layers share: the angles of `positions`, `[rows, tokens]`, and what the tokens of
-    /// `batch` see.
-    fn shared(&self, positions: &Tensor<2, Int>, batch: Option<&TokenBatch>) -> DecoderContext {
-        let present = |batch: &TokenBatch| {
-            let present = batch.present().inner();
-            let tokens = present.dims().iter().product();
-            present.reshape([tokens, 1])
+    /// Makes what all layers share: the angles of `positions`, `[rows, tokens]`, and the attention mask of `batch`.
+    fn build_context(
+        &self,
+        positions: &Tensor<2, Int>,
+        batch: Option<&TokenBatch>,
+    ) -> DecoderContext {
+        let token_mask = |batch: &TokenBatch| {
+            let token_mask = batch.token_mask().inner();
+            let tokens = token_mask.dims().iter().product();
+            token_mask.reshape([tokens, 1])
         };
+
         let config = &self.config;
         DecoderContext {
             mask: batch.map(TokenBatch::mask),
-            present: batch.filter(|_| config.delta.is_some()).map(present),
+            token_mask: batch.filter(|_| config.delta.is_some()).map(token_mask),
             rotary: self.frequencies.map(|it| RopeTable::new(&positions.clone().inner(), it)),
             norm: self.norm_rule(),
             activation: self.config.activation,
@@ -195,14 +198,14 @@ impl Decoder {
         let config = &self.config;
         let [rows, length] = tokens.dims();
         let embedded = self.embedding.val().select(0, tokens.reshape([rows * length]));
-        // The sampler's matrices are all rounded, so the embedding is rounded here, too. Otherwise the sampler
-        // would sample from another policy than the one that is trained.
+        // The sampler's matrices are all rounded. Without the same rounding here, it would sample from a policy that
+        // differs from the trained one.
         let embedded = embedded.cast(self.compute.dtype()).cast(Compute::F32.dtype());
         let x = embedded.reshape([rows, length, config.hidden_size]);
         if config.embedding_scale != 1.0 { x.mul_scalar(config.embedding_scale) } else { x }
     }
 
-    /// Goes through all layers over a cache, to which the tokens of `x` are then added.
+    /// Runs all layers over a cache, to which the tokens of `x` are appended.
     fn forward_cached(
         &self,
         mut x: Tensor<3>,
@@ -233,7 +236,7 @@ impl PolicyModel for Decoder {
     }
 
     fn context(&self, batch: &TokenBatch) -> DecoderContext {
-        self.shared(&batch.positions, Some(batch))
+        self.build_context(&batch.positions, Some(batch))
     }
 
     fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
@@ -258,7 +261,7 @@ impl PolicyModel for Decoder {
         half.is_some()
     }
 
-    /// Tells whether no layer is recurrent: a recurrence goes through rows of one text each.
+    /// Tells whether no layer is recurrent: a recurrence needs one text in each row.
     fn packs(&self) -> bool {
         !self.config.kinds.iter().any(|kind| kind.recurrent)
     }
@@ -288,7 +291,7 @@ impl PolicyModel for Decoder {
     }
 
     fn finish(&self, x: Tensor<3>) -> Tensor<3> {
-        // The result is in the format in which the head is multiplied.
+        // The result is in the matmul precision of the head.
         self.norm_rule().apply(x, self.norm.val(), self.compute)
     }
 
@@ -298,11 +301,13 @@ impl PolicyModel for Decoder {
         let heads = [config.kv_heads, config.head_dim];
         let attentions = config.kinds.iter().filter(|kind| !kind.recurrent).count();
         let mut cache = KvCache::new(batch, attentions, heads, self.compute);
-        // The host has a part in each step of two kinds of layers: a recurrent layer's state lies elsewhere after
-        // each step, and the host reads which experts are chosen.
+
+        // Two kinds of layers need the host in each step: a recurrent layer's state has a new address after each step,
+        // and the host reads which experts are chosen.
         if config.kinds.iter().any(|kind| kind.recurrent || kind.sparse) {
             cache = cache.with_host();
         }
+
         let hidden = self.forward_cached(self.embed(batch), &self.context(batch), &mut cache);
         (hidden.narrow(1, length - 1, 1).reshape([rows, config.hidden_size]), cache)
     }
@@ -311,7 +316,7 @@ impl PolicyModel for Decoder {
         let rows = tokens.dims()[0];
         let positions = cache.append_slots();
         let x = self.embedded(tokens.reshape([rows, 1]));
-        let hidden = self.forward_cached(x, &self.shared(&positions, None), cache);
+        let hidden = self.forward_cached(x, &self.build_context(&positions, None), cache);
         hidden.reshape([rows, self.config.hidden_size])
     }
 
@@ -319,9 +324,12 @@ impl PolicyModel for Decoder {
         let mut index = 0;
         let context = DecoderContext { counter: Some(Counter::default()), ..self.context(batch) };
         let mut x = self.embed(batch);
+
         for (layer, kind) in self.layers.iter().zip(&self.config.kinds) {
             x = layer.forward(x, *kind, &context);
-            if let (true, Some(counter)) = (kind.sparse, &context.counter) {
+            if kind.sparse
+                && let Some(counter) = &context.counter
+            {
                 loads.add(index, counter.take());
                 index += 1;
             }
@@ -340,12 +348,13 @@ impl PolicyModel for Decoder {
         self.head.as_ref().unwrap_or(&self.embedding)
     }
 
-    /// Rounds matrices once, instead of at every token and in every micro-batch.
+    /// Rounds matrices once, instead of for every token and in every micro-batch.
     fn prepared(&self) -> Self {
         let mut prepared = self.clone();
         for (_, projection) in prepared.projections_mut() {
             projection.prepare(self.compute);
         }
+
         match self.compute {
             Compute::F32 => prepared,
             narrow => prepared.map(&mut Rounded(narrow)),
@@ -360,8 +369,7 @@ impl PolicyModel for Decoder {
     }
 }
 
-/// Rounds matrices to the format in which they are multiplied. Matrices that are kept in a narrower format stay
-/// so.
+/// Rounds matrices to the matmul precision, except those that are kept in a narrower format.
 struct Rounded(Compute);
 
 impl ModuleMapper for Rounded {
@@ -369,22 +377,22 @@ impl ModuleMapper for Rounded {
         if D != 2 || param.val().dtype() != DType::F32 {
             return param;
         }
-        remade(param, |tensor| tensor.cast(self.0.dtype()))
+        map_without_grad(param, |tensor| tensor.cast(self.0.dtype()))
     }
 }
 
-/// The things that all layers share in a [`Decoder`]'s forward pass.
+/// What all layers share in a [`Decoder`]'s forward pass.
 pub struct DecoderContext {
-    /// The mask of a batch; `None` if its tokens see a cache.
+    /// Mask of a batch; `None` if its tokens attend to a cache.
     pub(crate) mask: Option<PackedMask>,
-    /// 1 at tokens and 0 at padding, `[tokens, 1]`, if a recurrence goes over a batch.
-    pub(crate) present: Option<Tensor<2>>,
+    /// 1 at tokens and 0 at padding, `[tokens, 1]`, if the model has a recurrence and the pass is over a batch.
+    pub(crate) token_mask: Option<Tensor<2>>,
     rotary: PerRopeKind<RopeTable>,
     pub(crate) norm: Norm,
     pub(crate) activation: Activation,
     pub(crate) compute: Compute,
     pub(crate) chunk_sizes: ChunkSizes,
-    /// The counter of the experts' loads, if the pass is for counting them.
+    /// Counts the experts' loads, if the pass is made for that.
     pub(crate) counter: Option<Counter>,
 }
 
@@ -409,36 +417,37 @@ impl<T> PerRopeKind<T> {
 /// Computes the frequencies of each kind of rope, for texts of up to `longest` tokens.
 fn frequencies(config: &DecoderConfig, longest: usize) -> PerRopeKind<RopeFrequencies> {
     let of = |rope: &Rope| rope.frequencies(config.head_dim, longest);
-    let still = config.kinds.iter().any(|kind| kind.rope == RopeKind::None);
+    let without_rope = config.kinds.iter().any(|kind| kind.rope == RopeKind::None);
+
     PerRopeKind {
         rope: of(&config.rope),
         local: config.local_rope.as_ref().map(of),
-        // This is one pair that is rotated by nothing.
-        none: still.then(|| RopeFrequencies::new(vec![0.0])),
+        // One pair, which is rotated by 0.
+        none: without_rope.then(|| RopeFrequencies::new(vec![0.0])),
     }
 }
 
 impl DecoderContext {
     /// Returns the angles by which queries and keys of such a layer are rotated.
     pub(crate) fn rotary(&self, kind: LayerKind) -> &RopeTable {
-        let there = match kind.rope {
+        let table = match kind.rope {
             RopeKind::Rope => Some(&self.rotary.rope),
             RopeKind::Local => self.rotary.local.as_ref(),
             RopeKind::None => self.rotary.none.as_ref(),
         };
-        there.expect("a config has the ropes of its layers")
+        table.expect("a config has the ropes of its layers")
     }
 
-    /// Does [`Norm::backward`] for a norm with its parameter.
+    /// Runs [`Norm::backward`] for a norm with its parameter.
     pub(crate) fn norm_backward<const D: usize>(
         &self,
         x: Tensor<D>,
         weight: &Param<Tensor<1>>,
         d_y: Tensor<D>,
-        beside: Option<Tensor<D>>,
+        d_skip: Option<Tensor<D>>,
         sum: &mut GradientSum,
     ) -> Tensor<D> {
-        let (d_x, d_weight) = self.norm.backward(x, weight.val().inner(), d_y, beside);
+        let (d_x, d_weight) = self.norm.backward(x, weight.val().inner(), d_y, d_skip);
         if weight.is_require_grad() {
             sum.add(weight.id, d_weight);
         }

@@ -1,7 +1,7 @@
 //! Experts: many small MLPs, some of which a router chooses for each token.
 //!
-//! The host reads the router's choice, and each expert then goes over its own tokens at once. The backward pass
-//! computes all of that again from the tokens, so an update keeps nothing of it.
+//! The host reads the router's choice, and each expert then processes its tokens together. An update keeps none of
+//! this, because the backward pass recomputes it from the tokens.
 
 use burn::{
     module::{Module, Param},
@@ -16,15 +16,15 @@ use crate::{
     projection::Projection,
 };
 
-/// The experts of a layer and their router.
+/// A layer's experts and their router.
 #[derive(Module, Debug)]
 pub(crate) struct Experts {
     router: Param<Tensor<2>>, // [hidden, experts]
     each: Vec<Expert>,
     #[module(skip)]
     sizes: ExpertSizes,
-    /// The gradient of the load-balancing loss, which the backward pass adds to that of a token's share of each expert;
-    /// empty if it adds nothing.
+    /// Gradient of the load-balancing loss, which the backward pass adds to that of a token's router probability of
+    /// each expert; empty if it adds nothing.
     #[module(skip)]
     load_balancing: Vec<f32>,
 }
@@ -48,15 +48,17 @@ impl Experts {
         let hidden = config.hidden_size;
         let shape = [hidden, sizes.count];
         let router = exact(source, &format!("{layer}.experts.router"), shape, device)?;
+
         let mut part = |number: usize, name: &str, inputs: usize| {
             let path = format!("{layer}.experts.each.{number}.{name}");
             Projection::from_source(config, &path, inputs, false, source, device)
         };
         let mut expert = |number: usize| {
-            let (gate_up, down) =
-                (part(number, "gate_up", hidden)?, part(number, "down", sizes.inner)?);
+            let gate_up = part(number, "gate_up", hidden)?;
+            let down = part(number, "down", sizes.inner)?;
             Ok(Expert { gate_up, down })
         };
+
         let each = (0..sizes.count).map(&mut expert).collect::<Result<_, CheckpointError>>()?;
         Ok(Experts { router, each, sizes, load_balancing: Vec::new() })
     }
@@ -65,7 +67,7 @@ impl Experts {
         self.each.iter_mut().flat_map(|expert| [&mut expert.gate_up, &mut expert.down])
     }
 
-    /// Makes the backward pass add `gradient` to the gradient of each token's shares.
+    /// Makes the backward pass add `gradient` to the gradient of each token's router probabilities.
     pub(crate) fn set_load_balancing(&mut self, gradient: Vec<f32>) {
         self.load_balancing = gradient;
     }
@@ -74,7 +76,7 @@ impl Experts {
     pub(crate) fn forward(&self, x: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
         let routes = self.routes(&x);
         if let Some(counter) = &context.counter {
-            counter.count(&routes.numbers, &routes.shares);
+            counter.count(&routes.expert_ids, &routes.probs);
         }
         let weights = routes.flat_weights();
         let sum = x.zeros_like().cast(DType::F32);
@@ -82,6 +84,7 @@ impl Experts {
             let Some(chosen) = chosen else { return sum };
             let y = expert.forward(x.clone().select(0, chosen.indices.clone()), context);
             let y = y.cast(DType::F32) * weights.clone().select(0, chosen.weights.clone());
+            // Added up, because a token has several experts.
             sum.select_assign(0, chosen.indices.clone(), y, IndexingUpdateOp::Add)
         })
     }
@@ -100,23 +103,25 @@ impl Experts {
         let weights = routes.flat_weights();
         let mut d_x = x.zeros_like().cast(DType::F32);
         let mut d_weights = weights.zeros_like();
+
         let experts = routes.tokens.iter().zip(self.each.iter().zip(&plain.each));
         for (chosen, (expert, plain)) in experts {
             let Some(chosen) = chosen else { continue };
             let of = |all: &Tensor<2>| all.clone().select(0, chosen.indices.clone());
             let weight = weights.clone().select(0, chosen.weights.clone());
             let [d_own, d_weight] = expert.backward(plain, of(x), of(&d_y), weight, context, sum);
-            let (indices, add) = (chosen.indices.clone(), IndexingUpdateOp::Add);
-            d_x = d_x.select_assign(0, indices, d_own, add);
+            d_x = d_x.select_assign(0, chosen.indices.clone(), d_own, IndexingUpdateOp::Add);
             d_weights =
                 d_weights.select_assign(0, chosen.weights.clone(), d_weight, IndexingUpdateOp::Add);
         }
+
         let d_weights = d_weights.reshape(routes.weights.dims());
         let d_logits = self.router_backward(&routes, d_weights);
         let x = x.clone().cast(DType::F32);
         if self.router.is_require_grad() {
             sum.add_product(&self.router, x.transpose(), d_logits.clone(), Compute::F32);
         }
+
         let router = self.router.val().inner().cast(DType::F32);
         d_x + ops::product(d_logits, router.transpose(), Compute::F32)
     }
@@ -126,35 +131,43 @@ impl Experts {
     fn routes(&self, x: &Tensor<2>) -> Routes {
         let router = self.router.val().cast(DType::F32);
         let logits = ops::product(x.clone().cast(DType::F32), router, Compute::F32);
-        let shares = softmax(logits, 1);
-        let (top, chosen) = shares.clone().topk_with_indices(self.sizes.chosen, 1);
-        let whole = match self.sizes.normalised {
-            true => top.clone().sum_dim(1),
-            false => top.clone().slice_dim(1, 0..1).ones_like(),
+        let probs = softmax(logits, 1);
+
+        let (top, chosen) = probs.clone().topk_with_indices(self.sizes.chosen, 1);
+        let divisor = if self.sizes.normalised {
+            top.clone().sum_dim(1)
+        } else {
+            top.clone().slice_dim(1, 0..1).ones_like()
         };
-        let weights = top / whole.clone();
-        let numbers: Vec<i64> = chosen.to_data().iter::<i64>().collect();
-        let tokens = by_expert(&numbers, &self.sizes, &chosen.device());
-        Routes { shares, weights, whole, chosen, numbers, tokens }
+        let weights = top / divisor.clone();
+
+        // The host groups the tokens by expert, so that each expert has one matmul.
+        let expert_ids: Vec<i64> = chosen.to_data().iter::<i64>().collect();
+        let tokens = by_expert(&expert_ids, &self.sizes, &chosen.device());
+        Routes { probs, weights, divisor, chosen, expert_ids, tokens }
     }
 
     /// Computes the gradient of the router's logits, `[tokens, experts]`, given that of the weights.
     fn router_backward(&self, routes: &Routes, d_weights: Tensor<2>) -> Tensor<2> {
-        let d_top = match self.sizes.normalised {
-            true => {
-                let along = (d_weights.clone() * routes.weights.clone()).sum_dim(1);
-                (d_weights - along) / routes.whole.clone()
-            }
-            false => d_weights,
+        let d_top = if self.sizes.normalised {
+            // The divisor is the sum of the chosen probabilities, so each of them changes all weights of its token.
+            let weighted = (d_weights.clone() * routes.weights.clone()).sum_dim(1);
+            (d_weights - weighted) / routes.divisor.clone()
+        } else {
+            d_weights
         };
-        let d_shares = routes.shares.zeros_like();
-        let mut d_shares = d_shares.scatter(1, routes.chosen.clone(), d_top, IndexingUpdateOp::Add);
+
+        let d_probs = routes.probs.zeros_like();
+        let mut d_probs = d_probs.scatter(1, routes.chosen.clone(), d_top, IndexingUpdateOp::Add);
+
         if !self.load_balancing.is_empty() {
             let gradient = TensorData::new(self.load_balancing.clone(), [1, self.sizes.count]);
-            d_shares = d_shares.clone() + Tensor::from_data(gradient, &d_shares.device());
+            d_probs = d_probs.clone() + Tensor::from_data(gradient, &d_probs.device());
         }
-        let along = (d_shares.clone() * routes.shares.clone()).sum_dim(1);
-        routes.shares.clone() * (d_shares - along)
+
+        // Backward pass of the softmax: the probabilities times `d` minus its mean under the probabilities.
+        let mean = (d_probs.clone() * routes.probs.clone()).sum_dim(1);
+        routes.probs.clone() * (d_probs - mean)
     }
 }
 
@@ -178,38 +191,41 @@ impl Expert {
     ) -> [Tensor<2>; 2] {
         let compute = context.compute;
         let gate_up = plain.gate_up.forward(x.clone(), None, compute);
+
         let d_own = d_y.clone() * weight;
         let upstream = self.down.upstream(d_own, compute);
         let d_inner = self.down.backward_input(&upstream, compute);
         let [inner, d_gate_up] = ops::gated_backward(gate_up, d_inner, context.activation, compute);
         self.down.backward_weights(&inner, &upstream, compute, sum);
+
+        // The output is recomputed: its product with `d_y` is the gradient of the weight.
         let y = plain.down.forward(inner, None, compute).cast(DType::F32);
         let d_weight = (d_y * y).sum_dim(1);
         [self.gate_up.backward(&x, d_gate_up, compute, sum), d_weight]
     }
 }
 
-/// The way of each token through the experts.
+/// Which experts each token goes through.
 struct Routes {
-    /// The router's shares of the experts, `[tokens, experts]`, which sum to 1.
-    shares: Tensor<2>,
-    /// The factors of the chosen experts' outputs, `[tokens, chosen]`.
+    /// Router probabilities, `[tokens, experts]`.
+    probs: Tensor<2>,
+    /// Factors of the chosen experts' outputs, `[tokens, chosen]`.
     weights: Tensor<2>,
-    /// The divisor that makes weights of shares, `[tokens, 1]`.
-    whole: Tensor<2>,
-    /// The numbers of the chosen experts, `[tokens, chosen]`.
+    /// Weights are probabilities divided by this, `[tokens, 1]`.
+    divisor: Tensor<2>,
+    /// Indices of the chosen experts, `[tokens, chosen]`.
     chosen: Tensor<2, Int>,
-    /// The numbers of the chosen experts, on the host.
-    numbers: Vec<i64>,
-    /// The tokens of each expert; `None` if an expert has no tokens.
-    tokens: Vec<Option<Chosen>>,
+    /// Indices of the chosen experts, on the host.
+    expert_ids: Vec<i64>,
+    /// Tokens of each expert; `None` if an expert has no tokens.
+    tokens: Vec<Option<ExpertTokens>>,
 }
 
-/// The tokens of an expert.
-struct Chosen {
-    /// The indices of the tokens.
+/// Tokens of an expert.
+struct ExpertTokens {
+    /// Indices of the tokens.
     indices: Tensor<1, Int>,
-    /// The indices of their weights among the weights of all tokens in order.
+    /// Indices of their weights among the weights of all tokens in order.
     weights: Tensor<1, Int>,
 }
 
@@ -222,20 +238,27 @@ impl Routes {
 }
 
 /// Lists the tokens of each expert, given the experts of each token.
-fn by_expert(numbers: &[i64], sizes: &ExpertSizes, device: &Device) -> Vec<Option<Chosen>> {
+fn by_expert(
+    expert_ids: &[i64],
+    sizes: &ExpertSizes,
+    device: &Device,
+) -> Vec<Option<ExpertTokens>> {
     let mut tokens = vec![[const { Vec::new() }; 2]; sizes.count];
-    for (at, &expert) in numbers.iter().enumerate() {
+    for (at, &expert) in expert_ids.iter().enumerate() {
         let [indices, weights] = &mut tokens[expert as usize];
         indices.push((at / sizes.chosen) as i32);
         weights.push(at as i32);
     }
+
     let tensor = |numbers: Vec<i32>| {
         let length = numbers.len();
         Tensor::from_data(TensorData::new(numbers, [length]), device)
     };
     let of = |[indices, weights]: [Vec<i32>; 2]| {
         // Not every device takes an empty tensor.
-        (!indices.is_empty()).then(|| Chosen { indices: tensor(indices), weights: tensor(weights) })
+        (!indices.is_empty())
+            .then(|| ExpertTokens { indices: tensor(indices), weights: tensor(weights) })
     };
+
     tokens.into_iter().map(of).collect()
 }

@@ -4,11 +4,10 @@ use serde_json::Value;
 
 use crate::{ConfigError, DecoderConfig, config::Fields, names};
 
-/// The model families whose checkpoints can be read and written.
+/// Model families whose checkpoints can be read and written.
 ///
-/// To add a family, write a file beside `llama.rs` with `read` and `write`, add a variant here, and make each
-/// thing that the family computes differently a field of [`DecoderConfig`]. The book has a page that goes through
-/// this step by step.
+/// To add a family, write a file next to `llama.rs` with `read` and `write`, add a variant here, and make everything
+/// that the family computes differently a field of [`DecoderConfig`]. The book has a page about it, step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Qwen2 and Qwen2.5.
@@ -111,7 +110,7 @@ impl Family {
         let model_type = fields.text("model_type")?;
         let named = fields.0.get("architectures").and_then(|list| list.get(0));
         let family = Family::ALL.into_iter().find(|family| family.model_type() == model_type);
-        // Old files name no architecture. Such a model is whatever it is opened as.
+        // Old files name no architecture, and such a model may be opened as any.
         match (family, named.map(Value::as_str)) {
             (Some(family), None) => Ok(family),
             (Some(family), Some(Some(named))) if named == architecture(family) => Ok(family),
@@ -124,7 +123,7 @@ impl Family {
     }
 
     /// Returns the checkpoint's names for the parameter at `path`, with the rows of each. A fused projection has
-    /// several, in the order in which they are joined. All families so far agree on them.
+    /// several, in the order in which they are joined. All families agree on them so far.
     pub(crate) fn pieces(self, path: &str, config: &DecoderConfig) -> Vec<Piece> {
         names::pieces(path, config)
     }
@@ -134,6 +133,6 @@ impl Family {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Piece {
     pub(crate) name: String,
-    /// The size of its first dimension in the checkpoint.
+    /// Size of its first dimension in the checkpoint.
     pub(crate) rows: usize,
 }

@@ -1,8 +1,8 @@
 //! GatedDeltaNet: the recurrence that some layers have instead of attention (Yang et al. 2024, "Gated Delta Networks").
 //!
-//! Each head has a matrix that maps keys to values. A token lets the matrix fade, corrects the value that it gives
-//! for the token's key, and asks it with the token's query. A single token, of a row that is being decoded, goes
-//! through these steps one by one. Many tokens go through them in chunks, as products of matrices.
+//! Each head has a matrix, its memory, that maps keys to values. A token decays the matrix, corrects the value that it
+//! has for the token's key (delta rule), and reads it with the token's query. A single token, of a row that is being
+//! decoded, takes these steps one by one, while many tokens take them in chunks, as matmuls.
 
 use burn::{
     module::{Module, Param},
@@ -18,23 +18,23 @@ use crate::{
     projection::Projection,
 };
 
-/// The number of tokens that go through at once.
+/// How many tokens are in a chunk.
 const CHUNK: usize = 32;
 
-/// The number that is added to the squared length of a query or a key before its root divides.
+/// Is added to the squared length of a query or a key before it is divided by the root.
 const EPSILON: f64 = 1e-6;
 
 /// A layer's recurrence and the projections around it.
 #[derive(Module, Debug)]
 pub(crate) struct GatedDeltaNet {
-    /// The first projection. It gives queries, keys and values side by side, then the output's gate, the strength
-    /// of a token's correction, and how much the token lets the memory fade.
+    /// First projection: queries, keys and values side by side, then the output's gate, the strength β of a token's
+    /// correction, and the token's part in the decay of the memory.
     pub(crate) input: Projection,
     convolution: Param<Tensor<3>>, // [channels, 1, kernel]
-    /// The logarithm of each head's rate of forgetting. `decay_bias` is added to a token's part in it.
+    /// Logarithm of each head's decay rate (`A_log`). `decay_bias` is added to a token's part in it (`dt_bias`).
     decay: Param<Tensor<1>>,
     decay_bias: Param<Tensor<1>>,
-    /// The factors of a head's outputs, which are normalised before.
+    /// Factors of a head's outputs, after these are normalised.
     scale: Param<Tensor<1>>,
     pub(crate) output: Projection,
     #[module(skip)]
@@ -43,17 +43,17 @@ pub(crate) struct GatedDeltaNet {
     norm_epsilon: f64,
 }
 
-/// A layer's memory of the rows that are being decoded.
+/// A layer's state of the rows that are being decoded.
 #[derive(Clone, Debug)]
 pub(crate) struct GatedDeltaState {
-    /// The newest tokens that the convolution still sees, `[rows, kernel - 1, channels]`.
+    /// Newest tokens, which the convolution still sees, `[rows, kernel - 1, channels]`.
     recent: Tensor<3>,
-    /// The matrices, `[rows, value_heads, key_dim, value_dim]`.
+    /// One matrix for each head, `[rows, value_heads, key_dim, value_dim]`.
     memory: Tensor<4>,
 }
 
 impl GatedDeltaState {
-    /// Does [`DecodeCache::arrange`](crate::DecodeCache::arrange) for this state.
+    /// Runs [`DecodeCache::arrange`](crate::DecodeCache::arrange) for this state.
     pub(crate) fn arrange(self, keep: &[usize], newcomers: Option<(&Self, &[usize])>) -> Self {
         let recent = newcomers.map(|(state, join)| (state.recent.clone(), join));
         let memory = newcomers.map(|(state, join)| (state.memory.clone(), join));
@@ -64,16 +64,16 @@ impl GatedDeltaState {
     }
 }
 
-/// The inputs of the recurrence, by head. Queries and keys have length 1; queries are then divided by the root of
-/// their width.
+/// Inputs of the recurrence, by head. Queries and keys have length 1; queries are then divided by the root of their
+/// width.
 struct Signals {
     query: Tensor<4>, // [rows, heads, tokens, key_dim]
     key: Tensor<4>,
     value: Tensor<4>,
-    /// The strength of a token's correction, in (0, 1), `[rows, heads, tokens, 1]`.
-    strength: Tensor<4>,
-    /// The logarithm of the share of the memory that stays, at most 0, `[rows, heads, tokens, 1]`.
-    fade: Tensor<4>,
+    /// Strength β of a token's correction, in (0, 1), `[rows, heads, tokens, 1]`.
+    beta: Tensor<4>,
+    /// Logarithm of the decay factor of the memory, at most 0, `[rows, heads, tokens, 1]`.
+    log_decay: Tensor<4>,
 }
 
 impl GatedDeltaNet {
@@ -88,9 +88,11 @@ impl GatedDeltaNet {
         let path = |part: &str| format!("{layer}.delta.{part}");
         let heads = [sizes.value_heads];
         let convolution = [sizes.channels(), 1, sizes.kernel];
+
         let mut projection = |part: &str, inputs: usize| {
             Projection::from_source(config, &path(part), inputs, false, source, device)
         };
+
         Ok(GatedDeltaNet {
             input: projection("input", config.hidden_size)?,
             output: projection("output", sizes.values())?,
@@ -103,30 +105,36 @@ impl GatedDeltaNet {
         })
     }
 
-    /// Goes through `rows` texts of equal length, which continue `before`. Takes the outputs of the first projection,
-    /// `[tokens, outputs]`. Returns the inputs of the last one, `[tokens, values]`, and the memory after the texts.
+    /// Runs over `rows` texts of equal length, which continue `before`. Takes the outputs of the first projection,
+    /// `[tokens, outputs]`. Returns the inputs of the last one, `[tokens, values]`, and the state after the texts.
     pub(crate) fn forward(
         &self,
         projected: Tensor<2>,
         rows: usize,
         before: Option<GatedDeltaState>,
     ) -> (Tensor<2>, GatedDeltaState) {
-        let ([all, width], sizes) = (projected.dims(), self.sizes);
+        let [all, width] = projected.dims();
+        let sizes = self.sizes;
         let tokens = all / rows;
+
         let projected = projected.cast(DType::F32).reshape([rows, tokens, width]);
         let part = |start: usize, width: usize| projected.clone().narrow(2, start, width);
-        let (channels, heads) = (sizes.channels(), sizes.value_heads);
+        let channels = sizes.channels();
+        let heads = sizes.value_heads;
         let gate = part(channels, sizes.values());
-        let strength = part(channels + sizes.values(), heads);
-        let fade = part(channels + sizes.values() + heads, heads);
+        let beta = part(channels + sizes.values(), heads);
+        let log_decay = part(channels + sizes.values() + heads, heads);
+
         let (recent, memory) = before.map(|it| (it.recent, it.memory)).unzip();
         let (convolved, recent) = self.convolved(part(0, channels), recent);
-        let signals = self.signals(convolved, strength, fade);
+
+        let signals = self.signals(convolved, beta, log_decay);
         let (output, memory) = match memory {
             Some(memory) if tokens == 1 => signals.step(memory),
             memory => signals.scan(memory),
         };
-        // The output goes from [rows, heads, tokens, value_dim] to [rows, tokens, heads, value_dim].
+
+        // From [rows, heads, tokens, value_dim] to [rows, tokens, heads, value_dim], then a gated RMSNorm of each head.
         let output = output.swap_dims(1, 2);
         let square = output.clone().powf_scalar(2.0).mean_dim(3).add_scalar(self.norm_epsilon);
         let scale = self.scale.val().cast(DType::F32).reshape([1, 1, 1, sizes.value_dim]);
@@ -136,8 +144,8 @@ impl GatedDeltaNet {
     }
 
     /// Computes the gradient of `projected`, given that of the output of [`GatedDeltaNet::forward`] from an empty
-    /// memory. The gradients of the parameters are added to `sum`. Autodiff does this: it keeps chunks, and not the
-    /// memory after each token.
+    /// state. The gradients of the parameters are added to `sum`. It is computed by autodiff, which keeps the memory
+    /// after each chunk, not after each token.
     pub(crate) fn backward(
         &self,
         projected: Tensor<2>,
@@ -152,31 +160,37 @@ impl GatedDeltaNet {
         projected.grad_remove(&mut gradients).unwrap_or_else(|| projected.inner().zeros_like())
     }
 
-    /// Makes each channel a weighted sum of its own last numbers. Also returns the numbers that the next token
-    /// still sees.
+    /// Convolves each channel, causally. Also returns the inputs that the next token still needs.
     fn convolved(&self, x: Tensor<3>, recent: Option<Tensor<3>>) -> (Tensor<3>, Tensor<3>) {
-        let ([rows, tokens, channels], kernel) = (x.dims(), self.sizes.kernel);
+        let [rows, tokens, channels] = x.dims();
+        let kernel = self.sizes.kernel;
+
         let recent = recent.unwrap_or_else(|| {
             Tensor::zeros([rows, kernel - 1, channels], (&x.device(), DType::F32))
         });
+
         let all = Tensor::cat(vec![recent, x], 1);
         let weights = self.convolution.val().cast(DType::F32);
+
         let of = |offset: usize| {
             let weight = weights.clone().narrow(2, offset, 1).reshape([1, 1, channels]);
             all.clone().narrow(1, offset, tokens) * weight
         };
+
         let sum = (1..kernel).map(of).fold(of(0), |sum, more| sum + more);
         (silu(sum), all.narrow(1, tokens, kernel - 1))
     }
 
-    /// Splits into heads the channels, `[rows, tokens, channels]`, and the two maps beside them,
-    /// `[rows, tokens, heads]`.
-    fn signals(&self, convolved: Tensor<3>, strength: Tensor<3>, fade: Tensor<3>) -> Signals {
-        let ([rows, tokens, _], sizes) = (convolved.dims(), self.sizes);
+    /// Splits the channels, `[rows, tokens, channels]`, and the two other maps, `[rows, tokens, heads]`, into heads.
+    fn signals(&self, convolved: Tensor<3>, beta: Tensor<3>, log_decay: Tensor<3>) -> Signals {
+        let [rows, tokens, _] = convolved.dims();
+        let sizes = self.sizes;
         let heads = sizes.value_heads;
+
         let key = |start: usize| {
             let x = convolved.clone().narrow(2, start, sizes.keys());
             let x = x.reshape([rows, tokens, sizes.key_heads, sizes.key_dim]);
+            // L2 norm, with an epsilon under the root as in `transformers`.
             let length = x.clone().powf_scalar(2.0).sum_dim(3).add_scalar(EPSILON).sqrt();
             // Several heads of values share a head of keys.
             let [each, width] = [heads / sizes.key_heads, sizes.key_dim];
@@ -184,43 +198,49 @@ impl GatedDeltaNet {
             let x = x.expand([rows, tokens, sizes.key_heads, each, width]);
             x.reshape([rows, tokens, heads, width]).swap_dims(1, 2)
         };
+
         let value = convolved.clone().narrow(2, 2 * sizes.keys(), sizes.values());
         let of_head = |x: Tensor<3>| x.swap_dims(1, 2).reshape([rows, heads, tokens, 1]);
         let vector = |x: &Param<Tensor<1>>| x.val().cast(DType::F32).reshape([1, 1, heads]);
-        let rate = softplus(fade + vector(&self.decay_bias), 1.0);
-        let fade = (vector(&self.decay).exp() * rate).neg();
+
+        // The decay factor is exp(−exp(decay) · softplus(x + bias)), of which this is the logarithm.
+        let rate = softplus(log_decay + vector(&self.decay_bias), 1.0);
+        let log_decay = (vector(&self.decay).exp() * rate).neg();
+
         Signals {
             query: key(0).div_scalar((sizes.key_dim as f64).sqrt()),
             key: key(sizes.keys()),
             value: value.reshape([rows, tokens, heads, sizes.value_dim]).swap_dims(1, 2),
-            strength: of_head(sigmoid(strength)),
-            fade: of_head(fade),
+            beta: of_head(sigmoid(beta)),
+            log_decay: of_head(log_decay),
         }
     }
 }
 
 impl Signals {
-    /// Goes through one token of each row. Returns the output, `[rows, heads, 1, value_dim]`, and the memory after
-    /// it.
+    /// Runs over one token of each row. Returns the output, `[rows, heads, 1, value_dim]`, and the memory after it.
     fn step(self, memory: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
-        let memory = memory * self.fade.exp();
+        // Decay, look up the key's value, correct it, and only then read: a token sees its own correction.
+        let memory = memory * self.log_decay.exp();
         let known = self.key.clone().matmul(memory.clone());
-        let correction = (self.value - known) * self.strength;
+        let correction = (self.value - known) * self.beta;
         let memory = memory + self.key.swap_dims(2, 3).matmul(correction);
         (self.query.matmul(memory.clone()), memory)
     }
 
-    /// Goes through all tokens, a chunk at a time. Returns the output, `[rows, heads, tokens, value_dim]`, and the
-    /// memory after the last token.
+    /// Runs over all tokens, a chunk at a time. Returns the output, `[rows, heads, tokens, value_dim]`, and the memory
+    /// after the last token.
     ///
-    /// Within a chunk, each correction depends on those before it: they solve a triangular system, whose matrix is
-    /// inverted once. So a chunk takes a few products.
+    /// Within a chunk, each correction depends on those before it. They solve a triangular system whose matrix is
+    /// inverted once, so that a chunk takes a few matmuls.
     fn scan(self, memory: Option<Tensor<4>>) -> (Tensor<4>, Tensor<4>) {
         let [rows, heads, tokens, key_dim] = self.key.dims();
         let value_dim = self.value.dims()[3];
-        let (chunks, all) = (tokens.div_ceil(CHUNK), rows * heads);
+        let chunks = tokens.div_ceil(CHUNK);
+        let all = rows * heads;
         let device = self.key.device();
-        // Tokens that fill the last chunk correct nothing and let nothing fade.
+
+        // Tokens that pad the last chunk correct nothing and decay nothing.
         let cut = |x: Tensor<4>| {
             let width = x.dims()[3];
             let missing = chunks * CHUNK - tokens;
@@ -234,37 +254,51 @@ impl Signals {
             };
             x.reshape([all, chunks, CHUNK, width])
         };
-        let [query, key, value, strength, fade] =
-            [self.query, self.key, self.value, self.strength, self.fade].map(cut);
+
+        let [query, key, value, beta, log_decay] =
+            [self.query, self.key, self.value, self.beta, self.log_decay].map(cut);
         let square = |wanted: fn(usize, usize) -> bool| triangle(wanted, &device);
-        // `between` is the share of a token's correction that is left at each later token.
-        let faded = square(|i, j| j <= i).matmul(fade);
-        let between = faded.clone() - faded.clone().swap_dims(2, 3);
+
+        // Cumulative sums of the logarithms within a chunk: the lower triangle of ones adds up all tokens so far.
+        let log_decayed = square(|i, j| j <= i).matmul(log_decay);
+        // `decay` is the factor by which a token's correction has decayed at each later token.
+        let decay = log_decayed.clone() - log_decayed.clone().swap_dims(2, 3);
         let later: Tensor<4, Bool> = square(|i, j| j > i).equal_scalar(1.0);
-        let between = between.mask_fill(later.expand([all, chunks, CHUNK, CHUNK]), -1e30).exp();
-        let strong_key = key.clone() * strength.clone();
-        let system = strong_key.clone().matmul(key.clone().swap_dims(2, 3)) * between.clone();
+        // Differences to later tokens are masked before `exp`, where they could overflow.
+        let decay = decay.mask_fill(later.expand([all, chunks, CHUNK, CHUNK]), -1e30).exp();
+
+        // Corrections solve (1 + system) · corrections = β · (value − key · memory), so they are
+        // `from_values` − `from_keys` · memory.
+        let beta_key = key.clone() * beta.clone();
+        let system = beta_key.clone().matmul(key.clone().swap_dims(2, 3)) * decay.clone();
         let inverse = inverse(system);
-        let own = inverse.clone().matmul(value * strength);
-        let since_start = faded.clone().exp();
-        let known = inverse.matmul(strong_key * since_start.clone());
-        let seen = query.clone().matmul(key.clone().swap_dims(2, 3)) * between;
+        let from_values = inverse.clone().matmul(value * beta);
+        let since_start = log_decayed.clone().exp();
+        let from_keys = inverse.matmul(beta_key * since_start.clone());
+
+        // Scores of queries for keys within the chunk, and queries for the memory at its beginning.
+        let scores = query.clone().matmul(key.clone().swap_dims(2, 3)) * decay;
         let query = query * since_start;
-        let last = faded.clone().narrow(2, CHUNK - 1, 1);
-        let key = (key * (last.clone() - faded).exp()).swap_dims(2, 3);
-        let stays = last.exp();
+
+        // Decay of each correction, and of the memory, until the end of the chunk.
+        let log_end = log_decayed.clone().narrow(2, CHUNK - 1, 1);
+        let key = (key * (log_end.clone() - log_decayed).exp()).swap_dims(2, 3);
+        let chunk_decay = log_end.exp();
+
         let mut memory = match memory {
             Some(memory) => memory.reshape([all, key_dim, value_dim]),
             None => Tensor::zeros([all, key_dim, value_dim], (&device, DType::F32)),
         };
+
         let mut outputs = Vec::with_capacity(chunks);
         for chunk in 0..chunks {
             let of = |x: &Tensor<4>| -> Tensor<3> { x.clone().narrow(1, chunk, 1).squeeze_dim(1) };
-            let corrections = of(&own) - of(&known).matmul(memory.clone());
+            let corrections = of(&from_values) - of(&from_keys).matmul(memory.clone());
             let output = of(&query).matmul(memory.clone());
-            outputs.push(output + of(&seen).matmul(corrections.clone()));
-            memory = memory * of(&stays) + of(&key).matmul(corrections);
+            outputs.push(output + of(&scores).matmul(corrections.clone()));
+            memory = memory * of(&chunk_decay) + of(&key).matmul(corrections);
         }
+
         let output = Tensor::cat(outputs, 1).narrow(1, 0, tokens);
         (
             output.reshape([rows, heads, tokens, value_dim]),
@@ -273,22 +307,23 @@ impl Signals {
     }
 }
 
-/// Computes `(1 + system)⁻¹`. Only the numbers below the diagonal of each chunk's square count.
+/// Computes `(1 + system)⁻¹`, from the numbers below the diagonal of each chunk's square.
 ///
-/// Two neighbouring blocks on the diagonal, whose inverses are known, make one block of twice the size. The part
-/// of its inverse below these two is minus the product of the lower block's inverse, the part of the system
-/// between the two, and the upper block's inverse.
+/// Two neighbouring blocks on the diagonal, whose inverses are known, make one block of twice the size. Below these
+/// two, its inverse is minus the product of the lower block's inverse, the part of the system between the two, and the
+/// upper block's inverse.
 fn inverse(system: Tensor<4>) -> Tensor<4> {
     let device = system.device();
     let mut inverse = triangle(|i, j| i == j, &device).expand(system.dims());
     let mut size = 1;
     while size < CHUNK {
-        let between = triangle(
+        let lower_left = triangle(
             |i, j| i / (2 * size) == j / (2 * size) && i / size % 2 == 1 && j / size % 2 == 0,
             &device,
         );
-        let product = inverse.clone().matmul(system.clone() * between).matmul(inverse.clone());
-        inverse = inverse - product;
+        let correction =
+            inverse.clone().matmul(system.clone() * lower_left).matmul(inverse.clone());
+        inverse = inverse - correction;
         size *= 2;
     }
     inverse

@@ -25,12 +25,14 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         nulls: &[],
         ..Defaults::LLAMA
     };
+
     let mut config = layout::read(fields, Family::Gemma, defaults)?;
     // The published files say "gelu" and mean its approximation by tanh.
     layout::activation(fields, &["gelu", "gelu_pytorch_tanh"])?;
     if fields.optional("use_bidirectional_attention", Fields::flag)? == Some(true) {
         return Err(layout::not_implemented("use_bidirectional_attention"));
     }
+
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };
     Ok(config)

@@ -1,5 +1,5 @@
 //! Gemma 3, the text models. They have Gemma's embedding, norms and gate. Norms are before and after both sublayers and
-//! on every head of queries and keys. Five of six layers look back through a window and rotate by a base of their own.
+//! on every head of queries and keys. Five of six layers have a sliding window and another rope base.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// The rotary base of layers that see everything, and that of layers with a window.
+/// Rotary base of layers that see everything, and that of layers with a window.
 const THETAS: [f64; 2] = [1_000_000.0, 10_000.0];
 
 /// Sets the parts in which the family differs from Llama.
@@ -37,6 +37,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         ..Defaults::LLAMA
     };
     let mut config = layout::read(fields, Family::Gemma3, defaults)?;
+
     layout::activation_in(fields, "hidden_activation", &["gelu_pytorch_tanh"])?;
     for capping in ["attn_logit_softcapping", "final_logit_softcapping"] {
         if fields.optional(capping, Fields::number)?.is_some() {
@@ -46,20 +47,23 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     if fields.optional("use_bidirectional_attention", Fields::flag)? == Some(true) {
         return Err(layout::not_implemented("use_bidirectional_attention"));
     }
+
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };
+    // Attention divides by √head_dim and the family by √scalar, so the factor is their ratio.
     let scalar = fields.size_or("query_pre_attn_scalar", 256)?;
     config.query_scale = (config.head_dim as f64 / scalar as f64).sqrt();
 
     let every = fields.interval_or("sliding_window_pattern", 6)?;
     let sliding = layer_types::sliding(fields, &config, |layer| (layer + 1) % every != 0)?;
-    let window = layer_types::window_of(fields, layer_types::SILENT, &sliding)?;
+    let window = layer_types::window_of(fields, layer_types::DEFAULT_WINDOW, &sliding)?;
     layer_types::slide(&mut config, window, |layer| sliding[layer]);
 
     let theta = fields.number_or("rope_theta", THETAS[0])?;
     let local = fields.number_or("rope_local_base_freq", THETAS[1])?;
     let [rope, local] = Rope::read_both(fields, config.max_position_embeddings, [theta, local])?;
-    (config.rope, config.local_rope) = (rope, Some(local));
+    config.rope = rope;
+    config.local_rope = Some(local);
     Ok(config)
 }
 

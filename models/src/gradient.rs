@@ -10,20 +10,20 @@ use burn::{
 use firebrick_core::TokenId;
 use firebrick_kernels::{Compute, TokenLogProbs};
 
-/// The sum of an update's gradients over layers, pieces and micro-batches. Sums are f32.
+/// Sums the gradients of an update over layers, pieces and micro-batches, in f32.
 #[derive(Default)]
 pub struct GradientSum {
     sum: GradientsParams,
-    /// Sums of which parameters are pieces, by the first of the parameters.
+    /// Sums that have parameters' gradients as pieces, by the first of the parameters.
     joined: HashMap<ParamId, (Tensor<2>, Vec<Piece>)>,
 }
 
-/// The part of a joined sum that is one parameter's gradient.
+/// One parameter's gradient as a part of a joined sum.
 pub(crate) struct Piece {
     pub(crate) parameter: ParamId,
-    /// Its rows and columns.
+    /// Rows and columns of the part.
     pub(crate) slice: [Range<usize>; 2],
-    /// The gradient is so many times the sum.
+    /// Factor that makes the gradient from the part.
     pub(crate) scale: f64,
 }
 
@@ -54,7 +54,7 @@ impl GradientSum {
         self.sum.register(matrix.id, firebrick_kernels::add_product(sum, x, y, compute));
     }
 
-    /// Adds `x · y` to a sum of which each of some parameters has a piece; at least one.
+    /// Adds `x · y` to a sum that has a piece for each of at least one parameter.
     pub(crate) fn add_joined(
         &mut self,
         pieces: Vec<Piece>,
@@ -68,8 +68,8 @@ impl GradientSum {
         self.joined.insert(first, (sum, pieces));
     }
 
-    /// Gives each parameter its piece of the joined sums.
-    fn apart(mut self) -> GradientsParams {
+    /// Splits the joined sums into the pieces of their parameters.
+    fn split(mut self) -> GradientsParams {
         for (sum, pieces) in std::mem::take(&mut self.joined).into_values() {
             for Piece { parameter, slice, scale } in pieces {
                 let piece = sum.clone().slice(slice);
@@ -79,8 +79,8 @@ impl GradientSum {
         self.sum
     }
 
-    /// Adds the gradient of a lookup: `gradient`, `[tokens, width]`, is added to the rows of the table that
-    /// `tokens` name. About `numbers` more numbers are in memory meanwhile.
+    /// Adds the gradient of a lookup: `gradient`, `[tokens, width]`, is added to the rows of the table that `tokens`
+    /// name. It takes memory for about `numbers` more numbers.
     pub fn add_rows(
         &mut self,
         table: &Param<Tensor<2>>,
@@ -100,9 +100,9 @@ impl GradientSum {
         })
     }
 
-    /// Adds the sums of copies of the module, each of which lies on a device of its own, or on this one.
+    /// Adds the sums of copies of the module, each of which is on another device, or on this one.
     ///
-    /// It is burn's collective operation: NCCL between NVIDIA's cards, and copies to the first device elsewhere.
+    /// This is burn's collective operation: NCCL between NVIDIA's cards, and copies to the first device elsewhere.
     #[must_use]
     pub fn merged<M: Module>(self, module: &M, others: Vec<GradientSum>) -> GradientSum {
         struct Merge(Vec<GradientsParams>);
@@ -112,32 +112,35 @@ impl GradientSum {
                 parameter: &Param<Tensor<D>>,
                 sum: Option<Tensor<D>>,
             ) -> Option<Tensor<D>> {
+                // Taken out of the others here, so that no sum is in memory twice.
                 let others = self.0.iter_mut().filter_map(|other| other.remove(parameter.id));
                 let mut parts: Vec<Tensor<D>> = sum.into_iter().chain(others).collect();
 
-                // A device without a part of the update has no gradients, and takes no part.
+                // A device without a part of the update has no gradients to add.
                 if parts.len() > 1 {
                     parts = Tensor::all_reduce(parts, ReduceOperation::Sum);
                 }
+
                 let here = parameter.val().device().inner();
                 parts.into_iter().next().map(|sum| sum.to_device(&here))
             }
         }
-        let others = others.into_iter().map(GradientSum::apart).collect();
+
+        let others = others.into_iter().map(GradientSum::split).collect();
         self.mapped(module, &mut Merge(others))
     }
 
     /// Replaces each parameter's sum by the result of `map`.
     #[must_use]
     pub fn mapped<M: Module>(self, module: &M, map: &mut impl GradientMap) -> GradientSum {
-        let mut mapping = Mapping { sum: self.apart(), map };
+        let mut mapping = Mapping { sum: self.split(), map };
         module.visit(&mut mapping);
         GradientSum { sum: mapping.sum, joined: HashMap::new() }
     }
 
     /// Returns the sum.
     pub fn finish(self) -> GradientsParams {
-        self.apart()
+        self.split()
     }
 
     /// Returns the sum for a module's parameters, divided by `divisor`.
@@ -158,7 +161,7 @@ impl GradientSum {
 
 /// A map of gradients, parameter by parameter.
 pub trait GradientMap {
-    /// Makes the gradient of `parameter` from `sum`. Either may be `None`: there is no gradient then.
+    /// Makes the gradient of `parameter` from `sum`. Either is `None` if there is no gradient.
     fn map<const D: usize>(
         &mut self,
         parameter: &Param<Tensor<D>>,
@@ -180,7 +183,7 @@ impl<T: GradientMap> ModuleVisitor for Mapping<'_, T> {
     }
 }
 
-/// Does [`firebrick_kernels::head_backward`] for a head that is a parameter. Returns the gradient of `hidden`, and
+/// Runs [`firebrick_kernels::head_backward`] for a head that is a parameter. Returns the gradient of `hidden`, and
 /// adds the gradient of the head to `sum`, unless the head is frozen.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub fn head_backward(
@@ -205,6 +208,7 @@ pub fn head_backward(
         d_entropy,
         head.is_require_grad().then(|| sum.matrix(head)),
     );
+
     if let Some(d_head) = d_head {
         sum.sum.register(head.id, d_head);
     }
@@ -218,7 +222,7 @@ struct Take<'a> {
 
 impl ModuleVisitor for Take<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        // A parameter that is not trained may be without autodiff, and burn panics at such a one.
+        // A parameter that is not trained may be without autodiff, and burn would panic.
         if param.is_require_grad()
             && let Some(gradient) = param.val().grad_remove(self.gradients)
         {
@@ -228,10 +232,10 @@ impl ModuleVisitor for Take<'_> {
     }
 }
 
-/// The backward pass of a part of a forward pass, with the activations that were saved for it.
+/// Activations that a part of a forward pass saved for its backward pass, and that backward pass as a function.
 pub struct SavedActivations<'a>(Box<Backward<'a>>);
 
-/// A function from the gradient of the output to that of the input. It adds the parameters' gradients to the sum.
+/// Maps the gradient of the output to that of the input, and adds the parameters' gradients to the sum.
 type Backward<'a> = dyn FnOnce(Tensor<3>, &mut GradientSum) -> Tensor<3> + 'a;
 
 impl<'a> SavedActivations<'a> {

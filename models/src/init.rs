@@ -6,16 +6,16 @@ use burn::{
 };
 use firebrick_core::Seed;
 
-use crate::{Base, CheckpointError, Decoder, DecoderConfig, base::frozen, normal::normals};
+use crate::{CheckpointError, Decoder, DecoderConfig, FrozenFormat, base::frozen, normal::normals};
 
-/// The source of a decoder's parameters: a checkpoint or a seed.
+/// Where a decoder's parameters come from: a checkpoint or a seed.
 pub(crate) trait ParameterSource {
     /// Returns the values of the parameter at `path`, row-major in the decoder's own shape.
     fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError>;
 
     /// Returns the format in which matrices are kept. A matrix in another format than f32 is frozen.
-    fn base(&self) -> Base {
-        Base::F32
+    fn base(&self) -> FrozenFormat {
+        FrozenFormat::F32
     }
 }
 
@@ -49,16 +49,18 @@ pub(crate) fn exact<const D: usize>(
     Ok(Param::from_data(TensorData::new(source.values(path, &shape)?, shape), device))
 }
 
-/// Makes a matrix parameter of these values in the format of `base`.
+/// Makes a matrix parameter from these values in the format `base`.
 pub(crate) fn parameter(
     values: Vec<f32>,
     shape: [usize; 2],
-    base: Base,
+    base: FrozenFormat,
     device: &Device,
 ) -> Param<Tensor<2>> {
     match base {
-        Base::F32 => Param::from_data(TensorData::new(values, shape), device),
-        Base::Bf16 | Base::Int8 | Base::Int4 => frozen(values, shape, device),
+        FrozenFormat::F32 => Param::from_data(TensorData::new(values, shape), device),
+        FrozenFormat::Bf16 | FrozenFormat::Int8 | FrozenFormat::Int4 => {
+            frozen(values, shape, device)
+        }
     }
 }
 
@@ -67,27 +69,27 @@ pub(crate) fn parameter(
 /// Matrices are normal with deviation `1/√inputs`. The two matrices that write to the residual stream are smaller
 /// by `√(2·layers)`, so that its variance does not grow with depth (Radford et al. 2019). The embedding and the
 /// head have deviation 0.02. Norms multiply by 1 and biases are 0. The heads of a recurrence forget at rates of up
-/// to 16 a token, times the softplus of 1. Each parameter has a seed of its own, so the values do not depend on
-/// the order in which they are made.
+/// to 16 a token, times the softplus of 1. Each parameter has its own seed, so its values do not depend on the order in
+/// which parameters are made.
 ///
 /// # Errors
-/// If the sizes do not fit together.
+/// Fails if the sizes do not fit together.
 pub fn random(
     config: &DecoderConfig,
     seed: Seed,
     device: &Device,
 ) -> Result<Decoder, CheckpointError> {
-    random_in(config, Base::F32, seed, device)
+    random_in(config, FrozenFormat::F32, seed, device)
 }
 
-/// Makes a decoder like [`random`], with its weights kept in the format of `base`, as
+/// Makes a decoder like [`random`], with its weights kept in the format `base`, as
 /// [`load_noting`](crate::load_noting) keeps them.
 ///
 /// # Errors
-/// If the sizes do not fit together.
+/// Fails if the sizes do not fit together.
 pub fn random_in(
     config: &DecoderConfig,
-    base: Base,
+    base: FrozenFormat,
     seed: Seed,
     device: &Device,
 ) -> Result<Decoder, CheckpointError> {
@@ -98,20 +100,21 @@ pub fn random_in(
 
 struct Random {
     layers: usize,
-    /// The weight at which a norm multiplies by one.
+    /// At this weight a norm multiplies by one.
     norm: f32,
-    base: Base,
+    base: FrozenFormat,
     seed: Seed,
 }
 
 impl ParameterSource for Random {
-    fn base(&self) -> Base {
+    fn base(&self) -> FrozenFormat {
         self.base
     }
 
     fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
         let count = shape.iter().product();
         let path = path.strip_suffix(".weight").unwrap_or(path);
+
         let deviation = match path.rsplit('.').next().unwrap_or(path) {
             norm if norm.ends_with("norm") => {
                 return Ok(vec![self.norm; count]);
@@ -129,6 +132,7 @@ impl ParameterSource for Random {
             "output" | "down" => 1.0 / (shape[0] as f64 * 2.0 * self.layers as f64).sqrt(),
             _ => 1.0 / (shape[0] as f64).sqrt(),
         };
+
         Ok(normals(self.seed.derive(path, &[]), deviation, count))
     }
 }

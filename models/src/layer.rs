@@ -1,10 +1,10 @@
 //! A layer of a `Decoder`: its forward pass, and a backward pass written by hand.
 //!
-//! All but the attention, or the recurrence in its place, goes token by token, so it is done for some tokens at a time.
-//! The backward pass needs the layer's input. It saves nothing else ([`Layer::backward_recompute`]), or it also saves
-//! everything that would take a product to compute again ([`Layer::forward_saving`]): queries, keys and values, the
-//! output of the attention, the residual stream after it, and gate and up. Norms and activations are recomputed either
-//! way, and so are experts.
+//! Everything except the attention, or the recurrence that replaces it, works token by token, so it is done for some
+//! tokens at a time. The backward pass needs the layer's input. Either nothing else is saved
+//! ([`Layer::backward_recompute`]), or also everything that would take a matmul to compute again
+//! ([`Layer::forward_saving`]): queries, keys and values, the output of the attention, the residual stream after it,
+//! and gate and up. Norms and activations are recomputed either way, and so are experts.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ use crate::{
     experts::Experts,
     gated_delta_net::GatedDeltaNet,
     init::{ParameterSource, vector},
-    mixer::{Mixer, SavedMixer, part},
+    mixer::{Mixer, SavedMixer, token_slice},
     mlp::{Mlp, SavedMlp},
     projection::Projection,
 };
@@ -53,11 +53,14 @@ impl Layer {
     ) -> Result<Self, CheckpointError> {
         let path = format!("layers.{index}");
         let kind = config.kinds[index];
-        let (hidden, inner, bias) =
-            (config.hidden_size, config.intermediate_size, config.biases.mlp);
-        let (pre, post) = (config.norms.has_pre_norm(), config.norms.has_post_norm());
-        let mut norm = |there: bool, name: &str| {
-            there.then(|| vector(source, &format!("{path}.{name}"), hidden, device)).transpose()
+        let hidden = config.hidden_size;
+        let inner = config.intermediate_size;
+        let bias = config.biases.mlp;
+        let pre = config.norms.has_pre_norm();
+        let post = config.norms.has_post_norm();
+
+        let mut norm = |exists: bool, name: &str| {
+            exists.then(|| vector(source, &format!("{path}.{name}"), hidden, device)).transpose()
         };
         let [attention_norm, attention_post_norm, mlp_norm, mlp_post_norm] = [
             norm(pre, "attention_norm")?,
@@ -65,21 +68,27 @@ impl Layer {
             norm(pre, "mlp_norm")?,
             norm(post, "mlp_post_norm")?,
         ];
-        let (attention, delta) = match kind.recurrent {
-            false => (Some(Attention::from_source(config, &path, source, device)?), None),
-            true => (None, Some(GatedDeltaNet::from_source(config, &path, source, device)?)),
+        let (attention, delta) = if kind.recurrent {
+            (None, Some(GatedDeltaNet::from_source(config, &path, source, device)?))
+        } else {
+            (Some(Attention::from_source(config, &path, source, device)?), None)
         };
+
         let mut projection = |name: &str, inputs: usize| {
             Projection::from_source(config, &format!("{path}.{name}"), inputs, bias, source, device)
         };
-        let (gate_up, down) = match kind.sparse {
-            false => (Some(projection("gate_up", hidden)?), Some(projection("down", inner)?)),
-            true => (None, None),
+
+        let (gate_up, down) = if kind.sparse {
+            (None, None)
+        } else {
+            (Some(projection("gate_up", hidden)?), Some(projection("down", inner)?))
         };
-        let experts = match kind.sparse {
-            false => None,
-            true => Some(Experts::from_source(config, &path, source, device)?),
+        let experts = if kind.sparse {
+            Some(Experts::from_source(config, &path, source, device)?)
+        } else {
+            None
         };
+
         Ok(Layer {
             attention_norm,
             attention,
@@ -100,15 +109,15 @@ impl Layer {
         kind: LayerKind,
         context: &DecoderContext,
     ) -> Tensor<3> {
-        let (shape, x) = (x.dims(), flat(x));
-        // The part for the backward pass is dropped at once.
+        let shape = x.dims();
+        let x = flatten_rows(x);
+        // The part for the backward pass is not needed.
         let mixer_output =
             self.mixer().forward(&x, shape[0], &self.attention_norm, kind, context).0;
         self.rest(&x, &mixer_output, context).reshape(shape)
     }
 
-    /// Does [`Layer::forward`] over a cache, to which these tokens are then added as those of the layer with that
-    /// index.
+    /// Runs [`Layer::forward`] over a cache, which these tokens then join as those of the layer with that index.
     pub(crate) fn forward_cached(
         &self,
         x: Tensor<3>,
@@ -116,37 +125,46 @@ impl Layer {
         cache: (&mut KvCache, usize),
         context: &DecoderContext,
     ) -> Tensor<3> {
-        let (shape, x) = (x.dims(), flat(x));
+        let shape = x.dims();
+        let x = flatten_rows(x);
         let norm = &self.attention_norm;
         let mixer_output = self.mixer().forward_cached(&x, shape[0], norm, kind, cache, context);
         self.rest(&x, &mixer_output, context).reshape(shape)
     }
 
-    /// Does [`Layer::forward`] and saves what the backward pass needs. `x` and the output are without autodiff.
+    /// Runs [`Layer::forward`] and saves what the backward pass needs. `x` and the output are without autodiff.
     pub(crate) fn forward_saving<'a>(
         &'a self,
         x: Tensor<3>,
         kind: LayerKind,
         context: &'a DecoderContext,
     ) -> (Tensor<3>, SavedActivations<'a>) {
-        let (shape, x, plain) = (x.dims(), flat(x), self.valid());
+        let shape = x.dims();
+        let x = flatten_rows(x);
+        let plain = self.valid();
         let norm = &plain.attention_norm;
         let (output, saved_mixer) = plain.mixer().forward(&x, shape[0], norm, kind, context);
-        let (mut inside, mut y) = (Vec::new(), Vec::new());
+
+        let mut chunks = Vec::new();
+        let mut y = Vec::new();
         for range in context.chunks(&x) {
-            let [residual, normed] = plain.middle(part(&x, &range), part(&output, &range), context);
+            let [residual, normed] =
+                plain.middle(token_slice(&x, &range), token_slice(&output, &range), context);
             let saved_mlp = plain.mlp().gate_up(normed, context);
             y.push(plain.add_down(saved_mlp.clone(), residual.clone(), context));
-            inside.push((residual, saved_mlp));
+            chunks.push((residual, saved_mlp));
         }
-        let kept = Kept { rows: shape[0], output, saved_mixer, inside };
+
+        let activations = LayerActivations { rows: shape[0], output, saved_mixer, chunks };
         let saved = SavedActivations::new(move |d_y, sum| {
-            self.backward(&plain, x, flat(d_y), kept, kind, context, sum).reshape(shape)
+            self.backward(&plain, x, flatten_rows(d_y), activations, kind, context, sum)
+                .reshape(shape)
         });
+
         (joined(y, 0).reshape(shape), saved)
     }
 
-    /// Computes the layer once more, and then its backward pass. Tensors are without autodiff.
+    /// Recomputes the layer, and then computes its backward pass. Tensors are without autodiff.
     pub(crate) fn backward_recompute(
         &self,
         x: Tensor<3>,
@@ -155,11 +173,14 @@ impl Layer {
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<3> {
-        let (shape, x, plain) = (x.dims(), flat(x), self.valid());
+        let shape = x.dims();
+        let x = flatten_rows(x);
+        let plain = self.valid();
         let norm = &plain.attention_norm;
         let (output, saved_mixer) = plain.mixer().forward(&x, shape[0], norm, kind, context);
-        let kept = Kept { rows: shape[0], output, saved_mixer, inside: Vec::new() };
-        self.backward(&plain, x, flat(d_y), kept, kind, context, sum).reshape(shape)
+        let activations =
+            LayerActivations { rows: shape[0], output, saved_mixer, chunks: Vec::new() };
+        self.backward(&plain, x, flatten_rows(d_y), activations, kind, context, sum).reshape(shape)
     }
 
     /// Computes the backward pass of the layer. `plain` is the copy of the layer without autodiff.
@@ -169,40 +190,57 @@ impl Layer {
         plain: &Layer,
         x: Tensor<2>,
         d_y: Tensor<2>,
-        kept: Kept,
+        activations: LayerActivations,
         kind: LayerKind,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let Kept { rows, output, saved_mixer, inside } = kept;
-        let (mixer, compute) = (self.mixer(), context.compute);
-        let mut inside = inside.into_iter();
-        let (mut d_residual, mut d_output) = (Vec::new(), Vec::new());
+        let LayerActivations { rows, output, saved_mixer, chunks } = activations;
+        let mixer = self.mixer();
+        let compute = context.compute;
+        let mut chunks = chunks.into_iter();
+        let mut d_residual = Vec::new();
+        let mut d_output = Vec::new();
+
+        // From the layer's output to the mixer's, chunk by chunk.
         for range in context.chunks(&x) {
-            let output = part(&output, &range);
-            let (middle, saved_mlp) = match inside.next() {
+            let output = token_slice(&output, &range);
+            let (middle, saved_mlp) = match chunks.next() {
                 Some((residual, saved_mlp)) => {
                     let normed = context.pre_norm(residual.clone(), &plain.mlp_norm);
                     ([residual, normed], Some(saved_mlp))
                 }
-                None => (plain.middle(part(&x, &range), output.clone(), context), None),
+                None => (plain.middle(token_slice(&x, &range), output.clone(), context), None),
             };
-            let d = self.mlp_backward(plain, middle, saved_mlp, part(&d_y, &range), context, sum);
+            let d = self.mlp_backward(
+                plain,
+                middle,
+                saved_mlp,
+                token_slice(&d_y, &range),
+                context,
+                sum,
+            );
+
             let branch = || plain.mixer().output().forward(output.clone(), None, compute);
             let d_branch =
                 context.post_norm_backward(branch, &self.attention_post_norm, d.clone(), sum);
             d_output.push(mixer.output().backward(&output, d_branch, compute, sum));
             d_residual.push(d);
         }
+
+        // Freed before the backward pass of the mixer, which needs memory too.
         drop((output, d_y));
         let d_mixer = mixer.backward(saved_mixer, rows, joined(d_output, 0), kind, context, sum);
+
+        // And from the mixer's first projection to the layer's input.
         let mut d_x = Vec::new();
         for (range, d_residual) in context.chunks(&x).into_iter().zip(d_residual) {
-            let x = part(&x, &range);
+            let x = token_slice(&x, &range);
             let normed = context.pre_norm(x.clone(), &plain.attention_norm);
             let d_normed = mixer.backward_input(&d_mixer, normed, &range, kind, context, sum);
             d_x.push(context.pre_norm_backward(x, &self.attention_norm, d_normed, d_residual, sum));
         }
+
         joined(d_x, 0)
     }
 
@@ -228,7 +266,7 @@ impl Layer {
     fn rest(&self, x: &Tensor<2>, mixer_output: &Tensor<2>, context: &DecoderContext) -> Tensor<2> {
         let chunks = context.chunks(x).into_iter().map(|range| {
             let [residual, normed] =
-                self.middle(part(x, &range), part(mixer_output, &range), context);
+                self.middle(token_slice(x, &range), token_slice(mixer_output, &range), context);
             self.add_down(self.mlp().gate_up(normed, context), residual, context)
         });
         joined(chunks.collect(), 0)
@@ -262,6 +300,7 @@ impl Layer {
             None => branch,
             Some(norm) => context.norm.apply(branch, norm.val(), Compute::F32),
         };
+
         match &self.mlp_norm {
             Some(norm) => context.norm.of_sum(x, branch, norm.val(), context.compute),
             None => {
@@ -303,6 +342,7 @@ impl Layer {
             let GatedDeltaNet { input, output, .. } = delta;
             [("delta.input", input), ("delta.output", output)]
         });
+
         let mlp = [("gate_up", self.gate_up.as_mut()), ("down", self.down.as_mut())];
         let mlp = mlp.into_iter().filter_map(|(name, projection)| Some((name, projection?)));
         attention.into_iter().chain(delta).flatten().chain(mlp)
@@ -310,29 +350,30 @@ impl Layer {
 }
 
 /// Activations that a forward pass through a layer saves, besides its input.
-struct Kept {
+struct LayerActivations {
     rows: usize,
-    /// The input of the mixer's last projection.
+    /// Input of the mixer's last projection.
     output: Tensor<2>,
     saved_mixer: SavedMixer,
-    /// The residual stream between the sublayers, and the saved part of the MLP, for each chunk of the tokens; empty if
+    /// Residual stream between the sublayers, and the saved part of the MLP, for each chunk of the tokens; empty if
     /// they are recomputed.
-    inside: Vec<(Tensor<2>, SavedMlp)>,
+    chunks: Vec<(Tensor<2>, SavedMlp)>,
 }
 
 impl DecoderContext {
-    /// Splits the tokens of a pass into chunks, each of which goes through a projection together.
+    /// Splits the tokens of a pass into chunks. The tokens of a chunk go through a projection together.
     pub(crate) fn chunks(&self, x: &Tensor<2>) -> Vec<Range<usize>> {
-        let (all, step) = (x.dims()[0], self.chunk_sizes.tokens.max(1));
+        let all = x.dims()[0];
+        let step = self.chunk_sizes.tokens.max(1);
         (0..all).step_by(step).map(|start| start..(start + step).min(all)).collect()
     }
 
-    /// Puts zeros at the padding in `x`, which has some tokens of a pass.
-    pub(crate) fn present_at(&self, x: Tensor<2>, range: &Range<usize>) -> Tensor<2> {
-        match &self.present {
-            Some(present) => {
+    /// Sets `x`, the tokens `range` of a pass, to 0 at padding.
+    pub(crate) fn zero_padding(&self, x: Tensor<2>, range: &Range<usize>) -> Tensor<2> {
+        match &self.token_mask {
+            Some(token_mask) => {
                 let dtype = x.dtype();
-                x * part(present, range).cast(dtype)
+                x * token_slice(token_mask, range).cast(dtype)
             }
             None => x,
         }
@@ -346,24 +387,24 @@ impl DecoderContext {
         }
     }
 
-    /// Computes the gradient of `x`, given that of the sublayer's input. `beside` is added: the gradient along the
+    /// Computes the gradient of `x`, given that of the sublayer's input, and adds `d_skip`, the gradient along the
     /// residual connection.
     fn pre_norm_backward(
         &self,
         x: Tensor<2>,
         norm: &Option<Param<Tensor<1>>>,
         d: Tensor<2>,
-        beside: Tensor<2>,
+        d_skip: Tensor<2>,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
         match norm {
-            Some(norm) => self.norm_backward(x, norm, d, Some(beside), sum),
-            None => d + beside,
+            Some(norm) => self.norm_backward(x, norm, d, Some(d_skip), sum),
+            None => d + d_skip,
         }
     }
 
-    /// Computes the gradient of a sublayer's output, given that of the sum it goes into. If there is a post-norm,
-    /// `branch` recomputes the output.
+    /// Computes the gradient of a sublayer's output, given that of the sum that it is added to. If there is a
+    /// post-norm, `branch` recomputes the output.
     fn post_norm_backward(
         &self,
         branch: impl FnOnce() -> Tensor<2>,
@@ -400,7 +441,7 @@ impl DecoderContext {
 }
 
 /// Joins rows: `[rows, tokens, hidden]` to `[tokens, hidden]`.
-fn flat(x: Tensor<3>) -> Tensor<2> {
+fn flatten_rows(x: Tensor<3>) -> Tensor<2> {
     let [rows, tokens, hidden] = x.dims();
     x.reshape([rows * tokens, hidden])
 }

@@ -1,26 +1,25 @@
-//! The fields of a `config.json` that say which layers see everything, which look back through a window, and which have
-//! a recurrence instead of attention. Files contradict themselves here. They are decided as transformers decides, or
-//! refused.
+//! The fields of a `config.json` that say which layers have full attention, which have a sliding window, and which have
+//! a recurrence instead of attention. Files that contradict themselves here are decided as in transformers, or refused.
 
 use serde_json::{Value, json};
 
 use crate::{ConfigError, DecoderConfig, Family, LayerKind, RopeKind, config::Fields};
 
-/// The size of a window if a file is silent, in most families.
-pub(crate) const SILENT: Option<usize> = Some(4096);
+/// Size of a window if a file does not have it, in most families.
+pub(crate) const DEFAULT_WINDOW: Option<usize> = Some(4096);
 
 const LIST: &str = "layer_types";
 const SIZE: &str = "sliding_window";
 const SWITCH: &str = "use_sliding_window";
 
-/// The type of a layer in `layer_types`.
+/// Type of a layer in `layer_types`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LayerType {
-    /// The layer sees everything before it.
+    /// Attends to everything before it.
     Full,
-    /// The layer looks back through a window.
+    /// Has a sliding window.
     Sliding,
-    /// The layer has a recurrence.
+    /// Has a recurrence.
     Recurrent,
 }
 
@@ -47,8 +46,8 @@ impl LayerType {
 
 /// Reads `layer_types`: the type of each layer. `None` if there is no such list.
 ///
-/// The list is checked for every family, even if the family's layers are all alike, because transformers does so too,
-/// and because a layer of another type would be computed wrongly without a word.
+/// The list is checked for every family, even if its layers are all alike, because transformers does so too, and
+/// because a layer of another type would silently be computed wrongly.
 pub(crate) fn listed(
     fields: &Fields,
     family: Family,
@@ -61,10 +60,11 @@ pub(crate) fn listed(
             return Err(ConfigError::Field {
                 field: LIST.into(),
                 expected: "a list with one entry for each layer",
-                came: other.to_string(),
+                actual: other.to_string(),
             });
         }
     };
+
     if types.len() != layers {
         return Err(ConfigError::Size(format!(
             "layer_types has {} entries, but num_hidden_layers is {layers}; expected one entry for each layer",
@@ -89,38 +89,41 @@ pub(crate) fn listed(
     types.iter().enumerate().map(read).collect::<Result<_, _>>().map(Some)
 }
 
-/// Tells for each layer whether it slides: as `layer_types` says, or as `silent` says if there is no such list.
+/// Tells for each layer whether it slides: as `layer_types` says, or as `default` says if there is no such list.
 pub(crate) fn sliding(
     fields: &Fields,
     config: &DecoderConfig,
-    silent: impl Fn(usize) -> bool,
+    default: impl Fn(usize) -> bool,
 ) -> Result<Vec<bool>, ConfigError> {
     Ok(match listed(fields, config.family, config.layers)? {
         Some(types) => types.into_iter().map(|kind| kind == LayerType::Sliding).collect(),
-        None => (0..config.layers).map(silent).collect(),
+        None => (0..config.layers).map(default).collect(),
     })
 }
 
-/// Reads the size of a window: `silent` if the file has no such field, and `None` if it says null.
-pub(crate) fn window(fields: &Fields, silent: Option<usize>) -> Result<Option<usize>, ConfigError> {
+/// Reads the size of a window: `default` if the file has no such field, and `None` if it says null.
+pub(crate) fn window(
+    fields: &Fields,
+    default: Option<usize>,
+) -> Result<Option<usize>, ConfigError> {
     match fields.0.get(SIZE) {
-        None => Ok(silent),
+        None => Ok(default),
         Some(_) => fields.optional(SIZE, Fields::size),
     }
 }
 
-/// Reads the size of a window like [`window`], for layers of which those in `sliding` have to have one.
+/// Reads the size of a window like [`window`], for layers of which those in `sliding` need one.
 pub(crate) fn window_of(
     fields: &Fields,
-    silent: Option<usize>,
+    default: Option<usize>,
     sliding: &[bool],
 ) -> Result<Option<usize>, ConfigError> {
-    let window = window(fields, silent)?;
+    let window = window(fields, default)?;
     match sliding.iter().position(|sliding| *sliding) {
         Some(layer) if window.is_none() => Err(ConfigError::Field {
             field: SIZE.into(),
             expected: "the size of the window in tokens, because layers look back through one",
-            came: match fields.0.get(SIZE) {
+            actual: match fields.0.get(SIZE) {
                 Some(_) => format!("null, while layer {layer} slides"),
                 None => format!("missing, while layer {layer} slides"),
             },
@@ -131,11 +134,12 @@ pub(crate) fn window_of(
 
 /// Reads the window of each layer of Qwen2 and Qwen3, which have a switch for all windows.
 pub(crate) fn switched(fields: &Fields, config: &mut DecoderConfig) -> Result<(), ConfigError> {
+    // A switch that is missing is not one that is off: with a list of types, the two differ.
     let switch = fields.0.contains_key(SWITCH).then(|| fields.flag(SWITCH)).transpose()?;
     let Some(types) = listed(fields, config.family, config.layers)? else {
         if switch == Some(true) {
-            let (window, first) =
-                (window(fields, SILENT)?, fields.size_or("max_window_layers", 28)?);
+            let window = window(fields, DEFAULT_WINDOW)?;
+            let first = fields.size_or("max_window_layers", 28)?;
             config.kinds.iter_mut().skip(first).for_each(|kind| kind.window = window);
         }
         return Ok(());
@@ -148,15 +152,16 @@ pub(crate) fn switched(fields: &Fields, config: &mut DecoderConfig) -> Result<()
              full_attention for every layer"
         )));
     }
-    // If nobody turned the windows off, the list decides. But then nothing vouches for the default size.
-    let window = window_of(fields, SILENT.filter(|_| switch.is_some()), &sliding)?;
+
+    // Without a switch the list decides, but then the default size may be wrong, so it is not used.
+    let window = window_of(fields, DEFAULT_WINDOW.filter(|_| switch.is_some()), &sliding)?;
     for (kind, _) in config.kinds.iter_mut().zip(sliding).filter(|(_, sliding)| *sliding) {
         kind.window = window;
     }
     Ok(())
 }
 
-/// Gives a window and the local rope to the layers that `sliding` selects, and neither to the others.
+/// Sets a window and the local rope in the layers that `sliding` selects, and neither in the others.
 pub(crate) fn slide(
     config: &mut DecoderConfig,
     window: Option<usize>,
@@ -180,16 +185,18 @@ pub(crate) fn to_json(config: &DecoderConfig) -> Value {
     config.kinds.iter().map(kind).collect()
 }
 
-/// Makes the fields that [`switched`] reads. If no layer has a window, they are as in every published file. Otherwise
+/// Makes the fields that [`switched`] reads. If no layer has a window, they are as in every published file; otherwise
 /// both layouts say which layers have one, as far as the older layout can.
 pub(crate) fn switched_to_json(config: &DecoderConfig) -> Value {
     let window = config.window();
     let first = config.kinds.iter().position(|it| it.window.is_some()).unwrap_or(config.layers);
+
     let mut fields = json!({
         "max_window_layers": first,
         SIZE: window,
         SWITCH: window.is_some(),
     });
+
     if window.is_some() {
         fields[LIST] = to_json(config);
     }
@@ -212,6 +219,7 @@ mod tests {
             "num_key_value_heads": 2,
             "vocab_size": 9,
         });
+
         let fields = fields.as_object_mut().unwrap();
         fields.extend(own.as_object().unwrap().clone());
         let config = DecoderConfig::from_json(fields).map_err(|error| error.to_string())?;
@@ -237,21 +245,25 @@ mod tests {
             let listed = json!({"layer_types": SOME, "sliding_window": 8});
             assert_eq!(windows(family, listed), eight, "{family:?}");
         }
-        // Neither the number of full layers nor a pattern is asked if there is a list.
+
+        // A list counts more than the number of full layers, or a pattern.
         let switched = json!({"layer_types": SOME, "sliding_window": 8, "use_sliding_window": true,
             "max_window_layers": 4});
         assert_eq!(windows(Family::Qwen2, switched), eight);
         let pattern =
             json!({"layer_types": SOME, "sliding_window": 8, "sliding_window_pattern": 4});
         assert_eq!(windows(Family::Gemma3, pattern), eight);
+
         // SmolLM3 slides as listed whatever the switch says.
         let off = json!({"layer_types": SOME, "sliding_window": 8, "use_sliding_window": false});
         assert_eq!(windows(Family::SmolLm3, off.clone()), eight);
+
         // These families have one window for all layers, or none, whatever the list says.
         assert_eq!(windows(Family::Phi3, off.clone()), Ok(vec![Some(8); 4]));
         for family in [Family::Llama, Family::Olmo2, Family::Gemma, Family::Qwen3Moe] {
             assert_eq!(windows(family, off.clone()), Ok(vec![None; 4]), "{family:?}");
         }
+
         let full = ["attention"; 4];
         let older = json!({"layer_types": full, "use_sliding_window": true});
         assert_eq!(windows(Family::Qwen3, older), Ok(vec![None; 4]));
@@ -263,6 +275,7 @@ mod tests {
         for family in [Family::Qwen2, Family::Qwen3, Family::SmolLm3] {
             refused(family, json!({"layer_types": SOME}), &size);
         }
+
         for family in [
             Family::Qwen2,
             Family::Qwen3,
@@ -273,14 +286,17 @@ mod tests {
         ] {
             refused(family, json!({"layer_types": SOME, "sliding_window": null}), &size);
         }
+
         // These families slide even without a list.
         for family in [Family::Gemma3, Family::Olmo3] {
             refused(family, json!({"sliding_window": null}), &size);
         }
+
         for family in [Family::Qwen2, Family::Qwen3] {
             let off =
                 json!({"layer_types": SOME, "sliding_window": 8, "use_sliding_window": false});
             refused(family, off, &["layer 0 slides, but use_sliding_window is false"]);
+
             let none = json!({"use_sliding_window": true, "sliding_window": null});
             assert_eq!(windows(family, none), Ok(vec![None; 4]));
         }
@@ -299,6 +315,7 @@ mod tests {
                     [&format!("layer_types has {unknown} for layer 3")[..], "expected full"];
                 refused(family, with(json!([full, full, full, unknown])), &words);
             }
+
             let foreign = match family {
                 Family::Qwen35 => "sliding_attention",
                 _ => "linear_attention",

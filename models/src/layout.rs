@@ -1,12 +1,12 @@
-//! Parts that the `config.json` files of all families share. There are two layouts: in that of transformers 4,
-//! `rope_theta`, `rope_scaling` and `torch_dtype` stand beside the sizes; that of transformers 5 has
-//! `rope_parameters`, `dtype` and `layer_types`.
+//! Parts that the `config.json` files of all families share. There are two layouts: transformers 4 has `rope_theta`,
+//! `rope_scaling` and `torch_dtype` next to the sizes, while transformers 5 has `rope_parameters`, `dtype` and
+//! `layer_types`.
 
 use serde_json::{Value, json};
 
 use crate::{ConfigError, DecoderConfig, Family, Rope, Sizes, config::Fields, layer_types};
 
-/// The values that a family's class in transformers takes if `config.json` is silent.
+/// What a family's class in transformers assumes if `config.json` does not say it.
 pub(crate) struct Defaults {
     pub(crate) vocab_size: Option<usize>,
     pub(crate) heads: Option<usize>,
@@ -16,24 +16,24 @@ pub(crate) struct Defaults {
     pub(crate) tied: bool,
     pub(crate) rope_theta: f64,
     pub(crate) norm_epsilon: f64,
-    /// The share of a head that is rotated.
+    /// Share of a head that is rotated.
     pub(crate) rotary_share: f64,
-    /// True if the family can rotate less than the whole head.
+    /// True if the family can rotate a part of a head.
     pub(crate) partial_rotary: bool,
-    /// The fields that may be null, if they are [`KV_HEADS`] or [`HEAD_DIM`]. A null then means that every query head
-    /// has its own key head, or that the heads share the width of the residual stream, whatever the family takes if
-    /// the file is silent.
+    /// Fields that may be null: of [`KV_HEADS`] and [`HEAD_DIM`]. A null then means that every query head has its own
+    /// key head, or that the heads share the width of the residual stream, whatever the family assumes if the file is
+    /// silent.
     pub(crate) nulls: &'static [&'static str],
 }
 
-/// The field with the number of key heads.
+/// Field with the number of key heads.
 pub(crate) const KV_HEADS: &str = "num_key_value_heads";
 
-/// The field with the width of a head.
+/// Field with the width of a head.
 pub(crate) const HEAD_DIM: &str = "head_dim";
 
 impl Defaults {
-    /// The defaults of Llama.
+    /// Llama's defaults.
     pub(crate) const LLAMA: Defaults = Defaults {
         vocab_size: None,
         heads: None,
@@ -55,22 +55,22 @@ pub(crate) fn read(
     family: Family,
     defaults: Defaults,
 ) -> Result<DecoderConfig, ConfigError> {
-    let there = |name: &str| fields.0.get(name).filter(|value| !value.is_null());
-    if there("quantization_config").is_some() {
+    let value = |name: &str| fields.0.get(name).filter(|value| !value.is_null());
+    if value("quantization_config").is_some() {
         return Err(not_implemented("quantization_config"));
     }
-    // Sizes that some layers have for themselves.
-    if there("per_layer_config").is_some_and(|own| *own != json!({})) {
+    // Some layers have sizes of their own.
+    if value("per_layer_config").is_some_and(|sizes| *sizes != json!({})) {
         return Err(not_implemented("per_layer_config"));
     }
 
     let max_position_embeddings =
         fields.size_or("max_position_embeddings", defaults.max_position_embeddings)?;
-    let silent = (defaults.rope_theta, defaults.rotary_share);
+    let default_rope = (defaults.rope_theta, defaults.rotary_share);
     let rope = match family {
         // The layers of these families have two ropes, which the families read themselves.
         Family::Gemma3 | Family::Olmo3 => Rope::new(defaults.rope_theta),
-        _ => Rope::read(fields, max_position_embeddings, silent)?,
+        _ => Rope::read(fields, max_position_embeddings, default_rope)?,
     };
     if rope.share != 1.0 && !defaults.partial_rotary {
         return Err(not_implemented("partial_rotary_factor"));
@@ -90,10 +90,11 @@ fn sizes(
     max_position_embeddings: usize,
     rope_theta: f64,
 ) -> Result<Sizes, ConfigError> {
-    let or = |name: &str, silent: Option<usize>| match silent {
-        Some(silent) => fields.size_or(name, silent),
+    let or = |name: &str, default: Option<usize>| match default {
+        Some(default) => fields.size_or(name, default),
         None => fields.size(name),
     };
+
     let layers = fields.size("num_hidden_layers")?;
     if layers > 1 << 16 {
         return Err(ConfigError::Size(format!(
@@ -104,10 +105,12 @@ fn sizes(
     let heads = or("num_attention_heads", defaults.heads)?;
     let hidden_size = fields.size("hidden_size")?;
     let shared = hidden_size / heads.max(1);
-    let or_null = |name: &str, null: usize, silent: usize| match fields.0.get(name) {
+
+    let or_null = |name: &str, null: usize, default: usize| match fields.0.get(name) {
         Some(Value::Null) if defaults.nulls.contains(&name) => Ok(null),
-        _ => fields.size_or(name, silent),
+        _ => fields.size_or(name, default),
     };
+
     Ok(Sizes {
         vocab_size: or("vocab_size", defaults.vocab_size)?,
         hidden_size,
@@ -127,23 +130,28 @@ pub(crate) fn activation(fields: &Fields, known: &[&str]) -> Result<(), ConfigEr
     activation_in(fields, "hidden_act", known)
 }
 
-/// Refuses any activation that is not in `known`, in a family that reads the field `own`. If the other one of the two
-/// fields contradicts it, nobody knows which of them the weights were made with.
-pub(crate) fn activation_in(fields: &Fields, own: &str, known: &[&str]) -> Result<(), ConfigError> {
+/// Refuses any activation that is not in `known`, in a family that reads the field `name`. The other one of the two
+/// fields is checked too, because the weights may have been made with either.
+pub(crate) fn activation_in(
+    fields: &Fields,
+    name: &str,
+    known: &[&str],
+) -> Result<(), ConfigError> {
     for field in ["hidden_act", "hidden_activation"] {
-        let there = match fields.0.get(field) {
-            Some(Value::Null) => field == own,
+        let is_given = match fields.0.get(field) {
+            // A null in the field that the family reads is an error of its type, which `text` reports.
+            Some(Value::Null) => field == name,
             value => value.is_some(),
         };
-        if there && !known.contains(&fields.text(field)?) {
+        if is_given && !known.contains(&fields.text(field)?) {
             return Err(not_implemented(&format!("{field} = {:?}", fields.text(field)?)));
         }
     }
     Ok(())
 }
 
-/// Makes the error that refuses a feature by name. A checkpoint that needs more than is computed here would load
-/// otherwise, and give wrong logits.
+/// Makes the error that refuses a feature by name. Otherwise a checkpoint that needs more than is computed here would
+/// load, and its logits would be wrong.
 pub(crate) fn not_implemented(what: &str) -> ConfigError {
     ConfigError::Size(format!("{what} is not implemented; use a checkpoint without it"))
 }
@@ -166,6 +174,7 @@ mod tests {
             "num_hidden_layers": 2,
             "vocab_size": 9,
         });
+
         let fields = fields.as_object_mut().unwrap();
         fields.extend(own.as_object().unwrap().clone());
         DecoderConfig::from_json(fields)
@@ -180,9 +189,11 @@ mod tests {
             let both = json!({"rope_scaling": older, "rope_parameters": newer, "rope_theta": 5.0});
             config(Family::Llama, both).rope
         };
+
         let older = rope(&scaled);
         assert_eq!(older.theta, 5.0);
         assert!(matches!(older.scaling, RopeScaling::Llama3(scaling) if scaling.factor == 2.0));
+
         for empty in [json!({}), Value::Null] {
             assert_eq!(rope(&empty), Rope::new(7.0));
         }
@@ -193,6 +204,7 @@ mod tests {
         let mut fields = json!({"model_type": "qwen2", "quantization_config": {"bits": 4}});
         let error = DecoderConfig::from_json(fields.as_object().unwrap()).unwrap_err().to_string();
         assert!(error.contains("quantization_config is not implemented"), "{error}");
+
         fields["quantization_config"] = Value::Null;
         let error = DecoderConfig::from_json(fields.as_object().unwrap()).unwrap_err().to_string();
         assert!(!error.contains("quantization_config"), "{error}");
@@ -210,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Reads a model that transformers 5.23 refuses, or fails to run.
+    /// Expects an error for a model that transformers 5.23 refuses, or fails to run.
     fn refused(family: Family, own: Value, words: &str) {
         let error = read(family, own.clone()).expect_err(&own.to_string()).to_string();
         assert!(error.contains(words), "{own}: {words:?} is not in: {error}");
@@ -223,6 +235,7 @@ mod tests {
         {
             refused(family, json!({KV_HEADS: null}), "\"num_key_value_heads\" should be a whole");
         }
+
         for family in Family::ALL {
             let null = json!({HEAD_DIM: null, KV_HEADS: 4});
             match family {
@@ -233,13 +246,14 @@ mod tests {
             refused(family, json!({"rms_norm_eps": null}), "\"rms_norm_eps\" should be a number");
             refused(family, json!({"tie_word_embeddings": null}), "but is null");
         }
+
         for family in [Family::Qwen3, Family::Llama, Family::Olmo2, Family::SmolLm3] {
             refused(family, json!({"attention_bias": null}), "\"attention_bias\" should be true");
         }
-        // What float32 does not have would be 0 or infinite where it is used, and the model would speak all the same.
+        // A number beyond float32 would be 0 or infinite where it is used, and the model would still write text.
         for (epsilon, words) in [
-            (1e300, "should be a number that float32 has"),
-            (1e-50, "should be a number that float32 has"),
+            (1e300, "should be a number that float32 can hold"),
+            (1e-50, "should be a number that float32 can hold"),
             (
                 1e20,
                 "rms_norm_eps is 100000000000000000000; expected a number above 0 and at most 1",
@@ -247,7 +261,12 @@ mod tests {
         ] {
             refused(Family::Llama, json!({"rms_norm_eps": epsilon}), words);
         }
-        refused(Family::Qwen3, json!({"rope_theta": 1e39}), "should be a number that float32 has");
+
+        refused(
+            Family::Qwen3,
+            json!({"rope_theta": 1e39}),
+            "should be a number that float32 can hold",
+        );
         refused(Family::Gemma3, json!({"query_pre_attn_scalar": 24.5}), "should be a whole number");
         refused(Family::Llama, json!({"hidden_act": null}), "\"hidden_act\" should be a text");
         refused(
@@ -255,6 +274,7 @@ mod tests {
             json!({"hidden_activation": null}),
             "should be a text, but is null",
         );
+
         let other = json!({"hidden_act": null, "hidden_activation": "gelu_pytorch_tanh"});
         config(Family::Gemma3, other);
     }
@@ -297,16 +317,19 @@ mod tests {
                 _ => refused(family, nested.clone(), "rope_parameters has an entry \"full_att"),
             }
         }
+
         // An older field is added to the rope of layers that see everything, which has to be there.
         let older = json!({"rope_type": "linear", "factor": 2.0});
         for newer in [json!({"rope_type": "default"}), json!({"full_attention": null})] {
             let both = json!({"rope_scaling": older, "rope_parameters": newer, KV_HEADS: 4});
             refused(Family::Olmo3, both, "which rope_parameters does not have");
         }
+
         let unread = json!({"rope_scaling": {"type": "linear", "factor": 2.0}, KV_HEADS: 4});
         for family in [Family::Gemma3, Family::Olmo3] {
             refused(family, unread.clone(), "\"rope_type\" should be there");
         }
+
         let newer = json!({"full_attention": {"rope_theta": 9e3}});
         let both = json!({"rope_scaling": older, "rope_parameters": newer, KV_HEADS: 4});
         let rope = config(Family::Gemma3, both).rope;
@@ -320,13 +343,15 @@ mod tests {
             yarn.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
             json!({"rope_scaling": yarn, "max_position_embeddings": 64, KV_HEADS: 4})
         };
+
         refused(Family::Llama, yarn(json!({})), "\"factor\" should be a number, but is missing");
         let null = yarn(json!({"factor": null, "truncate": null}));
         let RopeScaling::Yarn(read) = config(Family::Llama, null).rope.scaling else {
             panic!("no yarn")
         };
         assert_eq!((read.factor, read.truncate), (4.0, false));
-        // In a family with two ropes, transformers looks for the field beside them.
+
+        // In a family with two ropes, transformers looks for the field next to them.
         let inside = yarn(json!({"factor": 4, "truncate": false}));
         let RopeScaling::Yarn(read) = config(Family::Olmo3, inside).rope.scaling else {
             panic!("no yarn")
@@ -335,6 +360,7 @@ mod tests {
 
         let linear = json!({"rope_scaling": {"rope_type": "linear", "factor": 2.0}});
         refused(Family::Phi3, linear, "a rope scaling other than longrope is not implemented");
+
         let factors = json!([1.0, 1.0, 1.0, 1.0]);
         let long = json!({"type": "longrope", "short_factor": factors, "long_factor": factors});
         let wide = json!({"rope_scaling": long, HEAD_DIM: 8});
@@ -344,10 +370,12 @@ mod tests {
     #[test]
     fn the_second_name_of_the_number_of_experts_counts() {
         let experts = |own: Value| config(Family::Qwen3Moe, own).experts.map(|it| it.count);
+
         let both = json!({"num_experts": 16, "num_local_experts": 8});
         assert_eq!(experts(both), Some(8));
         assert_eq!(experts(json!({"num_experts": 16})), Some(16));
         assert_eq!(experts(json!({})), Some(128));
+
         refused(
             Family::Qwen3Moe,
             json!({"num_local_experts": null}),

@@ -1,14 +1,14 @@
 //! Decoder-only policies on burn, and their Hugging Face checkpoints.
 //!
 //! [`Decoder`] is one implementation for every family. A family is a file that reads its `config.json` and names
-//! its tensors ([`Family`]). Sampling and training need no more of a model than the trait [`PolicyModel`], so that
-//! another architecture can take the decoder's place. [`DecodeCache`] is the memory of a model while it decodes.
-//! Families are read from Hugging Face folders and written to them. [`save_parameters`] and [`load_parameters`]
-//! keep the weights of any module.
+//! its tensors ([`Family`]). Sampling and training need no more of a model than the trait [`PolicyModel`], so you can
+//! replace the decoder by another architecture. [`DecodeCache`] is the state of a model while it decodes. Families
+//! are read from Hugging Face folders and written to them. [`save_parameters`] and [`load_parameters`] keep the
+//! weights of any module.
 //!
-//! A model is a module of burn and a Hugging Face folder. The module computes the same as Hugging Face's libraries
-//! do with the folder. A checkpoint that needs more than this crate computes is refused by name; no part of it is
-//! ever left out.
+//! A model is both a module of burn and a Hugging Face folder: the module computes the same as Hugging Face's
+//! libraries do with the folder. A checkpoint that needs more than this crate computes is refused by name, because no
+//! part of it is ever left out.
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -78,7 +78,7 @@ mod rope;
 mod selection;
 mod smollm3;
 
-pub use base::Base;
+pub use base::FrozenFormat;
 pub use batch::{Padding, TokenBatch};
 pub use cache::KvCache;
 pub use checkpoint::{

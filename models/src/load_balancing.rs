@@ -4,34 +4,34 @@ use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::Tensor;
 
-/// The loads of the experts in all layers that have experts, over the tokens of some passes.
+/// Loads of the experts in all layers that have experts, over the tokens of some passes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loads {
-    /// The loads of each layer with experts.
+    /// One for each layer with experts.
     pub(crate) layers: Vec<Load>,
 }
 
-/// The loads of one layer's experts.
+/// Loads of one layer's experts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Load {
     tokens: u64,
-    /// The number of tokens that went to each expert.
+    /// How many tokens were routed to each expert.
     chosen: Vec<u64>,
-    /// The sum of the router's shares of each expert.
-    shares: Vec<f64>,
+    /// Sum of the router probabilities of each expert.
+    probs: Vec<f64>,
 }
 
 impl Loads {
     /// Computes the load-balancing loss (`load_balancing_loss_func` in `transformers`), the mean over layers of
-    /// `N · Σ fᵢ · pᵢ`. `N` is the number of experts, `fᵢ` the share of all tokens that went to expert `i`, and `pᵢ`
-    /// the mean of the router's share of expert `i` ([Fedus et al. 2021](https://arxiv.org/abs/2101.03961), equation
-    /// 4). If all loads are equal, the loss is the number of experts that a token goes through. It is `N` at most, and
-    /// 0 if nothing was counted.
+    /// `N · Σ fᵢ · pᵢ`. `N` is the number of experts, `fᵢ` the fraction of all tokens that were routed to expert `i`,
+    /// and `pᵢ` the mean router probability of expert `i` ([Fedus et al. 2021](https://arxiv.org/abs/2101.03961),
+    /// equation 4). If all loads are equal, the loss is the number of experts that a token goes through. It is `N` at
+    /// most, and 0 if nothing was counted.
     ///
     /// The gradient takes `fᵢ` as a constant, because a choice cannot be differentiated.
     pub fn load_balancing_loss(&self) -> f64 {
         self.mean(|load| {
-            let products = load.frequencies().zip(&load.shares).map(|(f, share)| f * share);
+            let products = load.frequencies().zip(&load.probs).map(|(f, prob)| f * prob);
             load.chosen.len() as f64 * products.sum::<f64>() / load.tokens as f64
         })
     }
@@ -42,8 +42,8 @@ impl Loads {
     pub fn max_load(&self) -> f64 {
         self.mean(|load| {
             let sum: u64 = load.chosen.iter().sum();
-            let most = load.chosen.iter().max().copied().unwrap_or(0);
-            most as f64 * load.chosen.len() as f64 / sum as f64
+            let largest = load.chosen.iter().max().copied().unwrap_or(0);
+            largest as f64 * load.chosen.len() as f64 / sum as f64
         })
     }
 
@@ -55,8 +55,8 @@ impl Loads {
         }
     }
 
-    /// Computes the gradient of [`Loads::load_balancing_loss`] by a token's share of each expert, for each layer with
-    /// experts.
+    /// Computes the gradient of [`Loads::load_balancing_loss`] with respect to a token's router probability of each
+    /// expert, for each layer with experts.
     pub(crate) fn load_balancing_gradients(&self) -> Vec<Vec<f32>> {
         let layers = self.layers.len() as f64;
         let of = |load: &Load| {
@@ -74,26 +74,29 @@ impl Loads {
 }
 
 impl Load {
-    /// Counts some tokens' choices, `[tokens · chosen]`, and shares, `[tokens, experts]`.
-    fn count(&mut self, choices: &[i64], shares: &Tensor<2>) {
-        let [tokens, experts] = shares.dims();
+    /// Counts some tokens' choices, `[tokens · chosen]`, and router probabilities, `[tokens, experts]`.
+    fn count(&mut self, choices: &[i64], probs: &Tensor<2>) {
+        let [tokens, experts] = probs.dims();
         let mut chosen = vec![0; experts];
+
         for &expert in choices {
             chosen[expert as usize] += 1;
         }
-        let shares = shares.clone().sum_dim(0).into_data().iter::<f64>().collect();
-        self.add(&Load { tokens: tokens as u64, chosen, shares });
+
+        let probs = probs.clone().sum_dim(0).into_data().iter::<f64>().collect();
+        self.add(&Load { tokens: tokens as u64, chosen, probs });
     }
 
     fn add(&mut self, other: &Load) {
         self.tokens += other.tokens;
         self.chosen.resize(other.chosen.len(), 0);
-        self.shares.resize(other.shares.len(), 0.0);
+        self.probs.resize(other.probs.len(), 0.0);
         self.chosen.iter_mut().zip(&other.chosen).for_each(|(sum, more)| *sum += more);
-        self.shares.iter_mut().zip(&other.shares).for_each(|(sum, more)| *sum += more);
+        self.probs.iter_mut().zip(&other.probs).for_each(|(sum, more)| *sum += more);
     }
 
     fn frequencies(&self) -> impl Iterator<Item = f64> {
+        // A layer has 0 tokens only if no pass went through it, and then its counts are 0 as well.
         self.chosen.iter().map(|&chosen| chosen as f64 / self.tokens.max(1) as f64)
     }
 }
@@ -103,11 +106,11 @@ impl Load {
 pub(crate) struct Counter(Mutex<Load>);
 
 impl Counter {
-    pub(crate) fn count(&self, choices: &[i64], shares: &Tensor<2>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).count(choices, shares);
+    pub(crate) fn count(&self, choices: &[i64], probs: &Tensor<2>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).count(choices, probs);
     }
 
-    /// Returns the loads so far and starts again from none.
+    /// Returns the loads so far, and resets them.
     pub(crate) fn take(&self) -> Load {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

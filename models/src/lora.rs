@@ -15,42 +15,41 @@ use crate::{
     pattern::Pattern,
 };
 
-/// The adapters that a model gets (Hu et al. 2021).
+/// Adapters for a model (Hu et al. 2021).
 ///
 /// A projection `x·W` with an adapter computes `x·W + scale · x·A·B`, where `A` is `[inputs, rank]` and `B` is
 /// `[rank, outputs]`. `W` is frozen: it takes no gradient and has no state in the optimizer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lora {
-    /// The width of the adapters; at least 1.
+    /// Width of the adapters; at least 1.
     pub rank: usize,
     /// See [`Lora::scale`].
     pub alpha: f64,
-    /// The projections that have an adapter, such as `q_proj`.
+    /// Projections that have an adapter, such as `q_proj`.
     pub targets: Vec<String>,
     /// See [`Lora::scale`].
     pub rslora: bool,
-    /// Other ranks for some projections. Each pattern is a regular expression, as PEFT has it, and is matched
-    /// against the end of a projection's name. The first pattern that matches gives the rank.
+    /// Other ranks for some projections. Each pattern is a regular expression, as in PEFT, that is matched against
+    /// the end of a projection's name. The first match decides.
     pub rank_pattern: Vec<(String, usize)>,
-    /// Other values of `alpha` for some projections, given like `rank_pattern`.
+    /// Other values of `alpha` for some projections, in the form of `rank_pattern`.
     pub alpha_pattern: Vec<(String, f64)>,
-    /// The matrices of [`Lora::WHOLE`] that are trained whole in addition to the adapters and are kept with them. The
+    /// Matrices of [`Lora::WHOLE`] that are trained in full in addition to the adapters and are kept with them. The
     /// model must have them.
     pub modules_to_save: Vec<String>,
-    /// The modules that the adapter's file selects; `None` for new adapters, which `targets` selects.
+    /// Modules that the adapter's file selects; `None` for new adapters, which `targets` selects.
     pub selection: Option<Selection>,
 }
 
 impl Lora {
-    /// The projections of a layer, by the last part of their names in a checkpoint.
+    /// Projections of a layer, by the last part of their names in a checkpoint.
     pub const PROJECTIONS: [&str; 7] =
         ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
 
-    /// The matrices that may be trained whole: the embedding, and the head if it is not the embedding.
+    /// Matrices that may be trained in full: the embedding, and the head if it is not the embedding.
     pub const WHOLE: [&str; 2] = ["embed_tokens", "lm_head"];
 
-    /// Other names of projections: a family may keep several projections in one matrix, and a recurrence has its
-    /// own.
+    /// Other names of projections: of those that a family keeps in one matrix, and those of a recurrence.
     pub(crate) const OTHERS: [&str; 7] = [
         "qkv_proj",
         "gate_up_proj",
@@ -61,19 +60,22 @@ impl Lora {
         "out_proj",
     ];
 
-    /// Adds or replaces targets to suit a model of these sizes. If the model keeps several projections in one matrix,
-    /// one adapter is beside them all. If layers have a recurrence instead of the attention, the targets of the
-    /// attention also stand for the recurrence's projections.
+    /// Adds or replaces targets to suit a model of these sizes. Projections that the model keeps in one matrix share
+    /// one adapter. If layers have a recurrence instead of attention, the targets of the attention also stand for the
+    /// recurrence's projections.
     pub(crate) fn named_in(mut self, config: &DecoderConfig) -> Self {
         if config.delta.is_some() {
             let has = |names: &[&str]| self.targets.iter().any(|it| names.contains(&it.as_str()));
-            let (qkv, output) = (has(&["q_proj", "k_proj", "v_proj"]), has(&["o_proj"]));
+            let qkv = has(&["q_proj", "k_proj", "v_proj"]);
+            let output = has(&["o_proj"]);
             self.targets.extend(qkv.then(|| "in_proj_qkv".into()));
             self.targets.extend(qkv.then(|| "in_proj_z".into()));
             self.targets.extend(output.then(|| "out_proj".into()));
             self.targets.sort();
             self.targets.dedup();
         }
+
+        // One matrix takes one adapter, so the targets that it joins get its name.
         if config.fused {
             for target in &mut self.targets {
                 match target.as_str() {
@@ -85,20 +87,20 @@ impl Lora {
             self.targets.sort();
             self.targets.dedup();
         }
+
         self
     }
 
-    /// The largest number of patterns of a kind.
+    /// Maximum number of patterns of a kind.
     pub(crate) const PATTERNS: usize = 1024;
 
-    /// The largest rank.
+    /// Maximum rank.
     pub(crate) const RANK: usize = 1 << 20;
 
-    /// The largest size of an `alpha`.
+    /// Maximum absolute value of `alpha`.
     pub(crate) const ALPHA: f64 = 1e9;
 
-    /// Returns the rank of the adapter beside the projection of that name, such as
-    /// `model.layers.0.self_attn.q_proj`.
+    /// Returns the rank of the adapter for the projection of that name, such as `model.layers.0.self_attn.q_proj`.
     pub fn rank(&self, name: &str) -> usize {
         first_match(&self.rank_pattern, &self.text_prefix().name(name)).unwrap_or(self.rank)
     }
@@ -123,7 +125,7 @@ impl Lora {
 
     /// Checks that a model of these sizes can have these adapters. The error says why it can't.
     pub fn fits(&self, config: &DecoderConfig) -> Result<(), String> {
-        self.knows_its_modules()?;
+        self.check_modules()?;
         match self.modules_to_save.first().filter(|_| config.tied) {
             None => Ok(()),
             Some(module) => Err(format!(
@@ -133,8 +135,8 @@ impl Lora {
         }
     }
 
-    /// Checks that all [`Lora::modules_to_save`] may be trained whole, in a model that has them.
-    pub(crate) fn knows_its_modules(&self) -> Result<(), String> {
+    /// Checks that all [`Lora::modules_to_save`] may be trained in full, in a model that has them.
+    pub(crate) fn check_modules(&self) -> Result<(), String> {
         let unknown = |module: &&String| !Lora::WHOLE.contains(&module.as_str());
         match self.modules_to_save.iter().find(unknown) {
             None => Ok(()),
@@ -146,15 +148,15 @@ impl Lora {
     }
 }
 
-/// Finds the first pattern that matches the end of a name and returns its value. The matched end begins after a
-/// point or at the name's beginning.
+/// Returns the value of the first pattern that matches the end of a name. The matched end begins after a dot or at
+/// the name's beginning.
 fn first_match<T: Copy>(patterns: &[(String, T)], name: &str) -> Option<T> {
     let matches =
         |pattern: &str| Pattern::end(pattern).is_ok_and(|it| it.matches(name) == Ok(true));
     patterns.iter().find(|(pattern, _)| matches(pattern)).map(|(_, value)| *value)
 }
 
-/// Two thin matrices beside a projection.
+/// Two thin matrices next to a projection.
 #[derive(Module, Debug)]
 pub(crate) struct Adapter {
     pub(crate) a: Param<Tensor<2>>, // [inputs, rank]
@@ -184,29 +186,31 @@ impl Adapter {
     }
 }
 
-/// The adapters of maps of the same input as one: `x · a · b` has the outputs of all maps side by side. So there are
-/// two thin products for all of them, and nothing of the weight's size is made.
+/// Adapters of maps of the same input, joined: `x · a · b` has the outputs of all maps side by side. All of them take
+/// two thin matmuls, and no tensor of the weight's size is made.
 #[derive(Clone, Debug)]
-pub(crate) struct Joined {
-    /// The matrices `A` side by side, `[inputs, ranks]`.
+pub(crate) struct JoinedAdapters {
+    /// All matrices `A` side by side, `[inputs, ranks]`.
     a: Tensor<2>,
-    /// The matrices `B` times their scales, `[ranks, outputs]`. Each has rows and columns of its own, and the rest is 0.
+    /// All matrices `B` times their scales, `[ranks, outputs]`, each in its own rows and columns. The rest is 0.
     b: Tensor<2>,
 }
 
-impl Joined {
-    /// Joins the adapters of maps with so many outputs, in the format of products. `None` if no map has one.
+impl JoinedAdapters {
+    /// Joins the adapters of maps with these numbers of outputs, in the matmul precision. `None` if no map has one.
     pub(crate) fn new(
         adapters: &[Option<Adapter>],
         widths: &[usize],
         compute: Compute,
     ) -> Option<Self> {
         let outputs: usize = widths.iter().sum();
-        let (mut a, mut b) = (Vec::new(), Vec::new());
+        let mut a = Vec::new();
+        let mut b = Vec::new();
 
         for (adapter, columns) in with_columns(adapters, widths) {
             let scaled = adapter.b.val().cast(DType::F32).mul_scalar(adapter.scale);
             let [rank, _] = scaled.dims();
+            // Block-diagonal: the numbers left and right of the adapter's columns are 0.
             let zeros = |width| Tensor::zeros([rank, width], &scaled.device());
             let row = [zeros(columns.start), scaled.clone(), zeros(outputs - columns.end)];
             // Not every device takes an empty tensor.
@@ -214,8 +218,9 @@ impl Joined {
             b.push(Tensor::cat(row.collect(), 1));
             a.push(adapter.a.val());
         }
+
         let format = compute.dtype();
-        (!a.is_empty()).then(|| Joined {
+        (!a.is_empty()).then(|| JoinedAdapters {
             a: ops::cast_in_columns(Tensor::cat(a, 1), format),
             b: ops::cast_in_columns(Tensor::cat(b, 0), format),
         })
@@ -226,11 +231,11 @@ impl Joined {
         if !self.a.is_autodiff() {
             return self;
         }
-        Joined { a: self.a.inner(), b: self.b.inner() }
+        JoinedAdapters { a: self.a.inner(), b: self.b.inner() }
     }
 
     /// Returns `x · a` and `b`, whose product is what the adapters add.
-    pub(crate) fn beside(&self, x: Tensor<2>, compute: Compute) -> [Tensor<2>; 2] {
+    pub(crate) fn factors(&self, x: Tensor<2>, compute: Compute) -> [Tensor<2>; 2] {
         [ops::factor(x, self.a.clone(), compute), self.b.clone()]
     }
 
@@ -239,8 +244,8 @@ impl Joined {
         ops::factor(d_y, self.b.clone().transpose(), compute)
     }
 
-    /// Returns `aᵀ`, with which the gradient of `x · a` is multiplied.
-    pub(crate) fn a_across(&self) -> Tensor<2> {
+    /// Returns `aᵀ`, which the gradient of `x · a` is multiplied by.
+    pub(crate) fn a_transposed(&self) -> Tensor<2> {
         self.a.clone().transpose()
     }
 
@@ -253,8 +258,10 @@ impl Joined {
         compute: Compute,
         sum: &mut GradientSum,
     ) {
-        let (mut of_a, mut of_b, mut rank) = (Vec::new(), Vec::new(), 0);
         let inputs = self.a.dims()[0];
+        let mut of_a = Vec::new();
+        let mut of_b = Vec::new();
+        let mut rank = 0;
 
         for (adapter, columns) in with_columns(adapters, widths) {
             let ranks = rank..rank + adapter.a.dims()[1];
@@ -268,17 +275,19 @@ impl Joined {
                 of_b.push(Piece { parameter: adapter.b.id, slice, scale: adapter.scale });
             }
         }
+
         if !of_a.is_empty() {
             sum.add_joined(of_a, x.clone().transpose(), d_inner, compute);
         }
         if !of_b.is_empty() {
+            // `x·A` has few columns, so computing it again is cheaper than keeping it.
             let inner = ops::factor(x.clone(), self.a.clone(), compute);
             sum.add_joined(of_b, inner.transpose(), d_y, compute);
         }
     }
 }
 
-/// Returns the adapters that are there, each with the columns of its map.
+/// Returns the adapters of the maps that have one, each with the columns of its map.
 fn with_columns<'a>(
     adapters: &'a [Option<Adapter>],
     widths: &'a [usize],
@@ -291,13 +300,13 @@ fn with_columns<'a>(
 }
 
 impl Decoder {
-    /// Gives the model new adapters, which add nothing yet: `A` is uniform in ±1/√inputs and `B` is 0, as in PEFT.
+    /// Adds new adapters, which change nothing yet: `A` is uniform in ±1/√inputs and `B` is 0, as in PEFT.
     /// Every other weight is frozen, except the matrices in `modules_to_save`.
     ///
-    /// Each matrix has a seed of its own, so its values do not depend on the other adapters.
+    /// Each matrix has its own seed, so its values do not depend on the other adapters.
     ///
     /// # Panics
-    /// If the adapters don't [fit](Lora::fits) the model.
+    /// Panics if the adapters don't [fit](Lora::fits) the model.
     pub fn with_lora(self, lora: Lora, seed: Seed) -> Decoder {
         let lora = lora.named_in(self.config());
         self.adapted(&lora, |name, [inputs, outputs], device| {
@@ -305,7 +314,9 @@ impl Decoder {
             if !lora.targets.iter().any(|wanted| wanted == target) {
                 return Ok::<_, std::convert::Infallible>(None);
             }
-            let (rank, scale) = (lora.rank(name), lora.scale(name));
+
+            let rank = lora.rank(name);
+            let scale = lora.scale(name);
             let mut stream = seed.derive(name, &[]).stream();
             let bound = 1.0 / (inputs as f64).sqrt();
             let a = (0..(inputs * rank) as u64)
@@ -316,8 +327,8 @@ impl Decoder {
         .unwrap_or_else(|never| match never {})
     }
 
-    /// Replaces the model's adapters by those that `make` returns. `make` is given the name of a projection in the
-    /// checkpoint and its shape.
+    /// Replaces the model's adapters by those that `make` returns, given the name of a projection in the checkpoint
+    /// and its shape.
     pub(crate) fn adapted<E>(
         self,
         lora: &Lora,
@@ -325,6 +336,7 @@ impl Decoder {
     ) -> Result<Decoder, E> {
         let mut decoder = self.no_grad();
         let device = decoder.device();
+
         for (name, projection) in decoder.projections_mut() {
             let [inputs, _] = projection.dims();
             let adapters = name
@@ -332,21 +344,25 @@ impl Decoder {
                 .zip(&projection.widths)
                 .map(|(name, &outputs)| make(name, [inputs, outputs], &device))
                 .collect::<Result<Vec<Option<Adapter>>, E>>()?;
+
             let some = adapters.iter().any(Option::is_some);
             projection.adapters = if some { adapters } else { Vec::new() };
             projection.joined = None;
         }
+
         for module in &lora.modules_to_save {
-            let matrix = decoder.whole_mut(module);
+            let matrix = decoder.full_matrix_mut(module);
             let matrix = matrix.expect("a model has the matrices that its adapters come with");
+            // A matrix that is trained in full is kept in f32, whatever the format of the frozen weights.
             *matrix = matrix.clone().map(|values| values.cast(DType::F32)).set_require_grad(true);
         }
+
         decoder.set_lora(Some(lora.clone()));
         Ok(decoder)
     }
 
-    /// Adds the adapters into the weights, so that the model can be saved or sampled from. The model that comes
-    /// back is without autodiff, and frozen weights stay frozen.
+    /// Adds the adapters into the weights, so that the model can be saved or sampled from. The result is without
+    /// autodiff, and frozen weights stay frozen.
     pub fn merged(self) -> Decoder {
         let mut decoder = self.valid();
         for (_, projection) in decoder.projections_mut() {

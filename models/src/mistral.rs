@@ -1,5 +1,5 @@
-//! Mistral: Llama, with a window that all layers may look back through. If the file lists types of layers, only some
-//! of them do.
+//! Mistral: Llama, with a sliding window that all layers may have. If the file lists types of layers, only some of them
+//! have it.
 
 use serde_json::{Value, json};
 
@@ -20,10 +20,12 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     };
     let mut config = layout::read(fields, Family::Mistral, defaults)?;
     layout::activation(fields, &["silu"])?;
-    let window = layer_types::window(fields, layer_types::SILENT)?;
+
+    let window = layer_types::window(fields, layer_types::DEFAULT_WINDOW)?;
     // transformers takes a file with a list of types for one of Ministral, which differs in nothing else.
     let sliding = layer_types::sliding(fields, &config, |_| window.is_some())?;
-    let window = layer_types::window_of(fields, layer_types::SILENT, &sliding)?;
+    let window = layer_types::window_of(fields, layer_types::DEFAULT_WINDOW, &sliding)?;
+
     for (kind, sliding) in config.kinds.iter_mut().zip(sliding) {
         kind.window = window.filter(|_| sliding);
     }

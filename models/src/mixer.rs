@@ -7,23 +7,23 @@ use firebrick_kernels::{AttentionOutput, joined};
 
 use crate::{
     DecoderContext, GradientSum, KvCache, LayerKind,
-    attention::{Attention, Qkv, opened, opened_backward},
+    attention::{Attention, Qkv, gate_output, gate_output_backward},
     gated_delta_net::GatedDeltaNet,
     projection::Projection,
 };
 
-/// The sublayer in which tokens see each other, without its pre-norm and without its last projection.
+/// Sublayer in which tokens see each other, without its pre-norm and without its last projection.
 #[derive(Clone, Copy)]
 pub(crate) enum Mixer<'a> {
     Attention(&'a Attention),
     GatedDeltaNet(&'a GatedDeltaNet),
 }
 
-/// The part of a forward pass that the backward pass needs.
+/// What the backward pass needs of a forward pass.
 #[allow(clippy::large_enum_variant, reason = "one of it is there at a time")]
 pub(crate) enum SavedMixer {
     Attention(Qkv, AttentionOutput),
-    /// The output of the first projection.
+    /// Output of the first projection.
     GatedDeltaNet(Tensor<2>),
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum MixerGradient {
     GatedDeltaNet(Tensor<2>),
 }
 
-/// The norm before a sublayer, if there is one.
+/// Norm before a sublayer, if there is one.
 type PreNorm = Option<Param<Tensor<1>>>;
 
 impl<'a> Mixer<'a> {
@@ -46,7 +46,7 @@ impl<'a> Mixer<'a> {
         }
     }
 
-    /// Goes over all tokens of a batch, `[tokens, hidden]`, in `rows` rows. Returns the input of the last projection,
+    /// Runs over all tokens of a batch, `[tokens, hidden]`, in `rows` rows. Returns the input of the last projection,
     /// and what the backward pass needs.
     pub(crate) fn forward(
         self,
@@ -60,7 +60,7 @@ impl<'a> Mixer<'a> {
             Mixer::Attention(attention) => {
                 let qkv = qkv(attention, x, norm, kind, context);
                 let out = context.attend(&qkv, kind);
-                let output = opened(wide(out.output.clone()), qkv.gate.clone());
+                let output = gate_output(join_heads(out.output.clone()), qkv.gate.clone());
                 (output, SavedMixer::Attention(qkv, out))
             }
             Mixer::GatedDeltaNet(delta) => {
@@ -71,8 +71,8 @@ impl<'a> Mixer<'a> {
         }
     }
 
-    /// Does [`Mixer::forward`] over a cache, to which these tokens are then added as those of layer `index`. In a
-    /// prefill, tokens see those of the batch itself, and the cache is filled for later.
+    /// Runs [`Mixer::forward`] over the cache of layer `index`, to which these tokens are appended. In a prefill,
+    /// tokens attend to the batch itself, and the cache is filled for later.
     pub(crate) fn forward_cached(
         self,
         x: &Tensor<2>,
@@ -86,14 +86,16 @@ impl<'a> Mixer<'a> {
             Mixer::Attention(attention) if context.mask.is_some() => {
                 let qkv = qkv(attention, x, norm, kind, context);
                 cache.fill(index, &qkv.key, &qkv.value);
-                opened(wide(context.attend(&qkv, kind).output), qkv.gate)
+                gate_output(join_heads(context.attend(&qkv, kind).output), qkv.gate)
             }
+
             Mixer::Attention(attention) => {
                 let normed = context.pre_norm(x.clone(), norm);
                 let rotary = context.rotary(kind);
                 let (query, gate) = attention.append(normed, (&mut *cache, index), rotary, context);
-                opened(cache.attend(index, query, kind.window), gate)
+                gate_output(cache.attend(index, query, kind.window), gate)
             }
+
             Mixer::GatedDeltaNet(delta) => {
                 let before = cache.state(index);
                 let projected = projected(delta, x, norm, context);
@@ -117,13 +119,15 @@ impl<'a> Mixer<'a> {
     ) -> MixerGradient {
         match (self, saved) {
             (Mixer::Attention(_), SavedMixer::Attention(mut qkv, out)) => {
-                let (before_norms, gate) = (qkv.before_norms.take(), qkv.gate.take());
-                let output = wide(out.output.clone());
-                let (d_output, gate) = opened_backward(output, gate, d_output);
+                let before_norms = qkv.before_norms.take();
+                let gate = qkv.gate.take();
+                let output = join_heads(out.output.clone());
+                let (d_output, gate) = gate_output_backward(output, gate, d_output);
                 let d_output = d_output.reshape(out.output.dims());
                 let qkv = context.attend_backward(qkv, out, d_output, kind);
                 MixerGradient::Attention { before_norms, qkv, gate }
             }
+
             (Mixer::GatedDeltaNet(delta), SavedMixer::GatedDeltaNet(projected)) => {
                 MixerGradient::GatedDeltaNet(delta.backward(projected, rows, d_output, sum))
             }
@@ -147,20 +151,22 @@ impl<'a> Mixer<'a> {
             (Mixer::Attention(attention), MixerGradient::Attention { before_norms, qkv, gate }) => {
                 attention.qkv_rope_backward(
                     &normed,
-                    before_norms.as_ref().map(|before| part(before, range)),
+                    before_norms.as_ref().map(|before| token_slice(before, range)),
                     (
                         qkv.each_ref().map(|it| it.clone().slice_dim(0, range.clone())),
-                        gate.as_ref().map(|gate| part(gate, range)),
+                        gate.as_ref().map(|gate| token_slice(gate, range)),
                     ),
                     &context.rotary(kind).slice(range.clone()),
                     context,
                     sum,
                 )
             }
+
             (Mixer::GatedDeltaNet(delta), MixerGradient::GatedDeltaNet(d)) => {
-                let normed = context.present_at(normed, range);
-                let d = delta.input.backward(&normed, part(d, range), context.compute, sum);
-                context.present_at(d, range)
+                // The input is 0 at padding, so its gradient must be 0 there too.
+                let normed = context.zero_padding(normed, range);
+                let d = delta.input.backward(&normed, token_slice(d, range), context.compute, sum);
+                context.zero_padding(d, range)
             }
             _ => unreachable!("a layer's gradients are those of what it is made of"),
         }
@@ -176,13 +182,13 @@ fn qkv(
     context: &DecoderContext,
 ) -> Qkv {
     let chunks = context.chunks(x).into_iter().map(|range| {
-        let normed = context.pre_norm(part(x, &range), norm);
+        let normed = context.pre_norm(token_slice(x, &range), norm);
         attention.qkv_rope(normed, &context.rotary(kind).slice(range), context)
     });
     Qkv::joined(chunks.collect())
 }
 
-/// Computes the first projection of a recurrence, of all tokens. Its input is 0 at padding.
+/// Computes the first projection of a recurrence, whose input is 0 at padding, for all tokens.
 fn projected(
     delta: &GatedDeltaNet,
     x: &Tensor<2>,
@@ -190,18 +196,19 @@ fn projected(
     context: &DecoderContext,
 ) -> Tensor<2> {
     let chunks = context.chunks(x).into_iter().map(|range| {
-        let normed = context.pre_norm(part(x, &range), norm);
-        delta.input.forward(context.present_at(normed, &range), None, context.compute)
+        let normed = context.pre_norm(token_slice(x, &range), norm);
+        delta.input.forward(context.zero_padding(normed, &range), None, context.compute)
     });
     joined(chunks.collect(), 0)
 }
 
 /// Joins the heads: `[tokens, heads, head_dim]` to `[tokens, heads · head_dim]`.
-fn wide(x: Tensor<3>) -> Tensor<2> {
+fn join_heads(x: Tensor<3>) -> Tensor<2> {
     let [tokens, heads, width] = x.dims();
     x.reshape([tokens, heads * width])
 }
 
-pub(crate) fn part(x: &Tensor<2>, range: &Range<usize>) -> Tensor<2> {
+/// Returns the tokens `range` of `x`, `[tokens, …]`.
+pub(crate) fn token_slice(x: &Tensor<2>, range: &Range<usize>) -> Tensor<2> {
     x.clone().slice_dim(0, range.clone())
 }

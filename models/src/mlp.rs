@@ -5,24 +5,24 @@ use firebrick_kernels as ops;
 
 use crate::{DecoderContext, GradientSum, experts::Experts, projection::Projection};
 
-/// The sublayer that every token goes through by itself, without its pre-norm.
+/// Sublayer that every token goes through by itself, without its pre-norm.
 #[derive(Clone, Copy)]
 pub(crate) enum Mlp<'a> {
     Dense { gate_up: &'a Projection, down: &'a Projection },
     Experts(&'a Experts),
 }
 
-/// The activations of an MLP that a pass saves.
+/// What a pass saves of an MLP.
 #[derive(Clone)]
 pub(crate) enum SavedMlp {
     /// Gate and up.
     GateUp(Tensor<2>),
-    /// The input of the experts; the rest is recomputed.
+    /// Input of the experts; the rest is recomputed.
     Input(Tensor<2>),
 }
 
 impl Mlp<'_> {
-    /// Computes the first product, gate and up, or saves the input for experts.
+    /// Computes the first matmul, gate and up, or saves the input for experts.
     pub(crate) fn gate_up(self, normed: Tensor<2>, context: &DecoderContext) -> SavedMlp {
         match self {
             Mlp::Dense { gate_up, .. } => {
@@ -32,7 +32,7 @@ impl Mlp<'_> {
         }
     }
 
-    /// Computes the rest, the activation and the projection down, and adds it to `onto`.
+    /// Computes the activation and the projection down, and adds the result to `onto`.
     pub(crate) fn down(
         self,
         saved: SavedMlp,
@@ -44,6 +44,7 @@ impl Mlp<'_> {
                 let inner = ops::gated(both, context.activation, context.compute);
                 down.forward(inner, onto, context.compute)
             }
+
             (Mlp::Experts(experts), SavedMlp::Input(x)) => {
                 let y = experts.forward(x, context);
                 match onto {
@@ -69,14 +70,17 @@ impl Mlp<'_> {
         let compute = context.compute;
         match (self, plain, saved) {
             (Mlp::Dense { gate_up, down }, _, SavedMlp::GateUp(both)) => {
+                // Down first, because its gradient is backpropagated through the activation to gate and up.
                 let upstream = down.upstream(d_y, compute);
                 let d_inner = down.backward_input(&upstream, compute);
                 let [inner, d_both] =
                     ops::gated_backward(both, d_inner, context.activation, compute);
                 down.backward_weights(&inner, &upstream, compute, sum);
+                // Freed before the backward pass of gate and up, which needs memory too.
                 drop((inner, upstream));
                 gate_up.backward(normed, d_both, compute, sum)
             }
+
             (Mlp::Experts(experts), Mlp::Experts(plain), _) => {
                 experts.backward(plain, normed, d_y, context, sum)
             }

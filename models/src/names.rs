@@ -4,20 +4,20 @@ use std::borrow::Cow;
 
 use crate::{DecoderConfig, family::Piece};
 
-/// The prefix that the names of the text model have in a class of `transformers`.
+/// What a class of `transformers` puts before the names of the text model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TextPrefix {
-    /// The class is the text model alone.
+    /// Nothing: the class is the text model alone.
     #[default]
     Alone,
-    /// The class also sees pictures, and has the text model within.
+    /// `language_model` within `model`: the class also sees pictures.
     Within,
-    /// The class is as `Within`, of transformers up to 4.51.
+    /// `language_model` around `model`: such a class in transformers up to 4.51.
     Around,
 }
 
 impl TextPrefix {
-    /// Returns the name within the class of a module that the text model alone has.
+    /// Returns the name within the class of a module, given its name in the text model alone.
     pub(crate) fn name(self, name: &str) -> Cow<'_, str> {
         match (self, name.strip_prefix("model.")) {
             (TextPrefix::Within, Some(rest)) => format!("model.language_model.{rest}").into(),
@@ -41,8 +41,10 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
             (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
         }
     };
+
     let name = |rest: &str| format!("model.layers.{layer}.{rest}");
     let vector = |rest: &str, rows| vec![piece(name(&format!("{rest}.weight")), rows)];
+
     match rest {
         "attention_norm" => return vector("input_layernorm", hidden),
         "attention_post_norm" => return vector("post_attention_layernorm", hidden),
@@ -61,17 +63,19 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
             return vector("linear_attn.conv1d", channels);
         }
         "delta.decay" | "delta.decay_bias" => {
-            let own = if rest == "delta.decay" { "A_log" } else { "dt_bias" };
+            let suffix = if rest == "delta.decay" { "A_log" } else { "dt_bias" };
             let heads = config.delta.map_or(0, |delta| delta.value_heads);
-            return vec![piece(name(&format!("linear_attn.{own}")), heads)];
+            return vec![piece(name(&format!("linear_attn.{suffix}")), heads)];
         }
         "delta.scale" => {
             return vector("linear_attn.norm", config.delta.map_or(0, |delta| delta.value_dim));
         }
+
         "attention.query_norm" => return vector("self_attn.q_norm", config.qk_norm_widths()[0]),
         "attention.key_norm" => return vector("self_attn.k_norm", config.qk_norm_widths()[1]),
         _ => {}
     }
+
     let (projection, kind) = rest.rsplit_once('.').unwrap_or((rest, "weight"));
     let of = |(part, rows): (String, usize)| piece(name(&format!("{part}.{kind}")), rows);
     projections(projection, config).into_iter().map(of).collect()
@@ -84,11 +88,13 @@ pub(crate) fn of_projection(layer: usize, path: &str, config: &DecoderConfig) ->
     projections(path, config).iter().map(name).collect()
 }
 
-/// Returns the linear maps that the projection at `path` (in a layer) joins: their names in a layer and their
-/// numbers of outputs.
+/// Returns the linear maps that the projection at `path` (in a layer) joins: their names in a layer and their numbers
+/// of outputs.
 pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(String, usize)> {
-    let (query, key, inner) =
-        (config.query_outputs(), config.key_width(), config.intermediate_size);
+    let query = config.query_outputs();
+    let key = config.key_width();
+    let inner = config.intermediate_size;
+
     let delta = || config.delta.expect("a recurrent layer has its sizes");
     let maps = match path {
         "attention.qkv" if config.fused => vec![("self_attn.qkv_proj", query + 2 * key)],
@@ -119,9 +125,11 @@ pub(crate) fn adaptable(config: &DecoderConfig) -> impl Iterator<Item = (String,
         } else {
             vec!["attention.qkv", "attention.output"]
         };
+
         if !kind.sparse {
             paths.extend(["gate_up", "down"]);
         }
+
         paths.into_iter().flat_map(move |path| {
             let inputs = inputs(path, config);
             let maps = projections(path, config).into_iter();
@@ -132,7 +140,8 @@ pub(crate) fn adaptable(config: &DecoderConfig) -> impl Iterator<Item = (String,
     })
 }
 
-/// Returns the number of inputs of the matrix at `path` in a layer.
+/// Returns the number of inputs of the matrix at `path` in a layer: matrices that are not named here read the residual
+/// stream.
 pub(crate) fn inputs(path: &str, config: &DecoderConfig) -> usize {
     let of_expert = path.starts_with("experts.each.");
     match path.rsplit('.').next().unwrap_or(path) {
@@ -144,12 +153,13 @@ pub(crate) fn inputs(path: &str, config: &DecoderConfig) -> usize {
     }
 }
 
-/// Does [`projections`] for an expert, such as `experts.each.7.gate_up`.
+/// Returns the [`projections`] of an expert, such as `experts.each.7.gate_up`.
 fn of_expert(path: &str, config: &DecoderConfig) -> Vec<(String, usize)> {
     let parts = path.strip_prefix("experts.each.").and_then(|rest| rest.split_once('.'));
     let Some((number, part)) = parts else {
         unreachable!("the decoder has no projection \"{path}\"")
     };
+
     let inner = config.experts.map_or(0, |experts| experts.inner);
     let name = |map: &str| format!("mlp.experts.{number}.{map}");
     match part {
@@ -164,28 +174,30 @@ pub(crate) fn is_adapter(path: &str) -> bool {
 }
 
 /// Tells whether the parameter at `path` belongs to a matrix in 8 or 4 bits.
-pub(crate) fn is_packed(path: &str) -> bool {
-    path.contains(".packed.")
+pub(crate) fn is_quantised(path: &str) -> bool {
+    path.contains(".quantised.")
 }
 
 /// Returns PEFT's name of the adapter's parameter at `path`, such as `layers.0.attention.qkv.adapters.1.a`.
 pub(crate) fn of_adapter(path: &str, config: &DecoderConfig) -> Option<String> {
     let (projection, adapter) = path.split_once(".adapters.")?;
     let (index, matrix) = adapter.split_once('.')?;
+
     let mut parts = projection.splitn(3, '.').skip(1);
-    let (layer, projection) = (parts.next()?.parse().ok()?, parts.next()?);
+    let layer = parts.next()?.parse().ok()?;
+    let projection = parts.next()?;
     let name = of_projection(layer, projection, config).into_iter().nth(index.parse().ok()?)?;
     Some(of_adapter_matrix(&name, &matrix.to_uppercase()))
 }
 
-/// Returns PEFT's name of a matrix that is trained whole in addition to adapters.
-pub(crate) fn of_whole(module: &str) -> String {
+/// Returns PEFT's name of a matrix that is trained in full in addition to adapters.
+pub(crate) fn of_full_matrix(module: &str) -> String {
     let prefix = if module == "embed_tokens" { "model." } else { "" };
     format!("{OF_PEFT}{prefix}{module}.weight")
 }
 
-/// Returns PEFT's name of the module at `path`, if it may be trained whole in addition to adapters.
-pub(crate) fn whole(path: &str) -> Option<&'static str> {
+/// Returns PEFT's name of the module at `path`, if it may be trained in full in addition to adapters.
+pub(crate) fn full_module(path: &str) -> Option<&'static str> {
     match path {
         "embedding" => Some("embed_tokens"),
         "head" => Some("lm_head"),
@@ -193,10 +205,10 @@ pub(crate) fn whole(path: &str) -> Option<&'static str> {
     }
 }
 
-/// The beginning of every name that PEFT writes.
+/// PEFT begins every name with this.
 pub(crate) const OF_PEFT: &str = "base_model.model.";
 
-/// Returns PEFT's name of the matrix `A` or `B` beside the projection of that name.
+/// Returns PEFT's name of the matrix `A` or `B` for the projection of that name.
 pub(crate) fn of_adapter_matrix(projection: &str, matrix: &str) -> String {
     format!("{OF_PEFT}{projection}.lora_{matrix}.weight")
 }

@@ -1,6 +1,6 @@
 //! OLMo 2 and OLMo 3. They have post-norm and no pre-norm: a norm is after each sublayer. One norm is over all query
-//! heads together, and one over all key heads. In OLMo 3, three of four layers look back through a window, and a
-//! scaling of the frequencies is not for these layers.
+//! heads together, and one over all key heads. In OLMo 3, three of four layers have a sliding window, and keep their
+//! frequencies if those of the others are scaled.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// The base of OLMo 3 if a file is silent.
+/// OLMo 3's base if a file does not have it.
 const THETA: f64 = 500_000.0;
 
 /// Sets the parts in which the family differs from Llama.
@@ -27,6 +27,7 @@ pub(crate) fn shape(config: &mut DecoderConfig) {
 
 pub(crate) fn read(fields: &Fields, family: Family) -> Result<DecoderConfig, ConfigError> {
     let defaults = Defaults { norm_epsilon: 1e-5, nulls: &[layout::KV_HEADS], ..Defaults::LLAMA };
+
     let mut config = layout::read(fields, family, defaults)?;
     layout::activation(fields, &["silu"])?;
     let bias = fields.flag_or("attention_bias", false)?;
@@ -36,13 +37,14 @@ pub(crate) fn read(fields: &Fields, family: Family) -> Result<DecoderConfig, Con
     }
 
     let sliding = layer_types::sliding(fields, &config, |layer| (layer + 1) % 4 != 0)?;
-    let window = layer_types::window_of(fields, layer_types::SILENT, &sliding)?;
+    let window = layer_types::window_of(fields, layer_types::DEFAULT_WINDOW, &sliding)?;
     layer_types::slide(&mut config, window, |layer| sliding[layer]);
 
-    // A base beside the sizes is only for layers that see everything.
+    // A base next to the sizes is only for layers that see everything.
     let theta = fields.number_or("rope_theta", THETA)?;
     let [rope, local] = Rope::read_both(fields, config.max_position_embeddings, [theta, THETA])?;
-    (config.rope, config.local_rope) = (rope, Some(local));
+    config.rope = rope;
+    config.local_rope = Some(local);
     Ok(config)
 }
 

@@ -8,15 +8,15 @@ use burn::{
 /// One parameter of a module.
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    /// The parameter's path in the module, such as `layers.0.attention.qkv`.
+    /// Path in the module, such as `layers.0.attention.qkv`.
     pub path: String,
-    /// The parameter's identity in burn, under which gradients are registered. It is new in every process.
+    /// Identity in burn, under which gradients are registered. It is new in every process.
     pub id: ParamId,
-    /// The parameter's shape.
+    /// Size in each dimension.
     pub shape: Vec<usize>,
     /// True if the parameter takes a gradient; never without autodiff.
     pub trained: bool,
-    /// The parameter's values, flat, without autodiff.
+    /// Values, flat, without autodiff.
     pub values: Tensor<1>,
 }
 

@@ -1,5 +1,5 @@
 //! Phi-3 and Phi-4-mini: Llama with two differences in the file, where queries, keys and values are one matrix, and
-//! gate and up another. Models may rotate only a part of a head, and may have a divisor for each frequency.
+//! gate and up another. Some models rotate only a part of a head, and some have a divisor for each frequency.
 
 use serde_json::{Value, json};
 
@@ -25,11 +25,12 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         nulls: &[layout::KV_HEADS],
         ..Defaults::LLAMA
     };
-    let mut own = fields.0.clone();
-    own.entry(ORIGINAL).or_insert(4096.into());
+    let mut changed = fields.0.clone();
+    changed.entry(ORIGINAL).or_insert(4096.into());
+
     // Older files call LongRoPE by other names.
     for scaling in ["rope_scaling", "rope_parameters"] {
-        let Some(parameters) = own.get_mut(scaling).and_then(Value::as_object_mut) else {
+        let Some(parameters) = changed.get_mut(scaling).and_then(Value::as_object_mut) else {
             continue;
         };
         for (_, kind) in parameters.iter_mut().filter(|(key, _)| key.ends_with("type")) {
@@ -38,10 +39,12 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
             }
         }
     }
-    let fields = &Fields(&own);
+
+    let fields = &Fields(&changed);
     let mut config = layout::read(fields, Family::Phi3, defaults)?;
     check_scaling(&config)?;
     layout::activation(fields, &["silu"])?;
+
     let window = layer_types::window(fields, None)?;
     config.kinds.fill(LayerKind { window, ..LayerKind::default() });
     Ok(config)

@@ -12,35 +12,34 @@ use crate::{Compute, GradientSum, Loads, SavedActivations, TokenBatch};
 /// A pass over a batch goes through [`embed`](PolicyModel::embed), each [`layer`](PolicyModel::layer) and
 /// [`finish`](PolicyModel::finish). The layers are separate, so that an update can keep only a layer's input and
 /// recompute the layer when it needs the rest ([`backward_recompute`](PolicyModel::backward_recompute)). The result for
-/// a token must not depend on later tokens, on other texts or on padding. Right padding lies behind every token and
-/// left padding before; the model must not read either ([`TokenBatch::mask`], [`TokenBatch::present`]).
+/// a token must not depend on later tokens, on other texts or on padding. Right padding is after every token and left
+/// padding before; the model must not read either ([`TokenBatch::mask`], [`TokenBatch::token_mask`]).
 ///
-/// [`prefill`](PolicyModel::prefill) and [`decode`](PolicyModel::decode) compute the same hidden states with the
-/// help of a cache. Tokens are drawn with these two and trained with the pass over a batch, so write both over the
-/// same code.
+/// [`prefill`](PolicyModel::prefill) and [`decode`](PolicyModel::decode) compute the same hidden states with the help
+/// of a cache. Tokens are sampled with these two and trained with the pass over a batch, so let both share their code.
 ///
 /// Hidden states and the head are separate, because logits are the largest tensor of a step (a vocabulary of
 /// 150,000 makes them 200 times as wide as the hidden states) and are needed only for some positions, a block at a
 /// time.
 ///
-/// A module must have `ModuleDisplay` to be a part of another module. Deriving a module gives it.
+/// A module must have `ModuleDisplay` to be a part of another module. It comes with deriving a module.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a policy that can be sampled from and trained",
     note = "implement `firebrick_models::PolicyModel` for a burn `Module`, with a cache of its own if \
             it is no transformer; `Decoder` is the one for the Llama-like families"
 )]
 pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
-    /// The memory of the rows that are being decoded: keys and values, a recurrent state, or both.
+    /// State of the rows that are being decoded: keys and values, a recurrent state, or both.
     type Cache: DecodeCache;
 
-    /// The things that all layers of a pass over a batch share: masks, rotary angles; `()` if there are none.
+    /// What all layers of a pass over a batch share: masks, rotary angles; `()` if there is nothing.
     type Context;
 
     /// Returns the device of the weights. It is with autodiff while training, and without for the copy of
     /// [`Module::valid`].
     fn device(&self) -> Device;
 
-    /// Prepares the things that the layers share in a pass over `batch`. No gradient goes through them.
+    /// Prepares what the layers share in a pass over `batch`. No gradient goes through it.
     fn context(&self, batch: &TokenBatch) -> Self::Context;
 
     /// Computes the input of the first layer, `[rows, tokens, hidden]`.
@@ -49,24 +48,24 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     /// Returns the number of layers.
     fn layers(&self) -> usize;
 
-    /// Goes through one layer, `[rows, tokens, hidden]` to `[rows, tokens, hidden]`. A layer has no state: the
-    /// same input always gives the same output.
+    /// Runs one layer, `[rows, tokens, hidden]` to `[rows, tokens, hidden]`. A layer has no state: the same input
+    /// always makes the same output.
     ///
     /// # Panics
-    /// If `index` is not below [`layers`](PolicyModel::layers).
+    /// Panics if `index` is not below [`layers`](PolicyModel::layers).
     fn layer(&self, index: usize, x: Tensor<3>, context: &Self::Context) -> Tensor<3>;
 
-    /// Makes hidden states of the last layer's output: the last norm. They are in the format in which the head is
-    /// multiplied. This works token by token, and an update asks only for the tokens that it needs.
+    /// Makes hidden states from the last layer's output: the last norm. They are in the matmul precision of the head.
+    /// It works token by token, so an update asks only for the tokens that it needs.
     fn finish(&self, x: Tensor<3>) -> Tensor<3>;
 
-    /// Returns the format in which matrices are multiplied. An update keeps the inputs of layers in this format.
+    /// Returns the matmul precision. An update keeps the inputs of layers in this format.
     fn compute(&self) -> Compute {
         Compute::F32
     }
 
-    /// Makes the model compute in chunks half as large from now on, when the device has no memory for larger ones.
-    /// Returns false if the chunks are small already, or if there are no chunks. It changes no result.
+    /// Halves the chunks in which the model computes, because the device has no memory for larger chunks. Returns false
+    /// if they are small already, or if there are none. It changes no result.
     fn halve_chunks(&mut self) -> bool {
         false
     }
@@ -79,8 +78,8 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         false
     }
 
-    /// Goes through a layer and saves the activations that its backward pass needs. Returns the layer's output and
-    /// these activations. `x` and the output are without autodiff.
+    /// Runs a layer and saves the activations that its backward pass needs. Returns the layer's output and these
+    /// activations. `x` and the output are without autodiff.
     ///
     /// By default, autodiff differentiates [`layer`](PolicyModel::layer).
     fn forward_saving<'a>(
@@ -92,7 +91,9 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         let x = Tensor::from_inner(x).require_grad();
         let y = self.layer(index, x.clone(), context);
         let values = y.clone().inner();
+
         let saved = SavedActivations::new(move |d_y, sum| {
+            // The gradient of Σ y·d_y by `x` is that of the layer's input if `d_y` is that of its output.
             let mut gradients = (y * Tensor::from_inner(d_y)).sum().backward();
             sum.take(self, &mut gradients);
             x.grad_remove(&mut gradients).unwrap_or_else(|| x.inner().zeros_like())
@@ -100,10 +101,10 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         (values, saved)
     }
 
-    /// Recomputes a layer from its input, and then its backward pass. Returns the gradient of the input, given `d_y`,
-    /// that of its output. The gradients of the parameters are added to `sum`. Tensors are without autodiff.
+    /// Recomputes a layer from its input, and then computes its backward pass. Returns the gradient of the input, given
+    /// `d_y`, that of the output. The gradients of the parameters are added to `sum`. Tensors are without autodiff.
     ///
-    /// A model that can do this with less memory than a whole layer takes should override it.
+    /// Override it if your model can do this in less memory than a layer's activations take.
     fn backward_recompute(
         &self,
         index: usize,
@@ -153,7 +154,7 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     fn head(&self) -> &Param<Tensor<2>>;
 
     /// Returns a copy for an update, with everything done that can be prepared once. Its parameters have the ids of
-    /// this model's, and want gradients where these do.
+    /// this model's, and require gradients where these do.
     fn prepared(&self) -> Self {
         self.clone()
     }
@@ -173,16 +174,16 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
 /// A table of embeddings.
 #[derive(Clone, Copy, Debug)]
 pub struct Lookup<'a> {
-    /// The embeddings, `[vocab, hidden]`.
+    /// Embeddings, `[vocab, hidden]`.
     pub table: &'a Param<Tensor<2>>,
-    /// The factor of the table's rows.
+    /// Factor of the table's rows.
     pub scale: f64,
 }
 
-/// A policy's memory of the rows that are being decoded.
+/// A policy's state of the rows that are being decoded.
 ///
-/// Rows are independent of each other. They begin and end at different times: an engine drops the rows that have
-/// ended, and lets others join.
+/// Rows are independent of each other, and begin and end at different times: an engine drops those that have ended, and
+/// lets others join.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the cache of a policy",
     note = "use `firebrick_models::KvCache` for keys and values; implement \
@@ -196,16 +197,17 @@ pub trait DecodeCache: Clone + Send {
     /// tokens never make that necessary.
     fn room(&self) -> usize;
 
-    /// Prepares the cache for `tokens` more tokens in each row, which the device writes by itself while recorded
-    /// launches are repeated. Returns how many tokens each row can take until the host is needed again, or until a
+    /// Prepares the cache for `tokens` more tokens in each row, which the device writes without the host while a
+    /// captured graph is replayed. Returns how many tokens each row can take until the host is needed again, or until a
     /// step must be launched in another way. Everything that a step leaves for the next one must stay at its
-    /// address, except the counter. A cache that cannot do this returns 0, and is asked for nothing more.
+    /// address, except the counter. A cache that cannot do this returns 0, and need not implement the two methods
+    /// below.
     fn make_ready(&mut self, tokens: usize) -> usize {
         let _ = tokens;
         0
     }
 
-    /// Returns the number of tokens before each row's newest, `[rows]`, as the device counts them. Beside what it
+    /// Returns the number of tokens before each row's newest, `[rows]`, as the device counts them. Besides what it
     /// writes, this is the only number of a step that the device changes by itself.
     fn counter(&self) -> Option<Tensor<1, Int>> {
         None
@@ -217,23 +219,23 @@ pub trait DecodeCache: Clone + Send {
         let _ = (counter, tokens);
     }
 
-    /// Makes a cache of this one's rows `keep`, in that order, followed by the rows of `newcomers` at the indices
-    /// beside it. It has room for at least one more token in each row, and at best for `room`, the most that a row
-    /// still takes.
+    /// Makes a cache of this one's rows `keep`, in that order, followed by the rows of the other cache at the indices
+    /// that come with it. It has room for at least one more token in each row, and at best for `room`, the maximum that
+    /// a row still takes.
     ///
-    /// A newcomer's index may be repeated, and its row is copied then: so the completions of a group share their
-    /// prompt's prefill. An index of `keep` may be repeated as well. At least one row is asked for, and every
-    /// index must be that of a row.
+    /// A newcomer's index may be repeated to copy its row, which is how the completions of a group share their prompt's
+    /// prefill. An index of `keep` may be repeated as well. At least one row is asked for, and every index must be that
+    /// of a row.
     fn arrange(self, keep: &[usize], newcomers: Option<(&Self, &[usize])>, room: usize) -> Self;
 }
 
-/// Does [`DecodeCache::arrange`] for one tensor with a row for each sequence, `[rows, …]`. A recurrent state needs
-/// no more than this.
+/// Arranges one tensor with a row for each sequence, `[rows, …]`, as [`DecodeCache::arrange`] says. A recurrent state
+/// needs no more than this.
 ///
 /// # Panics
-/// If no row is asked for, or one that is not there.
+/// Panics if no row is asked for, or one that is not there.
 pub fn arrange_rows<const D: usize>(
-    own: Tensor<D>,
+    rows: Tensor<D>,
     keep: &[usize],
     newcomers: Option<(Tensor<D>, &[usize])>,
 ) -> Tensor<D> {
@@ -243,7 +245,8 @@ pub fn arrange_rows<const D: usize>(
         let device = rows.device();
         rows.select(0, Tensor::<1, Int>::from_data(indices, &device))
     };
-    let parts = [Some((own, keep)), newcomers].into_iter().flatten();
+
+    let parts = [Some((rows, keep)), newcomers].into_iter().flatten();
     // A part without rows would be an empty tensor, which not every device takes.
     let parts = parts.filter(|(_, which)| !which.is_empty());
     Tensor::cat(parts.map(|(rows, which)| take(rows, which)).collect(), 0)

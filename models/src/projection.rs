@@ -1,4 +1,4 @@
-//! Linear maps of one input as one product, each with or without an adapter.
+//! Linear maps of the same input as one matmul, each with or without an adapter.
 
 use burn::{
     module::{Module, Param},
@@ -9,26 +9,26 @@ use firebrick_kernels as ops;
 
 use crate::{
     CheckpointError, Compute, DecoderConfig, GradientSum,
-    base::Packed,
+    base::Quantised,
     init::{ParameterSource, parameter, vector},
-    lora::{Adapter, Joined},
+    lora::{Adapter, JoinedAdapters},
     names,
 };
 
-/// A linear map, or several maps of the same input side by side: on every device one large product is faster than
-/// three small ones.
+/// A linear map, or several maps of the same input side by side, because on every device one large matmul is faster
+/// than three small ones.
 #[derive(Module, Debug)]
 pub(crate) struct Projection {
     weight: Option<Param<Tensor<2>>>, // [inputs, outputs]
-    /// The weight, if it is kept in so few bits that its numbers have to be made before they are multiplied.
-    packed: Option<Packed>,
+    /// Weight in 8 or 4 bits, which is dequantised before it is multiplied.
+    quantised: Option<Quantised>,
     bias: Option<Param<Tensor<1>>>,
     /// One entry for each of the maps; empty if no map has an adapter.
     pub(crate) adapters: Vec<Option<Adapter>>,
-    /// The adapters joined, in a copy whose parameters do not move.
+    /// Joined adapters, in a copy whose parameters do not move.
     #[module(skip)]
-    pub(crate) joined: Option<Joined>,
-    /// The number of outputs of each map.
+    pub(crate) joined: Option<JoinedAdapters>,
+    /// How many outputs each map has.
     #[module(skip)]
     pub(crate) widths: Vec<usize>,
 }
@@ -44,19 +44,22 @@ impl Projection {
         device: &Device,
     ) -> Result<Self, CheckpointError> {
         let of_layer = path.splitn(3, '.').nth(2).unwrap_or(path);
-        let parts = names::projections(of_layer, config);
-        let widths: Vec<usize> = parts.into_iter().map(|(_, outputs)| outputs).collect();
+        let maps = names::projections(of_layer, config);
+        let widths: Vec<usize> = maps.into_iter().map(|(_, outputs)| outputs).collect();
         let outputs = widths.iter().sum();
+
         let name = format!("{path}.weight");
         let base = source.base();
         let values = source.values(&name, &[inputs, outputs])?;
-        let packed = Packed::new(&values, [inputs, outputs], base, device);
+        let quantised = Quantised::new(&values, [inputs, outputs], base, device);
+
         Ok(Projection {
-            weight: packed.is_none().then(|| parameter(values, [inputs, outputs], base, device)),
-            packed,
-            bias: match bias {
-                true => Some(vector(source, &format!("{path}.bias"), outputs, device)?),
-                false => None,
+            weight: quantised.is_none().then(|| parameter(values, [inputs, outputs], base, device)),
+            quantised,
+            bias: if bias {
+                Some(vector(source, &format!("{path}.bias"), outputs, device)?)
+            } else {
+                None
             },
             adapters: Vec::new(),
             joined: None,
@@ -66,18 +69,18 @@ impl Projection {
 
     /// Rounds the weight and joins the adapters once, in a copy that is prepared for an update or for sampling.
     pub(crate) fn prepare(&mut self, compute: Compute) {
-        self.joined = self.joined(compute).map(Joined::inner);
+        self.joined = self.joined(compute).map(JoinedAdapters::inner);
         self.weight = self.weight.take().map(|weight| {
             let narrow = weight.val().dtype() != DType::F32;
             if compute == Compute::F32 || narrow {
                 return weight;
             }
-            remade(weight, |weight| ops::cast_in_columns(weight, compute.dtype()))
+            map_without_grad(weight, |weight| ops::cast_in_columns(weight, compute.dtype()))
         });
     }
 
-    fn joined(&self, compute: Compute) -> Option<Joined> {
-        self.joined.clone().or_else(|| Joined::new(&self.adapters, &self.widths, compute))
+    fn joined(&self, compute: Compute) -> Option<JoinedAdapters> {
+        self.joined.clone().or_else(|| JoinedAdapters::new(&self.adapters, &self.widths, compute))
     }
 
     /// Maps `[tokens, inputs]` to `[tokens, outputs]` and adds `onto`.
@@ -88,8 +91,8 @@ impl Projection {
         compute: Compute,
     ) -> Tensor<2> {
         let bias = self.bias.as_ref().map(Param::val);
-        let beside = self.joined(compute).map(|joined| joined.beside(x.clone(), compute));
-        ops::linear_beside(x, self.matrix(compute), beside, bias, onto, compute)
+        let low_rank = self.joined(compute).map(|joined| joined.factors(x.clone(), compute));
+        ops::linear_beside(x, self.dequantised(compute), low_rank, bias, onto, compute)
     }
 
     /// Computes the gradient of the input, given the input and the gradient of the output. The gradients of the
@@ -119,13 +122,13 @@ impl Projection {
 
     /// Computes the part of [`Projection::backward`] that does not need the input.
     pub(crate) fn backward_input(&self, upstream: &Upstream, compute: Compute) -> Tensor<2> {
-        let across = self.matrix(compute).inner().transpose();
-        let beside = upstream.adapted.as_ref();
-        let beside = beside.map(|(joined, d_inner)| [d_inner.clone(), joined.a_across()]);
-        ops::linear_beside(upstream.narrow.clone(), across, beside, None, None, compute)
+        let transposed = self.dequantised(compute).inner().transpose();
+        let low_rank = upstream.adapted.as_ref();
+        let low_rank = low_rank.map(|(joined, d_inner)| [d_inner.clone(), joined.a_transposed()]);
+        ops::linear_beside(upstream.narrow.clone(), transposed, low_rank, None, None, compute)
     }
 
-    /// Computes the other part: adds to the gradients of the parameters.
+    /// Computes the other part of [`Projection::backward`], which adds to the gradients of the parameters.
     pub(crate) fn backward_weights(
         &self,
         x: &Tensor<2>,
@@ -139,78 +142,87 @@ impl Projection {
         {
             sum.add_product(weight, x.clone().transpose(), narrow.clone(), compute);
         }
+
         if let Some(bias) = &self.bias
             && bias.is_require_grad()
         {
             sum.add(bias.id, ops::column_sums(d_y.clone()));
         }
+
         if let Some((joined, d_inner)) = adapted {
             let maps = (self.adapters.as_slice(), self.widths.as_slice());
             joined.backward_weights(maps, x, [d_inner.clone(), narrow.clone()], compute, sum);
         }
     }
 
-    /// Adds the adapters into the weight and removes them. A weight in codes becomes a weight in f32.
+    /// Adds the adapters into the weight and removes them. A quantised weight becomes a weight in f32.
     pub(crate) fn merge(&mut self) {
         let adapters = std::mem::take(&mut self.adapters);
         self.joined = None;
+
         if adapters.is_empty() {
-            if self.packed.is_some() {
-                (self.weight, self.packed) =
-                    (Some(Param::from_tensor(self.matrix(Compute::F32))), None);
+            if self.quantised.is_some() {
+                self.weight = Some(Param::from_tensor(self.dequantised(Compute::F32)));
+                self.quantised = None;
             }
             return;
         }
-        let weight = self.matrix(Compute::F32);
-        let ([inputs, _], device) = (weight.dims(), weight.device());
+
+        let weight = self.dequantised(Compute::F32);
+        let [inputs, _] = weight.dims();
+        let device = weight.device();
+        // The maps are side by side in the weight, so a map without an adapter adds zeros.
         let added = adapters.into_iter().zip(&self.widths).map(|(adapter, &width)| match adapter {
             Some(adapter) => adapter.product(),
             None => Tensor::zeros([inputs, width], &device),
         });
         let added = Tensor::cat(added.collect(), 1);
         let merged = Param::from_tensor(weight.cast(DType::F32) + added);
-        (self.weight, self.packed) = (Some(merged), None);
+        self.weight = Some(merged);
+        self.quantised = None;
     }
 
     /// Returns the numbers of inputs and outputs.
     pub(crate) fn dims(&self) -> [usize; 2] {
-        match (&self.weight, &self.packed) {
+        match (&self.weight, &self.quantised) {
             (Some(weight), _) => weight.dims(),
-            (None, Some(packed)) => packed.dims(),
+            (None, Some(quantised)) => quantised.dims(),
             (None, None) => unreachable!("a projection has a weight"),
         }
     }
 
-    /// Returns the weight, `[inputs, outputs]`, in the format in which it is kept. If it is kept in codes, it is for
-    /// products in `compute`.
-    fn matrix(&self, compute: Compute) -> Tensor<2> {
-        match (&self.weight, &self.packed) {
+    /// Returns the weight, `[inputs, outputs]`, in the format in which it is kept. A quantised weight is dequantised
+    /// for matmuls in `compute`.
+    fn dequantised(&self, compute: Compute) -> Tensor<2> {
+        match (&self.weight, &self.quantised) {
             (Some(weight), _) => weight.val(),
-            (None, Some(packed)) => packed.matrix(compute.dtype()),
+            (None, Some(quantised)) => quantised.dequantise(compute.dtype()),
             (None, None) => unreachable!("a projection has a weight"),
         }
     }
 }
 
-/// Makes a parameter's tensor again, without a gradient that goes through `make`. It wants one if the parameter did.
-pub(crate) fn remade<const D: usize>(
+/// Changes a parameter's tensor by `make`, which no gradient goes through. The result requires a gradient if the
+/// parameter did.
+pub(crate) fn map_without_grad<const D: usize>(
     parameter: Param<Tensor<D>>,
     make: impl Fn(Tensor<D>) -> Tensor<D>,
 ) -> Param<Tensor<D>> {
     if !parameter.val().is_autodiff() {
         return parameter.map(make);
     }
+
     let trained = parameter.is_require_grad();
     let made = parameter.map(|tensor| Tensor::from_inner(make(tensor.inner())));
     made.set_require_grad(trained)
 }
 
-/// The gradient of a projection's output, and what both parts of the backward pass need of it.
+/// Gradient of a projection's output, and what both parts of the backward pass need from it.
 pub(crate) struct Upstream {
-    /// The gradient, f32.
+    /// In f32.
     d_y: Tensor<2>,
-    /// The gradient in the format of products.
+    /// In the matmul precision.
     narrow: Tensor<2>,
-    /// The adapters, and the gradient between their two products.
-    adapted: Option<(Joined, Tensor<2>)>,
+    /// Adapters, with the gradient between their two matmuls.
+    adapted: Option<(JoinedAdapters, Tensor<2>)>,
 }

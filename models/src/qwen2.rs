@@ -22,6 +22,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         nulls: &[layout::KV_HEADS],
         ..Defaults::LLAMA
     };
+
     let mut config = layout::read(fields, Family::Qwen2, defaults)?;
     layout::activation(fields, &["silu"])?;
     layer_types::switched(fields, &mut config)?;

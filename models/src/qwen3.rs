@@ -1,4 +1,4 @@
-//! Qwen3: every query and key head is normalised before it is rotated. `head_dim` stands in the file, because the heads
+//! Qwen3: every query and key head is normalised before it is rotated. `head_dim` is in the file, because the heads
 //! together are not as wide as the residual stream.
 
 use serde_json::Value;
@@ -23,6 +23,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         nulls: &[layout::KV_HEADS],
         ..Defaults::LLAMA
     };
+
     let mut config = layout::read(fields, Family::Qwen3, defaults)?;
     layout::activation(fields, &["silu"])?;
     let bias = fields.flag_or("attention_bias", false)?;

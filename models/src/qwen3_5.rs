@@ -10,8 +10,7 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// Sets the parts in which the family differs from Llama. The recurrence of a new model has as many heads as its
-/// attention.
+/// Sets the parts in which the family differs from Llama. A new model's recurrence has as many heads as its attention.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.norm_offset = 1.0;
     config.qk_norm = QkNorm::Heads;
@@ -38,8 +37,10 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         nulls: &[],
         ..Defaults::LLAMA
     };
+
     let mut config = layout::read(fields, Family::Qwen35, defaults)?;
     layout::activation(fields, &["silu"])?;
+
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };
     config.delta = Some(GatedDeltaSizes {
@@ -49,6 +50,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         value_dim: fields.size_or("linear_value_head_dim", 128)?,
         kernel: fields.size_or("linear_conv_kernel_dim", 4)?,
     });
+
     let every = fields.interval_or("full_attention_interval", 4)?;
     let types = layer_types::listed(fields, Family::Qwen35, config.layers)?;
     for (layer, kind) in config.kinds.iter_mut().enumerate() {
@@ -57,6 +59,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
             None => (layer + 1) % every != 0,
         };
     }
+
     Ok(config)
 }
 
@@ -67,6 +70,7 @@ pub(crate) fn write(config: &DecoderConfig) -> Value {
         "layer_types": config.kinds.iter().map(|it| kind(it.recurrent)).collect::<Vec<_>>(),
         "partial_rotary_factor": config.rope.share,
     });
+
     if let Some(delta) = &config.delta {
         fields["linear_conv_kernel_dim"] = delta.kernel.into();
         fields["linear_key_head_dim"] = delta.key_dim.into();

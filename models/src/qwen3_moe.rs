@@ -10,8 +10,7 @@ use crate::{
     layout::{self, Defaults},
 };
 
-/// Sets the parts in which the family differs from Llama. A new model has eight experts, and a token goes through
-/// two.
+/// Sets the parts in which the family differs from Llama. A new model has eight experts, two for each token.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.qk_norm = QkNorm::Heads;
     config.experts = Some(ExpertSizes {
@@ -32,15 +31,18 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         nulls: &[],
         ..Defaults::LLAMA
     };
+
     let mut config = layout::read(fields, Family::Qwen3Moe, defaults)?;
     layout::activation(fields, &["silu"])?;
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };
+
     if fields.flag_or("use_sliding_window", false)? {
-        // In transformers such a window is for every layer, whatever types the file lists.
-        let window = layer_types::window(fields, layer_types::SILENT)?;
+        // As in transformers, such a window is for every layer, whatever types the file lists.
+        let window = layer_types::window(fields, layer_types::DEFAULT_WINDOW)?;
         config.kinds.iter_mut().for_each(|kind| kind.window = window);
     }
+
     // transformers writes the second of the two names, and takes it if a file has both.
     let count = fields.size_or("num_experts", 128)?;
     let count = fields.size_or("num_local_experts", count)?;
@@ -50,11 +52,13 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         inner: fields.size_or("moe_intermediate_size", 768)?,
         normalised: fields.flag_or("norm_topk_prob", false)?,
     });
+
     let every = fields.interval_or("decoder_sparse_step", 1)?;
     let dense = dense(fields)?;
     for (layer, kind) in config.kinds.iter_mut().enumerate() {
         kind.sparse = (layer + 1) % every == 0 && !dense.contains(&(layer as u64));
     }
+
     Ok(config)
 }
 
@@ -65,11 +69,12 @@ fn dense(fields: &Fields) -> Result<Vec<u64>, ConfigError> {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(list) => list,
     };
+
     let numbers = list.as_array().and_then(|list| list.iter().map(Value::as_u64).collect());
     numbers.ok_or_else(|| ConfigError::Field {
         field: LIST.into(),
         expected: "a list of layers",
-        came: list.to_string(),
+        actual: list.to_string(),
     })
 }
 
@@ -82,6 +87,7 @@ pub(crate) fn write(config: &DecoderConfig) -> Value {
         "sliding_window": config.window(),
         "use_sliding_window": config.window().is_some(),
     });
+
     if let Some(experts) = &config.experts {
         fields["moe_intermediate_size"] = experts.inner.into();
         fields["norm_topk_prob"] = experts.normalised.into();

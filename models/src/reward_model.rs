@@ -13,7 +13,7 @@ use crate::{
     checkpoint::{load_scorer, scorer_config},
 };
 
-/// A decoder with a head that gives a text one number.
+/// A decoder with a head that scores a text by one number.
 #[derive(Debug)]
 pub struct RewardModel {
     trunk: Decoder,
@@ -28,7 +28,7 @@ impl RewardModel {
     /// `[1, hidden]`. `device` must be without autodiff.
     ///
     /// # Errors
-    /// As for [`load`](crate::load), and if the model is a language model or has several labels.
+    /// Fails like [`load`](crate::load), and if the model is a language model or has several labels.
     pub fn load(folder: &Path, device: &Device) -> Result<Self, CheckpointError> {
         let loaded = load_scorer(folder, device)?;
         let hidden = loaded.score.len();
@@ -44,19 +44,19 @@ impl RewardModel {
     /// Counts the values of the classifier in a folder, from its `config.json` alone.
     ///
     /// # Errors
-    /// As for [`RewardModel::load`], as far as they concern that file.
+    /// Fails like [`RewardModel::load`], as far as they concern that file.
     pub fn count(folder: &Path) -> Result<u64, CheckpointError> {
         let (config, _) = scorer_config(folder)?;
         Ok(config.parameters().total + config.hidden_size as u64)
     }
 
-    /// Sets the format in which matrices are multiplied.
+    /// Sets the matmul precision.
     pub fn with_compute(mut self, compute: Compute) -> Self {
         self.trunk = self.trunk.with_compute(compute);
         self
     }
 
-    /// Sets the largest number of tokens in a batch, padding included. A longer text is a batch of its own.
+    /// Sets the maximum number of tokens in a batch, padding included. A longer text is a batch by itself.
     pub fn with_batch_tokens(mut self, tokens: usize) -> Self {
         self.batch_tokens = tokens;
         self
@@ -72,18 +72,20 @@ impl RewardModel {
         &self.nonfinite
     }
 
-    /// Scores each text, in order. The head is applied to the hidden state of the last token that is not padding,
-    /// as in transformers. In a text of padding alone it is the first token that counts; if the model has no
-    /// padding token, it is always the last.
+    /// Scores each text, in order. The head is applied to the hidden state of the last token that is not padding, as
+    /// in transformers. In a text of padding alone it is the first token; if the model has no padding token, always the
+    /// last.
     ///
     /// Texts are batched by length, which changes a score by no more than rounding. Equal texts get the same bits,
     /// so that a group of equal completions has no spread.
     ///
     /// # Panics
-    /// If a text has no token or one that the model does not know, or if the device fails.
+    /// Panics if a text has no token or one that the model does not know, or if the device fails.
     pub fn scores(&self, texts: &[&[TokenId]]) -> Vec<f32> {
-        let read: Vec<&[TokenId]> = texts.iter().map(|text| self.until_padding(text)).collect();
-        let mut distinct = read.clone();
+        let texts: Vec<&[TokenId]> = texts.iter().map(|text| self.until_padding(text)).collect();
+
+        // Longest first: a batch is as wide as its first text, and equal texts are neighbours, as `dedup` needs.
+        let mut distinct = texts.clone();
         distinct.sort_unstable_by(|a, b| (b.len(), b).cmp(&(a.len(), a)));
         distinct.dedup();
         let mut scores: HashMap<&[TokenId], f32> = HashMap::with_capacity(distinct.len());
@@ -94,10 +96,11 @@ impl RewardModel {
             scores.extend(batch.iter().copied().zip(self.score_batch(batch)));
             rest = others;
         }
-        read.iter().map(|text| scores[text]).collect()
+
+        texts.iter().map(|text| scores[text]).collect()
     }
 
-    /// Cuts a text after the token that it is scored at: that token does not see later ones.
+    /// Cuts a text after the token that it is scored at, which does not see later ones.
     fn until_padding<'t>(&self, text: &'t [TokenId]) -> &'t [TokenId] {
         match self.pad {
             None => text,
@@ -112,10 +115,13 @@ impl RewardModel {
         let device = self.trunk.device();
         let hidden = self.trunk.hidden(&TokenBatch::new(rows, Padding::Right, &device));
         let [count, width, size] = hidden.dims();
-        let last = rows.iter().enumerate().map(|(row, text)| (row * width + text.len() - 1) as i32);
-        let last = TensorData::new(last.collect::<Vec<i32>>(), [count]);
-        let last = Tensor::<1, Int>::from_data(last, &device);
-        let pooled = hidden.reshape([count * width, size]).select(0, last).cast(DType::F32);
+
+        let last_token = |(row, text): (usize, &&[TokenId])| (row * width + text.len() - 1) as i32;
+        let last_tokens: Vec<i32> = rows.iter().enumerate().map(last_token).collect();
+        let last_tokens = TensorData::new(last_tokens, [count]);
+        let last_tokens = Tensor::<1, Int>::from_data(last_tokens, &device);
+
+        let pooled = hidden.reshape([count * width, size]).select(0, last_tokens).cast(DType::F32);
         let scores = pooled.matmul(self.score.clone());
         scores.into_data().iter::<f32>().collect()
     }

@@ -17,33 +17,33 @@ use crate::{
 /// A rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// The base of the frequencies: pair `i` of `n` rotates by `theta^(−i/n)` per position.
+    /// Base of the frequencies: pair `i` of `n` rotates by `theta^(−i/n)` per position.
     pub theta: f64,
-    /// The share of a head that is rotated, from its beginning, in (0, 1].
+    /// Fraction of a head that is rotated, from its beginning, in (0, 1] (`partial_rotary_factor`).
     pub share: f64,
-    /// The change of the frequencies for a longer context.
+    /// Change of the frequencies for a longer context.
     pub scaling: RopeScaling,
 }
 
 /// A change of the frequencies of a [`Rope`] for a longer context.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum RopeScaling {
-    /// The frequencies are not changed.
+    /// Nothing is changed.
     #[default]
     None,
     /// All frequencies are divided.
     Linear {
-        /// The divisor.
+        /// What they are divided by.
         factor: f64,
     },
-    /// The base grows with the length of texts beyond a context: "dynamic NTK".
+    /// "Dynamic NTK": the base grows with the length of texts beyond a context.
     Dynamic {
-        /// The strength of the growth.
+        /// How strongly it grows.
         factor: f64,
-        /// The context, in tokens, up to which nothing changes.
+        /// Up to this context, in tokens, nothing changes.
         context: usize,
     },
-    /// The scaling of Llama 3.1.
+    /// Llama 3.1.
     Llama3(Llama3),
     /// YaRN (Peng et al. 2023).
     Yarn(Yarn),
@@ -51,57 +51,57 @@ pub enum RopeScaling {
     LongRope(LongRope),
 }
 
-/// The scaling of Llama 3.1. Frequencies that rotate at most `low_freq_factor` times within the original context are
-/// divided by `factor`. Frequencies that rotate more than `high_freq_factor` times stay. In between, the change fades
-/// out linearly with the number of turns.
+/// Llama 3.1's scaling. Frequencies that rotate at most `low_freq_factor` times within the original context are divided
+/// by `factor`, while those that rotate more than `high_freq_factor` times stay. In between, the change fades out
+/// linearly with the number of turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Llama3 {
-    /// The divisor of the low frequencies.
+    /// Divisor of the low frequencies.
     pub factor: f64,
-    /// The number of turns within the original context up to which a frequency is low.
+    /// Number of turns within the original context up to which a frequency is low.
     pub low_freq_factor: f64,
-    /// The number of turns within the original context from which a frequency is high; above `low_freq_factor`.
+    /// Number of turns within the original context from which a frequency is high; above `low_freq_factor`.
     pub high_freq_factor: f64,
-    /// The context before scaling, in tokens.
+    /// Context before scaling, in tokens.
     pub original_max_position_embeddings: usize,
 }
 
-/// YaRN (Peng et al. 2023). It is like [`Llama3`], but goes from low to high frequencies in a straight line over
-/// the pairs. It also multiplies queries and keys.
+/// YaRN (Peng et al. 2023): like [`Llama3`], but in a straight line over the pairs from low to high frequencies, and
+/// with a factor for queries and keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yarn {
-    /// The divisor of the low frequencies.
+    /// Divisor of the low frequencies.
     pub factor: f64,
-    /// The number of turns within the original context from which a frequency is high.
+    /// Number of turns within the original context from which a frequency is high.
     pub beta_fast: f64,
-    /// The number of turns within the original context up to which a frequency is low.
+    /// Number of turns within the original context up to which a frequency is low.
     pub beta_slow: f64,
     /// True if the line begins and ends at whole pairs.
     pub truncate: bool,
-    /// The factor of queries and keys.
+    /// Factor of queries and keys.
     pub attention_factor: f64,
-    /// The context before scaling, in tokens.
+    /// Context before scaling, in tokens.
     pub original_max_position_embeddings: usize,
 }
 
-/// LongRoPE (Ding et al. 2024). Each frequency has a divisor of its own for texts within the original context, and
-/// another one for longer texts.
+/// LongRoPE (Ding et al. 2024): each frequency has one divisor for texts within the original context, and another for
+/// longer texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRope {
     /// Divisors for texts within the original context.
     pub short_factor: Vec<f64>,
     /// Divisors for longer texts.
     pub long_factor: Vec<f64>,
-    /// The factor of queries and keys.
+    /// Factor of queries and keys.
     pub attention_factor: f64,
-    /// The context before scaling, in tokens.
+    /// Context before scaling, in tokens.
     pub original_max_position_embeddings: usize,
 }
 
-/// The largest angle of a rope, in radians (2²²). Kernels compute sine and cosine up to there.
+/// Largest angle of a rope, in radians (2²²). Kernels compute sine and cosine up to there.
 const LARGEST: f64 = 4_194_304.0;
 
-/// The types of layers that may have ropes of their own: those that see everything, and those with a window.
+/// Types of layers that may have different ropes: those with full attention, and those with a sliding window.
 const NESTED: [&str; 2] = ["full_attention", "sliding_attention"];
 
 const ORIGINAL: &str = "original_max_position_embeddings";
@@ -114,19 +114,19 @@ impl Rope {
         Rope { theta, share: 1.0, scaling: RopeScaling::None }
     }
 
-    /// Returns the number of pairs in a head that are rotated. If the share of a head is an odd number of numbers, one
+    /// Returns the number of pairs in a head that are rotated. If the share of a head is an odd number of elements, one
     /// more is rotated, as in transformers.
     pub fn pairs(&self, head_dim: usize) -> usize {
         self.numbers(head_dim).div_ceil(2)
     }
 
-    /// Returns the share of a head as a number of numbers. It counts in the frequencies even if it is odd.
+    /// Returns the share of a head as a number of elements, which the frequencies depend on even if it is odd.
     fn numbers(&self, head_dim: usize) -> usize {
         (head_dim as f64 * self.share) as usize
     }
 
-    /// Computes the frequencies for texts of up to `longest` tokens. The frequencies of [`RopeScaling::Dynamic`]
-    /// and [`RopeScaling::LongRope`] depend on `longest`, and are the same for all texts of a model. In
+    /// Computes the frequencies for texts of up to `longest` tokens. With [`RopeScaling::Dynamic`] and
+    /// [`RopeScaling::LongRope`] they depend on `longest`, and are the same for all texts of a model, while in
     /// `transformers` they depend on the longest text of a batch.
     pub(crate) fn frequencies(&self, head_dim: usize, longest: usize) -> RopeFrequencies {
         let (numbers, scale) = self.inverse_frequencies(head_dim, longest);
@@ -139,20 +139,24 @@ impl Rope {
         let half = self.numbers(head_dim) as f64 / 2.0;
         let power = |theta: f64, pair: usize| theta.powf(-(pair as f64) / half);
         let plain = |pair: usize| power(self.theta, pair);
+
         match &self.scaling {
             RopeScaling::None => ((0..pairs).map(plain).collect(), 1.0),
             RopeScaling::Linear { factor } => {
                 ((0..pairs).map(|pair| plain(pair) / factor).collect(), 1.0)
             }
             RopeScaling::Dynamic { factor, context } => {
+                // The exponent makes the slowest pair slower by exactly the number in brackets; the fastest stays.
                 let times = longest.max(*context) as f64 / *context as f64;
                 let exponent = half / (half - 1.0);
                 let theta = self.theta * (factor * times - (factor - 1.0)).powf(exponent);
                 ((0..pairs).map(|pair| power(theta, pair)).collect(), 1.0)
             }
+
             RopeScaling::Llama3(llama) => {
                 ((0..pairs).map(|pair| llama.of(plain(pair))).collect(), 1.0)
             }
+
             RopeScaling::Yarn(yarn) => {
                 let [low, high] = yarn.range(self.theta, pairs);
                 let of = |pair: usize| {
@@ -161,6 +165,7 @@ impl Rope {
                 };
                 ((0..pairs).map(of).collect(), yarn.attention_factor)
             }
+
             RopeScaling::LongRope(long) => {
                 let beyond = longest > long.original_max_position_embeddings;
                 let divisors = if beyond { &long.long_factor } else { &long.short_factor };
@@ -170,8 +175,8 @@ impl Rope {
         }
     }
 
-    /// Checks that the numbers make frequencies, and angles of a size that every device knows the sine of, in
-    /// texts of up to `longest` tokens or 2²², whichever is less.
+    /// Checks that the numbers define frequencies, and angles small enough for every device's sine, in texts of up to
+    /// `longest` tokens or 2²², whichever is less.
     pub(crate) fn check(&self, head_dim: usize, longest: usize) -> Result<(), ConfigError> {
         let sane = |x: f64| x.is_finite() && x > 0.0;
         let wrong = |problem: String| Err(ConfigError::Size(problem));
@@ -183,15 +188,18 @@ impl Rope {
                 self.theta, self.share
             ));
         }
+
         let odd = !self.numbers(head_dim).is_multiple_of(2);
         if odd && matches!(self.scaling, RopeScaling::Yarn(_) | RopeScaling::LongRope(_)) {
             return wrong(format!(
-                "partial_rotary_factor {} of a head of {head_dim} is an odd number of numbers, {}; expected an even \
+                "partial_rotary_factor {} of a head of {head_dim} is an odd number of elements, {}; expected an even \
                  one, because the rope scaling has a factor for each pair",
                 self.share,
                 self.numbers(head_dim)
             ));
         }
+
+        // Numbers that have to be positive, a context that must not be 0, and whether low and high are in order.
         let (numbers, contexts, ordered) = match &self.scaling {
             RopeScaling::None => (Vec::new(), 1, true),
             RopeScaling::Linear { factor } => (vec![*factor], 1, true),
@@ -209,34 +217,39 @@ impl Rope {
                 it.original_max_position_embeddings,
                 it.beta_fast > it.beta_slow && self.theta > 1.0,
             ),
+
             RopeScaling::LongRope(it) => {
                 for (name, factors) in
                     [("short_factor", &it.short_factor), ("long_factor", &it.long_factor)]
                 {
-                    let (came, first) = (factors.len(), factors.iter().find(|it| !sane(**it)));
-                    if came != pairs {
+                    let actual = factors.len();
+                    if actual != pairs {
                         return wrong(format!(
-                            "{name} has {came} numbers; expected {pairs}, one for each pair of a head"
+                            "{name} has {actual} numbers; expected {pairs}, one for each pair of a head"
                         ));
                     }
-                    if let Some(first) = first {
+                    if let Some(first) = factors.iter().find(|it| !sane(**it)) {
                         return wrong(format!("{name} has {first}; expected positive numbers"));
                     }
                 }
                 (vec![it.attention_factor], it.original_max_position_embeddings, true)
             }
         };
+
         if contexts == 0 || !ordered || !numbers.into_iter().all(sane) {
             return wrong(format!(
-                "the rope scaling {:?} makes no frequencies: numbers have to be positive, those of high frequencies above \
+                "the rope scaling {:?} does not define frequencies: numbers have to be positive, those of high frequencies above \
                  those of low ones",
                 self.scaling
             ));
         }
+
+        // The angle is largest at the last token; a dynamic base and LongRoPE differ between short and long texts.
         let longest = longest.min(LARGEST as usize);
         let frequencies =
             [1, longest].map(|length| self.inverse_frequencies(head_dim, length).0).concat();
         let angle = frequencies.into_iter().fold(0.0, f64::max) * longest as f64;
+
         if angle > LARGEST {
             return wrong(format!(
                 "rope_theta {} with the scaling {:?} rotates a head by {angle:.3e} at token {longest}; expected at \
@@ -247,8 +260,8 @@ impl Rope {
         Ok(())
     }
 
-    /// Reads the rope of a `config.json`, in the layouts of transformers 4 and 5. If the file is silent, `theta` is the
-    /// base and `share` is the share of a head that is rotated.
+    /// Reads the rope of a `config.json`, in the layouts of transformers 4 and 5. If the file does not have them,
+    /// `theta` is the base and `share` is the fraction of a head that is rotated.
     pub(crate) fn read(
         fields: &Fields,
         max_position_embeddings: usize,
@@ -271,9 +284,9 @@ impl Rope {
         Rope::of(&Fields(&parameters), max_position_embeddings, context, (theta, share))
     }
 
-    /// Reads two ropes: that of layers that see everything, and that of layers with a window. In the file,
-    /// `rope_parameters` may be nested by the type of a layer. `theta` and `local` are the bases if the file has
-    /// none there. A `rope_scaling` is only for layers that see everything.
+    /// Reads two ropes: that of layers with full attention, and that of layers with a sliding window. In the file,
+    /// `rope_parameters` may be nested by the type of a layer; `theta` and `local` are the bases if it has none there.
+    /// A `rope_scaling` is only for layers with full attention.
     pub(crate) fn read_both(
         fields: &Fields,
         max_position_embeddings: usize,
@@ -282,15 +295,18 @@ impl Rope {
         let nested = object(fields, "rope_parameters")?.unwrap_or_default();
         let of = |kind: &str| {
             let mut own = object(&Fields(&nested), kind)?.unwrap_or_default();
-            // transformers looks for this one beside the ropes.
+            // transformers looks for this field next to the ropes.
             own.remove(TRUNCATE);
             own.extend(nested.get(TRUNCATE).map(|truncate| (TRUNCATE.into(), truncate.clone())));
             Ok::<_, ConfigError>(own)
         };
-        let (mut full, windowed) = (of(NESTED[0])?, of(NESTED[1])?);
+
+        let mut full = of(NESTED[0])?;
+        let windowed = of(NESTED[1])?;
+
         if let Some(older) = object(fields, "rope_scaling")? {
-            let silent = fields.0.get("rope_parameters").is_none_or(Value::is_null);
-            if !silent && !nested.get(NESTED[0]).is_some_and(Value::is_object) {
+            let missing = fields.0.get("rope_parameters").is_none_or(Value::is_null);
+            if !missing && !nested.get(NESTED[0]).is_some_and(Value::is_object) {
                 return Err(ConfigError::Size(format!(
                     "rope_scaling changes the rope of {:?}, which rope_parameters does not have; expected only one of \
                      the two fields",
@@ -301,8 +317,8 @@ impl Rope {
                 // transformers would leave the frequencies as they are.
                 return Err(ConfigError::Field {
                     field: "rope_type".into(),
-                    expected: "there, since transformers does not ask for \"type\" in rope_scaling of this family",
-                    came: "missing".into(),
+                    expected: "there, since transformers ignores \"type\" in rope_scaling of this family",
+                    actual: "missing".into(),
                 });
             }
             full.extend(older.into_iter().filter(|(key, _)| key != TRUNCATE));
@@ -319,7 +335,7 @@ impl Rope {
         Ok([read(full, theta)?, read(windowed, local)?])
     }
 
-    /// Reads the rope that `parameters` describe. A `context` that stands beside them counts more than their own.
+    /// Reads the rope that `parameters` describe. A `context` that is given takes precedence over theirs.
     fn of(
         parameters: &Fields,
         max_position_embeddings: usize,
@@ -332,10 +348,12 @@ impl Rope {
             Some(found) => found,
             None => parameters.size_or(ORIGINAL, max_position_embeddings)?,
         };
+
         let factor = || match parameters.optional("factor", Fields::number)? {
             Some(factor) => Ok(factor),
             None => Ok(max_position_embeddings as f64 / context as f64),
         };
+
         let kind = parameters.0.get("rope_type").or(parameters.0.get("type"));
         let scaling = match kind.map(Value::as_str) {
             None | Some(Some("default")) => RopeScaling::None,
@@ -350,6 +368,7 @@ impl Rope {
                 high_freq_factor: parameters.number("high_freq_factor")?,
                 original_max_position_embeddings: context,
             }),
+
             Some(Some("yarn")) => {
                 // The field may be null, but it has to be there.
                 let factor = if parameters.0.contains_key("factor") {
@@ -375,11 +394,13 @@ impl Rope {
                 attention_factor: LongRope::attention_factor(parameters, factor()?, context)?,
                 original_max_position_embeddings: context,
             }),
+
             Some(_) => {
                 let kind = kind.unwrap_or(&Value::Null);
                 return Err(not_implemented(&format!("the rope scaling of type {kind}")));
             }
         };
+
         Ok(Rope { theta, share, scaling })
     }
 
@@ -421,8 +442,10 @@ impl Rope {
 
 impl Llama3 {
     fn of(&self, frequency: f64) -> f64 {
+        // Full turns that the pair makes within the original context.
         let turns = self.original_max_position_embeddings as f64 * frequency / TAU;
-        let (low, high) = (self.low_freq_factor, self.high_freq_factor);
+        let low = self.low_freq_factor;
+        let high = self.high_freq_factor;
         let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
         frequency * (kept + (1.0 - kept) / self.factor)
     }
@@ -433,12 +456,16 @@ impl Yarn {
     fn range(&self, theta: f64, pairs: usize) -> [f64; 2] {
         let context = self.original_max_position_embeddings as f64;
         let pair = |turns: f64| pairs as f64 * (context / (turns * TAU)).ln() / theta.ln();
-        let (mut low, mut high) = (pair(self.beta_fast), pair(self.beta_slow));
+        let mut low = pair(self.beta_fast);
+        let mut high = pair(self.beta_slow);
         if self.truncate {
-            (low, high) = (low.floor(), high.ceil());
+            low = low.floor();
+            high = high.ceil();
         }
-        let (low, high) = (low.max(0.0), high.min(2.0 * pairs as f64 - 1.0));
-        // transformers avoids a line of no length in the same way.
+
+        let low = low.max(0.0);
+        let high = high.min(2.0 * pairs as f64 - 1.0);
+        // As in transformers, so that no line has length 0.
         [low, if low == high { high + 0.001 } else { high }]
     }
 
@@ -446,6 +473,7 @@ impl Yarn {
         if let Some(given) = parameters.optional("attention_factor", Fields::number)? {
             return Ok(given);
         }
+        // Attention grows sharper with the length: 0.1 ln(factor) + 1, as in the YaRN paper.
         let grown = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
         let scales = ["mscale", "mscale_all_dim"].map(|field| nonzero_or(parameters, field, 0.0));
         Ok(match scales {
@@ -465,6 +493,7 @@ impl LongRope {
         if let Some(given) = parameters.optional("attention_factor", Fields::number)? {
             return Ok(given);
         }
+
         Ok(if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (context as f64).ln()).sqrt() })
     }
 }
@@ -477,7 +506,7 @@ fn object(fields: &Fields, field: &str) -> Result<Option<Map<String, Value>>, Co
         Some(other) => Err(ConfigError::Field {
             field: field.into(),
             expected: "an object",
-            came: other.to_string(),
+            actual: other.to_string(),
         }),
     }
 }
@@ -494,8 +523,8 @@ fn numbers(fields: &Fields, field: &str) -> Result<Vec<f64>, ConfigError> {
     let numbers = list.and_then(Value::as_array).map(|list| list.iter().map(number));
     numbers.and_then(Iterator::collect).ok_or_else(|| ConfigError::Field {
         field: field.into(),
-        expected: "a list of numbers that float32 has",
-        came: list.map_or("missing".into(), Value::to_string),
+        expected: "a list of numbers that float32 can hold",
+        actual: list.map_or("missing".into(), Value::to_string),
     })
 }
 
@@ -509,22 +538,25 @@ mod tests {
             let rope = Rope { scaling: RopeScaling::Linear { factor }, ..Rope::new(10_000.0) };
             rope.check(16, longest).err().map(|error| error.to_string())
         };
+
         assert_eq!(of(1.0, usize::MAX), None);
         assert_eq!(of(0.01, 32_768), None);
         let refused = of(0.001, 32_768).unwrap();
         assert!(refused.contains("3.277e7") && refused.contains("at most 4194304"), "{refused}");
     }
 
-    /// The numbers are those of transformers 5.23: `inv_freq` of Qwen3.5 with heads of 16, of which 7 or 3 are rotated.
+    /// Expects the numbers of transformers 5.23: `inv_freq` of Qwen3.5 with heads of 16, of which 7 or 3 are rotated.
     #[test]
     fn an_odd_number_of_rotated_numbers_counts_in_the_frequencies() {
         let linear = RopeScaling::Linear { factor: 2.0 };
+
         let llama = RopeScaling::Llama3(Llama3 {
             factor: 8.0,
             low_freq_factor: 1.0,
             high_freq_factor: 4.0,
             original_max_position_embeddings: 64,
         });
+
         for (share, scaling, expected) in [
             (0.45, RopeScaling::None, vec![1.0, 0.07196856, 5.179473e-3, 3.727593e-4]),
             (0.45, linear.clone(), vec![0.5, 0.03598428, 2.589737e-3, 1.863797e-4]),
@@ -533,12 +565,13 @@ mod tests {
         ] {
             let rope = Rope { share, scaling, ..Rope::new(10_000.0) };
             rope.check(16, 128).unwrap();
-            let (came, _) = rope.inverse_frequencies(16, 1);
-            assert_eq!(came.len(), expected.len());
-            for (came, expected) in came.into_iter().zip(expected) {
-                assert!((came - expected).abs() < 1e-6 * expected, "{came} for {expected}");
+            let (actual, _) = rope.inverse_frequencies(16, 1);
+            assert_eq!(actual.len(), expected.len());
+            for (actual, expected) in actual.into_iter().zip(expected) {
+                assert!((actual - expected).abs() < 1e-6 * expected, "{actual} for {expected}");
             }
         }
+
         let yarn = Yarn {
             factor: 4.0,
             beta_fast: 32.0,
@@ -548,16 +581,18 @@ mod tests {
             original_max_position_embeddings: 32,
         };
         let rope = Rope { share: 0.45, scaling: RopeScaling::Yarn(yarn), ..Rope::new(10_000.0) };
+
         let refused = rope.check(16, 128).unwrap_err().to_string();
         assert!(refused.contains("partial_rotary_factor 0.45 of a head of 16"), "{refused}");
-        assert!(refused.contains("an odd number of numbers, 7"), "{refused}");
+        assert!(refused.contains("an odd number of elements, 7"), "{refused}");
     }
 
-    /// The numbers are those of transformers 5.23: `ROPE_INIT_FUNCTIONS["dynamic"]` for 20 and for 96 tokens.
+    /// Expects the numbers of transformers 5.23: `ROPE_INIT_FUNCTIONS["dynamic"]` for 20 and for 96 tokens.
     #[test]
     fn a_base_grows_with_texts_beyond_the_context() {
         let scaling = RopeScaling::Dynamic { factor: 3.0, context: 32 };
         let rope = Rope { scaling, ..Rope::new(10_000.0) };
+
         let within = [1.0, 0.3162278, 0.1, 0.03162278, 0.01, 3.162278e-3, 1e-3, 3.162278e-4];
         let beyond = [
             1.0,
@@ -569,11 +604,12 @@ mod tests {
             1.886385e-4,
             4.517539e-5,
         ];
+
         for (longest, expected) in [(20, within), (96, beyond)] {
-            let (came, scale) = rope.inverse_frequencies(16, longest);
-            assert_eq!((came.len(), scale), (expected.len(), 1.0));
-            for (came, expected) in came.into_iter().zip(expected) {
-                assert!((came - expected).abs() < 1e-6 * expected, "{came} for {expected}");
+            let (actual, scale) = rope.inverse_frequencies(16, longest);
+            assert_eq!((actual.len(), scale), (expected.len(), 1.0));
+            for (actual, expected) in actual.into_iter().zip(expected) {
+                assert!((actual - expected).abs() < 1e-6 * expected, "{actual} for {expected}");
             }
         }
     }

@@ -6,25 +6,25 @@ use serde_json::Value;
 
 use crate::{Lora, names::TextPrefix, pattern::Pattern};
 
-/// The fields of `adapter_config.json` that say which modules have an adapter, as they stand there. An adapter that
-/// is saved again keeps them.
+/// Fields of `adapter_config.json` that say which modules have an adapter, unchanged. An adapter that is saved again
+/// keeps them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
-    /// The prefix of the text model in the class that the adapter was made for. The fields and the patterns of ranks
-    /// are about that class's names.
+    /// Prefix of the text model in the class that the adapter was made for, which the fields and the patterns of ranks
+    /// are about.
     pub(crate) text_prefix: TextPrefix,
     /// A list of names, or one pattern.
     pub target_modules: Value,
-    /// A list of names, or one pattern: the modules that have no adapter all the same.
+    /// A list of names, or one pattern: modules that have no adapter even if they are targets.
     pub exclude_modules: Value,
-    /// The number of a layer, or a list: no other layer has an adapter.
+    /// A layer's number, or a list: no other layer has an adapter.
     pub layers_to_transform: Value,
-    /// The name before a layer's number, or a list of such names.
+    /// What is before a layer's number in names, or a list of such strings.
     pub layers_pattern: Value,
 }
 
-/// The rules of an adapter, ready to be asked about modules. Modules have the names that the text model has alone,
-/// such as `model.layers.0.self_attn.q_proj`.
+/// Rules that select an adapter's modules. The modules are named as in the text model alone, such as
+/// `model.layers.0.self_attn.q_proj`.
 pub(crate) struct Rules {
     text_prefix: TextPrefix,
     targets: Modules,
@@ -40,34 +40,37 @@ pub(crate) struct Rules {
 enum Modules {
     All,
     None,
-    /// The names, or the ends of the names behind a point.
+    /// Those with one of these names, or with one of them after a dot at the end.
     Named(HashSet<String>),
     Matching(Pattern),
-    /// Every projection. The head is none.
+    /// Every projection, but not the head.
     Linear,
 }
 
 impl Rules {
-    /// Reads the rules of an adapter. The error says in words why they can't be read.
+    /// Reads the rules of an adapter, or says why they can't be read.
     pub(crate) fn of(lora: &Lora) -> Result<Self, String> {
         let fields = &lora.selection;
         let targets = match fields {
             None => Modules::Named(lora.targets.iter().cloned().collect()),
             Some(fields) => match Modules::of("target_modules", &fields.target_modules)? {
-                // The file is silent, so its tensors say which modules they are for.
+                // Without the field, the tensors of the file say which modules they are for.
                 Modules::None => Modules::All,
                 modules => modules,
             },
         };
+
         let fields = fields.clone().unwrap_or_default();
         let layers = layers(&fields.layers_to_transform)?;
         let before_layer = patterns(&fields.layers_pattern)?;
+
         if layers.is_some() && !matches!(targets, Modules::Named(_)) {
-            let came = &fields.target_modules;
+            let actual = &fields.target_modules;
             return Err(format!(
-                "layers_to_transform needs a list of names as target_modules, as in PEFT, but target_modules is {came}"
+                "layers_to_transform needs a list of names as target_modules, as in PEFT, but target_modules is {actual}"
             ));
         }
+
         if layers.is_none() && !before_layer.is_empty() {
             return Err(
                 "layers_pattern needs layers_to_transform, as in PEFT: name the layers, or \
@@ -75,6 +78,7 @@ impl Rules {
                     .into(),
             );
         }
+
         Ok(Rules {
             text_prefix: fields.text_prefix,
             targets,
@@ -88,13 +92,17 @@ impl Rules {
         })
     }
 
-    /// Tells whether PEFT puts an adapter beside a projection.
+    /// Tells whether PEFT adds an adapter to a projection.
     pub(crate) fn selects(&self, name: &str) -> Result<bool, String> {
         let name = self.text_prefix.name(name);
+
         if self.excluded.have(&name)? || !self.targets.have(&name)? {
             return Ok(false);
         }
+
         let Some(layers) = &self.layers else { return Ok(true) };
+
+        // The patterns are tried in their order, and the first that finds a number decides.
         let mut layer = None;
         if self.before_layer.is_empty() {
             layer = first_number(&name);
@@ -104,15 +112,16 @@ impl Rules {
                 layer = pattern.layer(&name)?;
             }
         }
+
         Ok(layer.is_some_and(|layer| layers.contains(&layer)))
     }
 
-    /// Returns the rank of the adapter beside a projection.
+    /// Returns the rank of the adapter for a projection.
     pub(crate) fn rank(&self, name: &str) -> Result<usize, String> {
         Ok(first(&self.ranks, &self.text_prefix.name(name))?.unwrap_or(self.rank))
     }
 
-    /// Returns the `alpha` of the adapter beside a projection.
+    /// Returns the `alpha` of the adapter for a projection.
     pub(crate) fn alpha(&self, name: &str) -> Result<f64, String> {
         Ok(first(&self.alphas, &self.text_prefix.name(name))?.unwrap_or(self.alpha))
     }
@@ -143,14 +152,14 @@ impl Modules {
             Modules::None => Ok(false),
             Modules::Matching(pattern) => pattern.matches(name),
             Modules::Named(names) => {
-                let mut ends = name.match_indices('.').map(|(point, _)| &name[point + 1..]);
+                let mut ends = name.match_indices('.').map(|(dot, _)| &name[dot + 1..]);
                 Ok(names.contains(name) || ends.any(|end| names.contains(end)))
             }
         }
     }
 }
 
-/// The word that stands for every linear map but the head.
+/// This value selects every linear map except the head.
 const LINEAR: &str = "all-linear";
 
 fn layers(value: &Value) -> Result<Option<HashSet<u64>>, String> {
@@ -174,10 +183,12 @@ fn patterns(value: &Value) -> Result<Vec<Pattern>, String> {
     };
     let texts =
         texts.ok_or_else(|| unlike("layers_pattern", "a name or a list of names", value))?;
+
     if texts.len() > Lora::PATTERNS {
-        let most = Lora::PATTERNS;
-        return Err(format!("layers_pattern has {} names, expected at most {most}", texts.len()));
+        let limit = Lora::PATTERNS;
+        return Err(format!("layers_pattern has {} names, expected at most {limit}", texts.len()));
     }
+
     texts.into_iter().map(Pattern::before_layer).collect()
 }
 
@@ -195,17 +206,17 @@ fn first<T: Copy>(patterns: &[(Pattern, T)], name: &str) -> Result<Option<T>, St
     Ok(None)
 }
 
-/// Returns the first number between points in a name, which is the layer's: experts are numbered behind it.
+/// Returns the first number between dots in a name, which is the layer's, because the number of an expert is after it.
 fn first_number(name: &str) -> Option<u64> {
     let parts: Vec<&str> = name.split('.').collect();
     let inside = parts.get(2..parts.len().checked_sub(1)?)?;
     inside.iter().find_map(|part| part.parse().ok())
 }
 
-fn unlike(field: &str, expected: &str, came: &Value) -> String {
-    let mut came = came.to_string();
-    if came.chars().count() > 80 {
-        came = came.chars().take(80).chain(['…']).collect();
+fn unlike(field: &str, expected: &str, actual: &Value) -> String {
+    let mut actual = actual.to_string();
+    if actual.chars().count() > 80 {
+        actual = actual.chars().take(80).chain(['…']).collect();
     }
-    format!("{field} is {came}, expected {expected}")
+    format!("{field} is {actual}, expected {expected}")
 }

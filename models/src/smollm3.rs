@@ -25,6 +25,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         nulls: &[layout::KV_HEADS],
         ..Defaults::LLAMA
     };
+
     let mut config = layout::read(fields, Family::SmolLm3, defaults)?;
     layout::activation(fields, &["silu"])?;
     let attention = fields.flag_or("attention_bias", false)?;
@@ -34,7 +35,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     let with_rope = with_rope(fields, config.layers)?;
     let switch = fields.flag_or("use_sliding_window", false)?;
     let (window, sliding) = match layer_types::listed(fields, Family::SmolLm3, config.layers)? {
-        // A list is taken as it is, whatever the switch says.
+        // A list is followed as it is, whatever the switch says.
         Some(types) => {
             let sliding: Vec<_> = types.iter().map(|kind| *kind == LayerType::Sliding).collect();
             (layer_types::window_of(fields, None, &sliding)?, sliding)
@@ -44,22 +45,25 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
             (window, with_rope.iter().map(|with_rope| !with_rope).collect())
         }
     };
+
     for ((kind, with_rope), sliding) in config.kinds.iter_mut().zip(with_rope).zip(sliding) {
         kind.rope = if with_rope { RopeKind::Rope } else { RopeKind::None };
         kind.window = window.filter(|_| sliding);
     }
+
     Ok(config)
 }
 
-/// Tells for each layer whether it rotates queries and keys. Despite its name, `no_rope_layers` has a 1 for a layer
-/// that does.
+/// Tells for each layer whether it rotates queries and keys. Despite its name, `no_rope_layers` has a 1 for those that
+/// do.
 fn with_rope(fields: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     const LIST: &str = "no_rope_layers";
     let wrong = |list: &Value| ConfigError::Field {
         field: LIST.into(),
         expected: "a list with a 0 or a 1 for each layer",
-        came: list.to_string(),
+        actual: list.to_string(),
     };
+
     match fields.0.get(LIST) {
         None | Some(Value::Null) => {
             let every = fields.interval_or("no_rope_layer_interval", 4)?;

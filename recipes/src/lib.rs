@@ -11,16 +11,16 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BuiltIn {
-    /// The path of its file in the folder `recipes`, without the ending: `quickstart`, `ablation/5-dapo`.
+    /// Path of its file in the folder `recipes`, without the ending: `quickstart`, `ablation/5-dapo`.
     pub name: &'static str,
     /// A few words about the model and the task.
     pub about: &'static str,
-    /// The recipe, in TOML with its comments.
+    /// Recipe in TOML, with its comments.
     pub text: &'static str,
 }
 
-/// Finds the recipe of that name. The name has neither the folder `recipes` nor an ending, because the name of a
-/// file means that file.
+/// Finds the recipe of that name, which has neither the folder `recipes` nor an ending: the name of a file would
+/// mean that file.
 pub fn find(name: &str) -> Option<&'static BuiltIn> {
     ALL.iter().find(|recipe| recipe.name == name)
 }
@@ -35,7 +35,7 @@ macro_rules! recipes {
     };
 }
 
-/// All recipes. Those that a newcomer runs first are at the top.
+/// All recipes, with those that a newcomer runs first at the top.
 pub const ALL: &[BuiltIn] = recipes! {
     "quickstart": "a new, tiny model learns to add; CPU, minutes",
     "guessing": "a new, tiny model learns a game of several turns; CPU, half a minute",
@@ -61,13 +61,13 @@ pub const ALL: &[BuiltIn] = recipes! {
     "ablation/3-soft-overlong-punishment": "the ladder: with soft overlong punishment",
     "ablation/4-token-level-loss": "the ladder: with the token-level loss",
     "ablation/5-dapo": "the ladder: with dynamic sampling, which is DAPO",
-    "variants/sampling-drop": "5-dapo, but filtered groups are not made up for",
-    "variants/sampling-replace": "5-dapo, but copies of kept groups take the places of filtered ones",
+    "variants/sampling-drop": "5-dapo, but filtered groups are not replaced",
+    "variants/sampling-replace": "5-dapo, but copies of kept groups replace filtered ones",
     "variants/dapo-unfiltered": "5-dapo without overlong filtering, to compare PPO with",
     "variants/ppo": "PPO: a value head on the policy, and GAE",
     "variants/ppo-separate": "PPO with a critic of its own",
     "variants/adaptive-off": "5-dapo in smaller mini-batches, to compare adaptive updates with",
-    "variants/adaptive": "as many updates a mini-batch as its score says",
+    "variants/adaptive": "as many updates of a mini-batch as its score suggests",
     "variants/adaptive-unguarded": "adaptive updates without the guard against collapse",
     "variants/dapo-few-prompts": "1000 prompts, many out of reach, to compare prompt memories with",
     "variants/curriculum-variance": "a curriculum by the variance of the last group",
@@ -85,6 +85,7 @@ mod tests {
     fn the_list_is_the_folder() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut files = BTreeSet::new();
+
         for folder in ["", "ablation", "cards", "paper", "variants"] {
             for entry in fs::read_dir(root.join(folder)).unwrap() {
                 let path = entry.unwrap().path();
@@ -94,6 +95,7 @@ mod tests {
                 }
             }
         }
+
         let listed: BTreeSet<String> = ALL.iter().map(|recipe| recipe.name.to_owned()).collect();
         assert_eq!(listed, files);
         assert_eq!(find("paper/dapo-24gb").unwrap().name, "paper/dapo-24gb");

@@ -20,6 +20,7 @@ pub(crate) fn count(case: &Case) {
     let samples = samples(&of("advantages").f32(), &of("old_logp").f32());
     let now: Vec<Vec<f32>> = of("new_logp").f32().into_iter().map(|logp| vec![logp]).collect();
     let entropy = of("entropy").values;
+
     let change = mean_change(&samples, &now);
     let score = rule
         .importance(&Signals {
@@ -28,6 +29,7 @@ pub(crate) fn count(case: &Case) {
             entropy: entropy.iter().sum::<f64>() / entropy.len() as f64,
         })
         .score();
+
     let check = |field: &str, got: f64| {
         case.compare(field, &[got], &case.expected.array(field).values, case.f64);
     };
@@ -63,7 +65,11 @@ pub(crate) fn update(case: &Case) {
         value_coef: case.config.number("value_coef"),
         losses: Vec::new(),
     };
-    let (mut scores, mut planned, mut done, mut stopped) = (vec![], vec![], vec![], vec![]);
+
+    let mut scores = vec![];
+    let mut planned = vec![];
+    let mut done = vec![];
+    let mut stopped = vec![];
     let mut changes = Vec::new();
     for batch in case.inputs.list("batches") {
         let mut batch =
@@ -75,6 +81,7 @@ pub(crate) fn update(case: &Case) {
         done.push(repeats.done);
         stopped.push(repeats.stopped_by_kl);
     }
+
     let check = |field: &str, got: &[f64], want: &Value| {
         case.compare(field, got, &Array::new(want).values, case.f32);
     };
@@ -82,19 +89,22 @@ pub(crate) fn update(case: &Case) {
     case.check_exact("planned_steps", planned);
     case.check_exact("steps_done", done);
     case.check_exact("early_stopped", stopped);
+
     let losses = &learner.losses;
     check("losses", losses, &case.expected.value("losses"));
     check("total_loss", &[losses.iter().sum()], &case.expected.value("total_loss"));
+
     let expected = case.expected.list("kl_after_each_step");
     assert_eq!(expected.len(), changes.len());
     for (got, want) in changes.iter().zip(&expected) {
         check("kl_after_each_step", got, want);
     }
+
     case.check("policy_weights", &values(learner.model.policy.val()));
     case.check("value_weights", &values(learner.model.value.val()));
 }
 
-/// Makes the rule as it was published: without the guard of the entropy's term.
+/// Makes the rule as it was published, without the guard of the entropy's term.
 fn rule(config: &Fields) -> AdaptiveUpdates {
     AdaptiveUpdates {
         weight_advantage: config.number("w_advantage"),
@@ -130,7 +140,7 @@ struct Learner {
     lr: f64,
     objective: Objective,
     value_coef: f64,
-    /// The loss of every update.
+    /// Loss of every update.
     losses: Vec<f64>,
 }
 
@@ -204,7 +214,7 @@ struct Batch<'a> {
     learner: &'a mut Learner,
     data: Data,
     updates: usize,
-    /// The change of the policy after each update.
+    /// Change of the policy after each update.
     changes: Vec<f64>,
 }
 
@@ -239,21 +249,26 @@ impl Repeatable for Batch<'_> {
     fn pass(&mut self) -> Result<(Self::Pass, Signals), TrainError> {
         let (logprobs, entropy) = self.forward();
         let change = self.change_of(logprobs.clone());
+        // Before the first update nothing has changed yet.
         if self.updates > 0 {
             self.changes.push(change);
         }
+
         let old_logprobs = self.column(|sample| sample.old_logprobs[0]);
         let advantages = self.column(|sample| sample.advantages[0]);
         let mask = self.column(|_| 1.0);
         let mut input = LossInput::new(logprobs, old_logprobs, advantages, mask);
         input.entropy = entropy;
         let output = self.learner.objective.evaluate(&input);
+
+        // The value has a plain squared error here, added to the policy's loss.
         let value = self.learner.model.value.val();
         let states = tensor::<2>(&self.data.states, &value.device());
         let returns = tensor::<1>(&self.data.returns, &value.device());
         let of_states = states.matmul(value.unsqueeze_dim(1)).squeeze_dim::<1>(1);
         let value_loss = (of_states - returns).square().mean();
         let loss = output.loss + value_loss.mul_scalar(self.learner.value_coef);
+
         let signals = Signals {
             advantage: mean_advantage(&self.data.samples),
             change,

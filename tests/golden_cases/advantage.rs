@@ -9,7 +9,7 @@ use firebrick_train::{
 use super::{tensor, values};
 
 pub(crate) fn of_rewards(case: &Case) {
-    // The mean and deviation of each group are there for a person who looks into a failure.
+    // Each group's mean and deviation are only there for a person who looks into a failure.
     case.expected.value("groups");
     let tolerance = if case.kind == "tiny spread" {
         // The file states this tolerance: the spread is 128 of f32's steps.
@@ -17,6 +17,7 @@ pub(crate) fn of_rewards(case: &Case) {
     } else {
         case.f32
     };
+
     let got: Vec<f64> = advantages(case).into_iter().map(f64::from).collect();
     case.compare("advantages", &got, &case.expected.array("advantages").values, tolerance);
 }
@@ -28,11 +29,13 @@ pub(crate) fn of_tokens(case: &Case) {
     let samples: Vec<Sample> = advantages(case)
         .into_iter()
         .map(|advantage| {
-            let (tokens, logprobs) = (vec![0; width], vec![0.0; width]);
+            let tokens = vec![0; width];
+            let logprobs = vec![0.0; width];
             let completion = Completion::written(tokens, logprobs, FinishReason::Stop);
             Sample::new(&[0], &completion, 0).with_advantage(advantage)
         })
         .collect();
+
     let samples: Vec<&Sample> = samples.iter().collect();
     let device = burn::tensor::Device::flex();
     let batch = MicroBatch::new(
@@ -63,14 +66,17 @@ fn advantages(case: &Case) -> Vec<f32> {
         "leave_one_out" => Box::new(|rewards| LeaveOneOut.of_group(rewards)),
         other => panic!("no estimator is called \"{other}\""),
     };
+
     let rewards = case.inputs.array("rewards").f32();
     // The ids may be any whole numbers, also negative ones: only equality matters.
     let groups: Vec<u64> =
         case.inputs.array("group_ids").values.iter().map(|&group| group as i64 as u64).collect();
+
     let mut members: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (index, &group) in groups.iter().enumerate() {
         members.entry(group).or_default().push(index);
     }
+
     let mut advantages = vec![0.0; rewards.len()];
     for indices in members.values() {
         let own: Vec<f32> = indices.iter().map(|&index| rewards[index]).collect();

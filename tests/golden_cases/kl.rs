@@ -18,20 +18,23 @@ pub(crate) fn estimate(case: &Case) {
 
     let device = Device::flex().autodiff();
     let array = |name: &str| tensor::<2>(&case.inputs.array(name), &device);
-    let (logprobs, reference, mask) = (array("logp"), array("ref_logp"), array("mask"));
+    let logprobs = array("logp");
+    let reference = array("ref_logp");
+    let mask = array("mask");
     let advantages = mask.zeros_like();
     let leaf = logprobs.clone().require_grad();
     let mut input = LossInput::new(leaf, logprobs.clone(), advantages, mask.clone());
     input.ref_logprobs = Some(reference.clone());
     let objective = Objective { policy: Box::new(Nothing), entropy_coef: 0.0, kl: Some(kl) };
     let (output, gradient) = differentiate(&objective, &input);
+
     case.check("token_mean", &[scalar(output.loss)]);
     case.check("grad_logp", &gradient);
     let hidden = mask.equal_elem(0.0);
     case.check("per_token", &values(kl.estimate(logprobs, reference).mask_fill(hidden, 0.0)));
 }
 
-/// Gives the estimator that the setting `name` names.
+/// Reads the estimator that the setting `name` names.
 pub(crate) fn estimator(config: &Fields, name: &str) -> KlEstimator {
     match config.text(name).as_str() {
         "k1" => KlEstimator::K1,

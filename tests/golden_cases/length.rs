@@ -11,6 +11,7 @@ pub(crate) fn target(case: &Case) {
         truncation_cut: config.number("truncation_cut"),
         form: PenaltyForm::AsWritten,
     };
+
     let reward = case.inputs.number("reward");
     let lengths = case.inputs.array("lengths").values;
     for (field, truncated) in [("reward_not_truncated", false), ("reward_truncated", true)] {

@@ -18,16 +18,19 @@ pub(crate) fn entropy(case: &Case) {
     let labels = Tensor::<1, Int>::zeros([logits.dims()[0]], &logits.device());
     let got = token_logprobs(logits.clone(), labels.clone(), temperature).entropy;
     case.check("entropy", &values(got));
+
     let nothing = weights.zeros_like();
     let gradient = logits_gradient(logits, labels, temperature, nothing, Some(weights));
     case.check("grad_logits", &values(gradient));
 }
 
 pub(crate) fn of_labels(case: &Case) {
-    let (logits, labels) = (flat_logits(case), flat_labels(case));
+    let logits = flat_logits(case);
+    let labels = flat_labels(case);
     let temperature = case.config.number("temperature");
     let got = token_logprobs(logits.clone(), labels.clone(), temperature).logprobs;
     case.check("logp", &values(got));
+
     let weights = flat(case.inputs.array("weights"), &logits.device());
     case.check("grad_logits", &values(logits_gradient(logits, labels, temperature, weights, None)));
 }
@@ -35,7 +38,8 @@ pub(crate) fn of_labels(case: &Case) {
 /// Checks the three stages of an update's backward pass, as `Updater` chains them: leaves between logits and
 /// loss, autodiff on `[rows, tokens]`, and the rest by hand.
 pub(crate) fn to_loss(case: &Case) {
-    let (logits, labels) = (flat_logits(case), flat_labels(case));
+    let logits = flat_logits(case);
+    let labels = flat_labels(case);
     let temperature = case.config.number("temperature");
     let now = token_logprobs(logits.clone(), labels.clone(), temperature);
     case.check("logp", &values(now.logprobs.clone()));
@@ -43,13 +47,15 @@ pub(crate) fn to_loss(case: &Case) {
     let update = Update::new(case);
     let shape = [update.rows, update.width];
     let leaf = |flat: Tensor<1>| Tensor::<2>::from_inner(flat.reshape(shape)).require_grad();
-    let (logprobs, entropy) = (leaf(now.logprobs), leaf(now.entropy));
+    let logprobs = leaf(now.logprobs);
+    let entropy = leaf(now.entropy);
     let input = update.input(case, 0..update.rows, logprobs.clone(), entropy.clone());
     let gradient_of_k2 = match case.config.optional_text("kl_gradient").as_deref() {
         None | Some("of_estimator") => false,
         Some("of_k2") => true,
         Some(other) => panic!("no gradient is called \"{other}\""),
     };
+
     let penalty = input.ref_logprobs.is_some().then(|| Kl {
         estimator: kl::estimator(&case.config, "kl_estimator"),
         gradient_of_k2,
@@ -60,6 +66,7 @@ pub(crate) fn to_loss(case: &Case) {
         entropy_coef: case.config.optional("entropy_coef").unwrap_or(0.0),
         kl: penalty,
     };
+
     let output = objective.evaluate(&input);
     check_metrics(case, &output);
     case.check("policy_loss", &[scalar(output.policy_loss)]);
@@ -71,14 +78,15 @@ pub(crate) fn to_loss(case: &Case) {
 
     let gradients = output.loss.backward();
     let count = shape[0] * shape[1];
+    // An entropy that is not in the loss has no gradient.
     let flat = |leaf: Tensor<2>| Some(leaf.grad(&gradients)?.reshape([count]));
     let d_logprobs = flat(logprobs).unwrap_or_else(|| Tensor::zeros([count], &logits.device()));
     let gradient = logits_gradient(logits, labels, temperature, d_logprobs, flat(entropy));
     case.check("grad_logits", &values(gradient));
 }
 
-/// Runs the head's code on logits: the hidden states are the logits, and the head changes nothing. Only a part
-/// of the vocabulary is computed at once.
+/// Runs the head's code on logits, which stand for the hidden states under a head that changes nothing. Only a
+/// part of the vocabulary is computed at once.
 fn token_logprobs(logits: Tensor<2>, labels: Tensor<1, Int>, temperature: f64) -> TokenLogProbs {
     let [tokens, vocab] = logits.dims();
     let head = Tensor::eye(vocab, &logits.device());

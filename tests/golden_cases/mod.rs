@@ -1,4 +1,4 @@
-//! One file for each topic. It gives a case's arrays to training's functions, and compares the results.
+//! One file for each topic, which calls training's functions with a case's arrays and compares the results.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_tests::golden::Array;
@@ -21,7 +21,7 @@ fn tensor<const D: usize>(array: &Array, device: &Device) -> Tensor<D> {
     Tensor::from_data(TensorData::new(array.f32(), shape), device)
 }
 
-/// Gives the values of `tensor`, row-major.
+/// Returns the values of `tensor`, row-major.
 fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.try_into_vec_as::<f32>().expect("the CPU gives its values back")
 }

@@ -18,12 +18,14 @@ pub(crate) fn schedule(case: &Case) {
     let steps = case.inputs.array("schedule_steps").values;
     let verls = LrWarmup { steps: warmup, from_zero: true, then: ConstantLr { lr } };
     let got: Vec<f64> = steps.iter().map(|&step| verls.lr(step as u64)).collect();
+
     // Our first step has the rate of verl's second.
     let ours = LrWarmup { from_zero: false, ..verls };
     for &step in &steps {
         let later = constant_with_warmup(lr, warmup, step as u64 + 1);
         assert_eq!(ours.lr(step as u64).to_bits(), later.to_bits());
     }
+
     // Rates are f64 in training, and some of them smaller than the f32 tolerance.
     case.compare(
         "lr",
@@ -51,7 +53,10 @@ pub(crate) fn steps(case: &Case) {
     let gradients = case.inputs.list("grads");
     let expected = case.expected.list("params_after_each_step");
     assert_eq!(gradients.len(), expected.len());
-    let (mut norms, mut scales, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
+
+    let mut norms = Vec::new();
+    let mut scales = Vec::new();
+    let mut skipped = Vec::new();
     for (step, (gradients, expected)) in gradients.iter().zip(&expected).enumerate() {
         let gradients = module.gradients(gradients.as_array().expect("a gradient for each array"));
         norms.push(global_norm(&module, &gradients).expect("the CPU gives its values back"));
@@ -74,12 +79,13 @@ pub(crate) fn steps(case: &Case) {
         }
         assert_eq!(module.values().len(), expected.len());
     }
+
     case.compare("grad_norm", &norms, &case.expected.array("grad_norm").values, case.f32);
     case.compare("grad_scale", &scales, &case.expected.array("grad_scale").values, case.f32);
     case.check_exact("step_skipped", skipped);
 }
 
-/// The case's arrays as a module.
+/// Arrays of a case as a module.
 #[derive(Module, Debug)]
 struct Arrays {
     arrays: Vec<OneArray>,
@@ -121,6 +127,7 @@ impl Arrays {
                 self.gradients.register(param.id, gradient);
             }
         }
+
         let mut register = Register { left: of_arrays.iter(), gradients: GradientsParams::new() };
         self.visit(&mut register);
         assert!(register.left.next().is_none(), "more gradients than arrays");

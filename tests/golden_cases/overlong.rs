@@ -17,11 +17,13 @@ pub(crate) fn shaped_reward(case: &Case) {
         |length: usize| Completion::written(vec![0; length], vec![0.0; length], FinishReason::Stop);
     let completions = lengths(case).into_iter().map(completion).collect();
     let group = Group { prompt: Prompt::default(), completions, step: 1, draw: 0 };
+
     let rewards = case.inputs.array("rewards").f32();
     let mut rewards: Vec<_> = rewards
         .into_iter()
         .map(|right| RewardScale { right, wrong: 0.0 }.reward(Score::right("")))
         .collect();
+
     setting(case).shape(&group, &mut rewards);
     case.check("rewards", &rewards.iter().map(|reward| reward.reward).collect::<Vec<_>>());
 }

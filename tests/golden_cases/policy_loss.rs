@@ -25,18 +25,21 @@ pub(crate) fn cispo(case: &Case) {
     whole(case, Cispo { clip: clip(&case.config) });
 }
 
-/// Marks a setting as read that all files have. The numbers of GSPO and CISPO come from verl, which does not
-/// look at it there.
+/// Marks a setting as read that all files have, although verl, which the numbers of GSPO and CISPO come from, does
+/// not look at it there.
 fn no_dual_clip(case: &Case) {
     case.config.optional("dual_clip_c");
 }
 
-/// Evaluates each part alone, with the weights that the whole update gives it. The parts add up.
+/// Evaluates each part alone, with its weights in the whole update. The parts add up.
 pub(crate) fn micro_batches(case: &Case) {
     let policy = dapo_of(&case.config);
     let update = Update::new(case);
-    let (mut start, mut losses, mut gradient) = (0, Vec::new(), Vec::new());
+    let mut start = 0;
+    let mut losses = Vec::new();
+    let mut gradient = Vec::new();
     let mut ranges = Vec::new();
+
     for rows in case.config.array("micro_batch_rows").values {
         let range = start..start + rows as usize;
         start = range.end;
@@ -46,13 +49,16 @@ pub(crate) fn micro_batches(case: &Case) {
         gradient.extend(d_logprobs);
         ranges.push(json!([range.start, range.end]));
     }
+
     case.check("loss", &[losses.iter().sum()]);
     case.check("grad_new_logp", &gradient);
+
     let expected = case.expected.list("micro_batches");
     let expected_ranges: Vec<_> = expected.iter().map(|part| part["rows"].clone()).collect();
     if ranges != expected_ranges {
         case.fail(format!("micro-batches are {ranges:?}, expected {expected_ranges:?}"));
     }
+
     let want: Vec<f64> = expected.iter().map(|part| Array::new(&part["loss"]).values[0]).collect();
     let losses: Vec<f64> = losses.into_iter().map(f64::from).collect();
     case.compare("micro_batches.loss", &losses, &want, case.f32);
@@ -111,7 +117,9 @@ pub(crate) fn check_metrics(case: &Case, output: &ObjectiveOutput) {
             case.check(field, &[got()]);
         }
     };
-    let (low, high) = ("loss/clip_fraction_low", "loss/clip_fraction_high");
+
+    let low = "loss/clip_fraction_low";
+    let high = "loss/clip_fraction_high";
     check("clip_frac_low", &|| metric(low));
     check("clip_frac_high", &|| metric(high));
     check("clip_frac", &|| metric(low) + metric(high));
@@ -132,7 +140,7 @@ fn check_loss(case: &Case, field: &str, got: &[f32]) {
     case.compare(field, &got, &want, tolerance);
 }
 
-/// The numbers that a whole update fixes before it is cut: the weight of every token.
+/// What a whole update fixes before it is cut: the weight of every token.
 pub(crate) struct Update {
     pub(crate) rows: usize,
     pub(crate) width: usize,
@@ -165,6 +173,7 @@ impl Update {
             constant: given("loss_scale_factor").unwrap_or(width as f64),
             ..counts.clone()
         };
+
         let ranks = given("dp_size").unwrap_or(1.0);
         let (aggregation, ranks) = match case.config.text("aggregation").as_str() {
             "token-mean" => (Aggregation::TokenMean, ranks),
@@ -175,8 +184,10 @@ impl Update {
             "seq-mean-token-sum-norm" => (Aggregation::Constant, 1.0),
             other => panic!("no aggregation is called \"{other}\""),
         };
+
         let weight_of_row =
             |row: usize| aggregation.weight(&divisors, prompts[row], counted[row]) * ranks;
+        // Metrics are means over the tokens that count, whatever the loss is a mean of.
         let share = 1.0 / counts.tokens.max(1.0);
         let on_mask = |weight: &dyn Fn(usize) -> f64| {
             let of_token = |(index, &counts): (usize, &f32)| {
@@ -196,7 +207,7 @@ impl Update {
         self.input(case, rows, logprobs.require_grad(), entropy)
     }
 
-    /// Makes the loss's input from log-probabilities and entropies of other origin.
+    /// Makes the loss's input from log-probabilities and entropies of another origin.
     pub(crate) fn input(
         &self,
         case: &Case,
@@ -208,15 +219,18 @@ impl Update {
         let of_case =
             |name: &str| self.slice(&case.inputs.array(name).f32(), rows.clone(), &device);
         let of_update = |values: &[f32]| self.slice(values, rows.clone(), &device);
-        let (old_logprobs, advantages) = (of_case("old_logp"), of_case("advantages"));
+        let old_logprobs = of_case("old_logp");
+        let advantages = of_case("advantages");
         let mut input = LossInput::new(logprobs, old_logprobs, advantages, of_update(&self.mask));
+
         input.entropy = entropy;
         input.ref_logprobs = case.inputs.has("ref_logp").then(|| of_case("ref_logp"));
-        (input.weights, input.shares) = (of_update(&self.weights), of_update(&self.shares));
+        (input.loss_weights, input.metric_weights) =
+            (of_update(&self.weights), of_update(&self.shares));
         input
     }
 
-    /// Gives the mask, weights and shares of all tokens.
+    /// Returns the mask, weights and shares of all tokens.
     pub(crate) fn of_tokens(&self, device: &Device) -> [Tensor<2>; 3] {
         [&self.mask, &self.weights, &self.shares]
             .map(|values| self.slice(values, 0..self.rows, device))

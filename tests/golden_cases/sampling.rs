@@ -7,7 +7,10 @@ pub(crate) fn filter(case: &Case) {
     let groups = case.inputs.list("group_rewards");
     let in_loss = case.inputs.has("live").then(|| case.inputs.list("live"));
     let spread = spread(case);
-    let (mut kept, mut kept_flat, mut next) = (Vec::new(), Vec::new(), 0);
+    let mut kept = Vec::new();
+    let mut kept_flat = Vec::new();
+    let mut next = 0;
+
     for (index, base_rewards) in groups.iter().enumerate() {
         let mut group = group(base_rewards, base_rewards);
         if let Some(in_loss) = &in_loss {
@@ -17,6 +20,7 @@ pub(crate) fn filter(case: &Case) {
                 reward.in_loss = in_loss != 0.0;
             }
         }
+
         let responses = next..next + group.rewards.len();
         next = responses.end;
         if spread.keep(&group) {
@@ -24,12 +28,13 @@ pub(crate) fn filter(case: &Case) {
             kept_flat.extend(responses);
         }
     }
+
     case.check_exact("kept_prompts", kept);
     case.check_exact("kept_flat_indices", kept_flat);
 }
 
-/// Training filters by the base reward whatever the shaped reward is; the other half of the case shows
-/// what it would keep if the shaped reward were the base reward.
+/// Training filters by the base reward, whatever the shaped reward is. The other half of the case shows what it
+/// would keep if the shaped reward were the base reward.
 pub(crate) fn filter_by_base_reward(case: &Case) {
     let base_rewards = case.inputs.list("group_accuracy");
     let shaped = case.inputs.list("group_shaped_rewards");
@@ -48,6 +53,7 @@ pub(crate) fn fill(case: &Case) {
     let target = case.config.whole("train_batch_prompts") as usize;
     let max_rounds = case.config.whole("max_gen_batches") as usize;
     let spread = spread(case);
+
     let mut buffer = GroupBuffer::new(target, max_rounds, Vec::new());
     let mut status = buffer.status();
     let mut kept_after = Vec::new();
@@ -55,17 +61,20 @@ pub(crate) fn fill(case: &Case) {
         if status != BufferStatus::NeedMore {
             break;
         }
+
         let groups = groups.as_array().expect("a batch is a list of groups");
         let round = groups.iter().enumerate().map(|(index, base_rewards)| {
             let mut group = group(base_rewards, base_rewards);
             (group.group.step, group.group.draw) = (batch as u64, index as u64);
             group
         });
+
         buffer.ask(target);
         round.for_each(|group| _ = buffer.take(group, &spread));
         status = buffer.status();
         kept_after.push(buffer.kept.len());
     }
+
     let name = match status {
         BufferStatus::Full => "filled",
         BufferStatus::NeedMore => "need_more",
@@ -74,6 +83,7 @@ pub(crate) fn fill(case: &Case) {
     case.check_exact("status", name);
     case.check_exact("gen_batches_used", buffer.rounds);
     case.check_exact("kept_after_each_batch", kept_after);
+
     let (kept, surplus) = buffer.finish();
     let full = status == BufferStatus::Full;
     let kept: Vec<[u64; 2]> =
@@ -89,13 +99,15 @@ fn spread(case: &Case) -> Spread {
     if case.config.has("rule") {
         assert_eq!(case.config.text("rule"), "spread_above_tol");
     }
-    // SkyRL made the case, and keeps lone completions.
+    // The case is SkyRL's, which keeps lone completions.
     Spread { tolerance: case.config.optional("tol").unwrap_or(0.0) as f32, keep_lone: true }
 }
 
 fn group(base_rewards: &Value, shaped: &Value) -> RewardedGroup {
-    let (base_rewards, shaped) = (Array::new(base_rewards).f32(), Array::new(shaped).f32());
+    let base_rewards = Array::new(base_rewards).f32();
+    let shaped = Array::new(shaped).f32();
     assert_eq!(base_rewards.len(), shaped.len());
+
     let reward = |(base_reward, shaped): (f32, f32)| Reward {
         reward: shaped,
         ..RewardScale { right: base_reward, wrong: 0.0 }.reward(Score::right(""))

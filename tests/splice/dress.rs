@@ -1,4 +1,4 @@
-//! The dress of an answer: a frame around a number in one of its forms.
+//! Dresses of an answer: a frame around a number in one of its forms.
 
 use rand::{Rng, RngExt as _};
 
@@ -8,9 +8,9 @@ pub(super) struct Dress {
     form: Form,
 }
 
-/// The place where the answer is found.
+/// Where the answer is found.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Place {
+pub(super) enum Position {
     /// In a box.
     Box,
     /// After words that announce it.
@@ -19,7 +19,7 @@ pub(super) enum Place {
     End,
 }
 
-/// The value that a number stands for.
+/// Value that a number stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Value {
     /// The number itself.
@@ -30,7 +30,7 @@ pub(super) enum Value {
     Percent,
 }
 
-/// The form in which a number is written.
+/// Form in which a number is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
     Plain,
@@ -204,7 +204,7 @@ const WORDS: &[&str] = &[
     "**@**",
 ];
 
-/// Frames that count nothing, since nobody says what a percentage or an angle is of.
+/// Frames without a counted thing, since nobody says what a percentage or an angle is of.
 const BARE_LATEX: &[&str] = &[
     r"\boxed{@}",
     r"$\boxed{@}$.",
@@ -270,7 +270,7 @@ const UNITS: [&str; 14] = [
     "people",
 ];
 
-/// Gives every dress there is.
+/// Lists every dress there is.
 pub(super) fn wardrobe() -> Vec<Dress> {
     let dresses = |&(form, frames): &(Form, &[&'static str])| {
         frames.iter().map(|&frame| Dress { frame, form }).collect::<Vec<_>>()
@@ -279,13 +279,15 @@ pub(super) fn wardrobe() -> Vec<Dress> {
 }
 
 impl Dress {
-    /// Tells whether an answer of this value is written so.
+    /// Tells whether an answer of this value is ever written so.
     pub(super) fn suits(&self, value: i64) -> bool {
+        // Nobody writes a minus behind a currency sign, while `$@$` is LaTeX.
         let money = ["$@", "€@", "£@"].iter().any(|money| self.frame.contains(money));
         let formula = self.frame.contains("$@$") || self.frame.contains("$@\\");
         if value < 0 && money && !formula {
             return false;
         }
+
         match self.form {
             Form::Commas
             | Form::CommasInBraces
@@ -316,17 +318,17 @@ impl Dress {
         }
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn position(&self) -> Position {
         let frame = self.frame.to_lowercase();
         if frame.contains("box") {
-            Place::Box
+            Position::Box
         } else if frame.contains("#### ")
             || frame.contains("答案")
             || frame.contains("answer") && !frame.starts_with('<')
         {
-            Place::Marker
+            Position::Marker
         } else {
-            Place::End
+            Position::End
         }
     }
 
@@ -348,7 +350,7 @@ impl Form {
     fn write(self, number: i64) -> String {
         let sign = if number < 0 { "-" } else { "" };
         let size = number.unsigned_abs();
-        // The number that is one half further from zero has so many halves.
+        // Halves in the number that is one half further from zero.
         let half = 2 * size + 1;
         match self {
             Form::Plain => format!("{number}"),
@@ -410,7 +412,7 @@ fn full_width(number: i64) -> String {
     number.to_string().chars().map(wide).collect()
 }
 
-/// Gives all of the digits, with a point after the first, and the power of ten that belongs to them.
+/// Returns all of the digits, with a point after the first, and the power of ten that belongs to them.
 fn scientific(number: u64) -> (String, usize) {
     let digits = number.to_string();
     let (first, rest) = digits.split_at(1);

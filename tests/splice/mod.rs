@@ -6,13 +6,13 @@ use firebrick_core::Seed;
 use rand::{Rng, RngExt as _, seq::SliceRandom as _};
 use serde::Deserialize;
 
-use dress::{Dress, Place, Value};
+use dress::{Dress, Position, Value};
 
 /// A published solution, taken apart.
 pub(crate) struct Solution {
-    /// The text before the last line, without the calculator's annotations.
+    /// Text before the last line, without the calculator's annotations.
     working: String,
-    /// The last line's number, as it stands there.
+    /// Number of the last line, as it stands there.
     gold: String,
     value: i64,
     /// Whole numbers that the calculator gave on the way.
@@ -24,7 +24,7 @@ pub(crate) struct Response {
     pub(crate) gold: String,
     pub(crate) text: String,
     pub(crate) right: bool,
-    /// The name of the answer's dress, for a message.
+    /// Name of the answer's dress, for a message.
     pub(crate) dress: String,
 }
 
@@ -36,13 +36,17 @@ impl Solution {
         struct Row {
             answer: String,
         }
+
         let row: Row = serde_json::from_str(row).unwrap();
         let (annotated, gold) = row.answer.rsplit_once("\n#### ")?;
         let value = gold.replace(',', "").parse().ok()?;
         if annotated.to_lowercase().contains("answer") {
             return None;
         }
-        let (mut working, mut intermediate) = (String::new(), Vec::new());
+
+        let mut working = String::new();
+        let mut intermediate = Vec::new();
+        // An annotation is a calculation with its result: `<<3*4=12>>`.
         let mut pieces = annotated.split("<<");
         working += pieces.next()?;
         for piece in pieces {
@@ -52,6 +56,7 @@ impl Solution {
                 annotation.rsplit('=').next().and_then(|number| number.parse::<i64>().ok()),
             );
         }
+
         Some(Solution { working, gold: gold.trim().to_owned(), value, intermediate })
     }
 
@@ -67,8 +72,7 @@ impl Solution {
             }
             _ => 10 * right,
         };
-        // Some of these may be right: zero has no other sign, and the last intermediate value is mostly the
-        // answer.
+        // Some of these may be right: zero has no other sign, and the last intermediate value is mostly the answer.
         if wrong == right { right + 1 } else { wrong }
     }
 }
@@ -77,6 +81,7 @@ fn change_a_digit(number: i64, rng: &mut impl Rng) -> i64 {
     let digits = number.unsigned_abs().to_string().len() as u32;
     let unit = 10_i64.pow(rng.random_range(0..digits));
     let digit = number.abs() / unit % 10;
+    // Adding 1 to 9 modulo 10 never comes back to the same digit.
     let other = (digit + rng.random_range(1..10)) % 10;
     number.signum() * (number.abs() + (other - digit) * unit)
 }
@@ -88,6 +93,7 @@ pub(crate) fn responses(solutions: &[Solution], count: usize) -> Vec<Response> {
     order.shuffle(&mut seed.rng());
     let dresses = dress::wardrobe();
     let mut worn = vec![[0; 2]; dresses.len()];
+
     let solutions = order.iter().cycle().take(count);
     solutions
         .enumerate()
@@ -95,6 +101,7 @@ pub(crate) fn responses(solutions: &[Solution], count: usize) -> Vec<Response> {
             let right = index % 2 == 0;
             let mut rng = seed.derive("response", &[index as u64]).rng();
             let suited = (0..dresses.len()).filter(|&index| dresses[index].suits(solution.value));
+            // Taking the dress that was worn least keeps all of them about equally frequent.
             let chosen = suited.min_by_key(|&index| worn[index][usize::from(right)]);
             let chosen = chosen.expect("the plainest dress suits every number");
             worn[chosen][usize::from(right)] += 1;
@@ -111,23 +118,24 @@ fn response(solution: &Solution, dress: &Dress, right: bool, rng: &mut impl Rng)
         Value::Half => format!("{}.5", solution.value),
         Value::Percent => format!("{}\\%", solution.value),
     };
+
     let text = format!(
         "{}{}\n{}{}",
-        before(dress.place(), other, rng),
+        before(dress.position(), other, rng),
         solution.working,
         dress.write(given, rng),
-        after(dress.place(), rng)
+        after(dress.position(), rng)
     );
     Response { gold, text, right, dress: dress.name() }
 }
 
 /// Writes the text before the working: mostly none, sometimes thoughts in which the `other` number is the
 /// answer, in a form that the real answer outranks or comes after.
-fn before(place: Place, other: i64, rng: &mut impl Rng) -> String {
-    let thought = match place {
-        Place::Box => format!("So that makes \\boxed{{{other}}}"),
-        Place::Marker => format!("So the answer is {other}"),
-        Place::End => format!("So that makes {other}"),
+fn before(position: Position, other: i64, rng: &mut impl Rng) -> String {
+    let thought = match position {
+        Position::Box => format!("So that makes \\boxed{{{other}}}"),
+        Position::Marker => format!("So the answer is {other}"),
+        Position::End => format!("So that makes {other}"),
     };
     match rng.random_range(0..6) {
         0 => format!("<think>\nLet me see. {thought}, I guess. But is it?\n</think>\n\n"),
@@ -139,7 +147,7 @@ fn before(place: Place, other: i64, rng: &mut impl Rng) -> String {
 
 /// Writes the text after the answer: mostly none. Only special tokens or a line break may follow an answer that
 /// is the last number of its text.
-fn after(place: Place, rng: &mut impl Rng) -> &'static str {
+fn after(position: Position, rng: &mut impl Rng) -> &'static str {
     const TOKENS: [&str; 5] =
         ["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>", "\n<|im_end|>\n"];
     const CHATTER: [&str; 6] = [
@@ -150,9 +158,10 @@ fn after(place: Place, rng: &mut impl Rng) -> &'static str {
         "\n\nThis took 3 steps.",
         "\n\n```\nDone.\n```",
     ];
-    match (rng.random_range(0..6), place) {
+
+    match (rng.random_range(0..6), position) {
         (0, _) => TOKENS[rng.random_range(0..TOKENS.len())],
-        (1 | 2, Place::Box | Place::Marker) => CHATTER[rng.random_range(0..CHATTER.len())],
+        (1 | 2, Position::Box | Position::Marker) => CHATTER[rng.random_range(0..CHATTER.len())],
         (3, _) => "\n",
         _ => "",
     }

@@ -1,11 +1,11 @@
 //! Numbers that should be equal up to rounding.
 
-/// The distance that a number may have from its reference: `absolute + relative · |reference|`.
+/// How far a number may be from its reference: `absolute + relative · |reference|`.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
-    /// The part that does not depend on the reference.
+    /// Part that does not depend on the reference.
     pub absolute: f64,
-    /// The part that grows with the reference, as a share of it.
+    /// Part that grows with the reference, as a share of it.
     pub relative: f64,
 }
 
@@ -15,19 +15,24 @@ impl Tolerance {
     /// # Panics
     /// If a number is further off than it may be, or is a NaN.
     pub fn check(self, what: &str, pairs: impl IntoIterator<Item = (f64, f64)>) {
-        let (mut count, mut worst, mut worst_share) = (0, 0.0f64, 0.0f64);
+        let mut count = 0;
+        let mut worst = 0.0f64;
+        let mut worst_share = 0.0f64;
         for (index, (came, reference)) in pairs.into_iter().enumerate() {
             let deviation = (came - reference).abs();
             let share = deviation / (self.absolute + self.relative * reference.abs());
+
             // Not `share > 1.0`, which a NaN would pass.
             assert!(
                 share <= 1.0,
                 "{what}, value {index}: {came}, but the reference is {reference}"
             );
+
             count += 1;
             worst = worst.max(deviation);
             worst_share = worst_share.max(share);
         }
+
         assert!(count > 0, "{what}: there was nothing to compare");
         report(&format!(
             "{what}: {count} values, off by at most {worst:.1e}, {:.1} % of the tolerance",

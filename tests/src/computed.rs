@@ -17,19 +17,19 @@ use crate::{
     expected::{LogitsOfBatch, unpad},
 };
 
-/// The tolerance for logits of f32 models, against other kernels.
+/// Tolerance for logits of f32 models, against other kernels.
 pub const LOGITS: Tolerance = Tolerance { absolute: 2e-4, relative: 1e-4 };
-/// The tolerance for the loss of f32 models, against other kernels.
+/// Tolerance for the loss of f32 models, against other kernels.
 pub const LOSS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
-/// The tolerance for gradients of f32 models, against other kernels.
+/// Tolerance for gradients of f32 models, against other kernels.
 pub const GRADIENTS: Tolerance = Tolerance { absolute: 1e-5, relative: 1e-3 };
 
 /// Cuts every batch of these fixtures into several, and their logits into chunks with a remainder.
 pub const MICRO_BATCHING: MicroBatching = MicroBatching {
     micro_batch_tokens: 100,
-    logits: 1000,
-    waiting_logits: 0,
-    whole_layers: 1,
+    max_logits: 1000,
+    max_saved_logits: 0,
+    layers_without_recompute: 1,
     offload: false,
     share_prompts: None,
 };
@@ -39,6 +39,7 @@ pub fn logits(decoder: &Decoder, expected: &LogitsOfBatch, padding: Padding) -> 
     let rows = unpad(&expected.input_ids, &expected.attention_mask);
     let rows: Vec<&[TokenId]> = rows.iter().map(Vec::as_slice).collect();
     let logits = decoder.logits(&TokenBatch::new(&rows, padding, &Device::flex()));
+
     let [count, width, vocab] = logits.dims();
     assert_eq!([count, width], [expected.input_ids.len(), expected.input_ids[0].len()]);
     read(logits.reshape([count * width * vocab])).chunks(vocab).map(<[f32]>::to_vec).collect()
@@ -51,7 +52,7 @@ pub fn real(positions: &[Vec<f32>], mask: &[Vec<u8>]) -> Vec<Vec<f32>> {
     positions.iter().zip(mask).filter(|(_, mask)| *mask == 1).map(|(row, _)| row.clone()).collect()
 }
 
-/// Makes a sample of which only log-probabilities are asked.
+/// Makes a sample for its log-probabilities alone.
 pub fn sample(prompt: Vec<TokenId>, completion: Vec<TokenId>) -> Sample {
     let logprobs = vec![0.0; completion.len()];
     let completion = Completion::written(completion, logprobs, FinishReason::Stop);
@@ -73,7 +74,7 @@ pub fn updater(loss: impl PolicyLoss + 'static, temperature: f64) -> Updater {
     }
 }
 
-/// Gives gradients by the checkpoint's names, for the parameters that have one.
+/// Returns gradients by the checkpoint's names, for the parameters that have one.
 pub fn named_gradients(
     policy: &Decoder,
     gradients: &GradientsParams,
@@ -85,6 +86,7 @@ pub fn named_gradients(
             3 => gradients.get::<3>(parameter.id).map(|gradient| gradient.reshape([count])),
             _ => gradients.get::<2>(parameter.id).map(|gradient| gradient.reshape([count])),
         };
+
         gradient.into_iter().flat_map(move |gradient| {
             named_tensors(policy.config(), &parameter.path, &parameter.shape, &read(gradient))
         })
@@ -94,16 +96,17 @@ pub fn named_gradients(
 
 /// Compares the norm of each gradient. There must be exactly the gradients of the reference.
 pub fn check_norms(
-    place: &str,
+    what: &str,
     gradients: &BTreeMap<String, Vec<f32>>,
     expected: &BTreeMap<String, f64>,
 ) {
-    assert!(gradients.keys().eq(expected.keys()), "{place}: {:?}", gradients.keys());
+    assert!(gradients.keys().eq(expected.keys()), "{what}: {:?}", gradients.keys());
+
     let norm = |values: &Vec<f32>| {
         values.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt()
     };
     GRADIENTS.check(
-        &format!("{place}, norms by parameter"),
+        &format!("{what}, norms by parameter"),
         gradients.values().map(norm).zip(expected.values().copied()),
     );
 }

@@ -1,4 +1,4 @@
-//! The blocks of a fixture's `expected.json`; `tests/fixtures/README.md` says what they hold.
+//! Blocks of a fixture's `expected.json`; `tests/fixtures/README.md` says what they hold.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 /// `tokenizer`: special ids, and texts with their tokens.
 #[derive(Debug, Deserialize)]
 pub struct Tokens {
-    /// The token that fills up a batch.
+    /// Token that fills up a batch.
     pub pad_id: TokenId,
-    /// The token that ends a completion.
+    /// Token that ends a completion.
     pub eos_id: TokenId,
-    /// The token that begins a text, if there is one.
+    /// Token that begins a text, if there is one.
     pub bos_id: Option<TokenId>,
-    /// The size of the vocabulary, added tokens included.
+    /// Size of the vocabulary, added tokens included.
     pub len: usize,
     /// Texts with their tokens.
     pub encode: Vec<Encoded>,
@@ -24,65 +24,65 @@ pub struct Tokens {
 /// A text as tokens and back.
 #[derive(Debug, Deserialize)]
 pub struct Encoded {
-    /// The text.
+    /// Text to encode.
     pub text: String,
-    /// The text's tokens, with those that the tokenizer adds.
+    /// Tokens of the text, with those that the tokenizer adds.
     pub ids: Vec<TokenId>,
-    /// The text's tokens, without those that the tokenizer adds.
+    /// Tokens of the text, without those that the tokenizer adds.
     pub ids_no_special: Vec<TokenId>,
-    /// The text of `ids`, decoded without special tokens.
+    /// Text of `ids`, decoded without special tokens.
     pub decoded_skip_special: String,
 }
 
 /// An entry of `chat`: a conversation, and its rendering.
 #[derive(Debug, Deserialize)]
 pub struct Chat {
-    /// The conversation.
+    /// Messages of the conversation.
     pub messages: Value,
     /// True if the text ends where the model is to speak.
     pub add_generation_prompt: bool,
     /// Further variables of the template.
     pub kwargs: Map<String, Value>,
-    /// The time that the clock shows.
+    /// Time that the clock shows.
     pub now: Option<String>,
-    /// The rendered text.
+    /// Rendered text.
     pub text: Option<String>,
-    /// The text's tokens.
+    /// Tokens of the text.
     pub ids: Option<Vec<TokenId>>,
-    /// The template's complaint, if it raises one instead.
+    /// Complaint of the template, if it raises one instead.
     pub raises: Option<String>,
 }
 
 /// `logits`: those of one batch, padded on either side.
 #[derive(Debug, Deserialize)]
 pub struct Logits {
-    /// The logits of the batch padded on the right.
+    /// Logits of the batch padded on the right.
     pub right: LogitsOfBatch,
-    /// The logits of the batch padded on the left.
+    /// Logits of the batch padded on the left.
     pub left: LogitsOfBatch,
 }
 
 /// One side of [`Logits`].
 #[derive(Debug, Deserialize)]
 pub struct LogitsOfBatch {
-    /// The tokens, `[rows, tokens]`.
+    /// Tokens, `[rows, tokens]`.
     pub input_ids: Vec<Vec<TokenId>>,
-    /// The mask: 0 on padding.
+    /// 0 on padding, 1 on tokens.
     pub attention_mask: Vec<Vec<u8>>,
-    /// The logits of some positions.
+    /// Logits of some positions.
     pub samples: Vec<LogitsSample>,
 }
 
-/// The logits of one position.
+/// Logits of one position.
 #[derive(Debug, Deserialize)]
 pub struct LogitsSample {
-    /// The row.
+    /// Row of the batch.
     pub row: usize,
-    /// The column, padding counted.
+    /// Column, padding counted.
     pub pos: usize,
-    /// The logits of the first tokens.
+    /// Logits of the first tokens.
     pub first8: Vec<f64>,
-    /// The likeliest tokens.
+    /// Likeliest tokens.
     pub top5_ids: Vec<TokenId>,
     /// Their logits, descending.
     pub top5: Vec<f64>,
@@ -93,13 +93,13 @@ pub struct LogitsSample {
 /// `logprobs`: completions under the model.
 #[derive(Debug, Deserialize)]
 pub struct LogProbs {
-    /// The prompts, padded.
+    /// Prompts, padded.
     pub prompt_ids: Vec<Vec<TokenId>>,
-    /// The mask of the prompts: 0 on padding.
+    /// 0 on padding of the prompts, 1 on their tokens.
     pub prompt_mask: Vec<Vec<u8>>,
     /// Their completions, padded.
     pub completion_ids: Vec<Vec<TokenId>>,
-    /// The mask of the completions: 0 on padding.
+    /// 0 on padding of the completions, 1 on their tokens.
     pub completion_mask: Vec<Vec<u8>>,
     /// A [`LogProbsAt`] for each temperature.
     #[serde(flatten)]
@@ -111,42 +111,42 @@ pub struct LogProbs {
 pub struct LogProbsAt {
     /// log p of each token.
     pub logprobs: Vec<Vec<f64>>,
-    /// The sum of log p over each completion.
+    /// Sum of log p over each completion.
     pub sum: Vec<f64>,
-    /// The entropy of the distribution that each token is from.
+    /// Entropy of the distribution that each token is from.
     pub entropy: Vec<Vec<f64>>,
 }
 
 /// `ce_lora`: cross-entropy over every token of `unmerged_logits`, and gradients of adapters.
 #[derive(Debug, Deserialize)]
 pub struct AdapterGradients {
-    /// The mean over the tokens.
+    /// Mean over the tokens.
     pub loss: f64,
-    /// The norm of the gradient over all adapters.
+    /// Norm of the gradient over all adapters.
     pub total_grad_norm: f64,
-    /// The norm of each gradient, by PEFT's names.
+    /// Norm of each gradient, by PEFT's names.
     pub grad_norms: BTreeMap<String, f64>,
 }
 
 /// `greedy`: the likeliest continuations.
 #[derive(Debug, Deserialize)]
 pub struct Greedy {
-    /// The prompts that are continued.
+    /// Prompts that are continued.
     pub prompts: Vec<Vec<TokenId>>,
-    /// The continuations if no token ends them.
+    /// Continuations if no token ends them.
     pub new_ids_no_eos: Vec<Vec<TokenId>>,
-    /// The texts of these continuations.
+    /// Texts of these continuations.
     pub texts: Vec<String>,
-    /// The continuations if some tokens end them.
+    /// Continuations if some tokens end them.
     pub with_stop: GreedyWithStop,
 }
 
 /// Part of [`Greedy`].
 #[derive(Debug, Deserialize)]
 pub struct GreedyWithStop {
-    /// The tokens that end a continuation.
+    /// Tokens that end a continuation.
     pub stop_ids: Vec<TokenId>,
-    /// The continuations, padded after the stop token.
+    /// Continuations, padded after the stop token.
     pub new_ids_padded: Vec<Vec<TokenId>>,
     /// Their lengths, the stop token included.
     pub lengths: Vec<usize>,
@@ -155,19 +155,19 @@ pub struct GreedyWithStop {
 /// `ce`: cross-entropy of some tokens, and its gradient.
 #[derive(Debug, Deserialize)]
 pub struct CrossEntropyFacts {
-    /// The tokens, `[rows, tokens]`.
+    /// Tokens, `[rows, tokens]`.
     pub input_ids: Vec<Vec<TokenId>>,
-    /// The mask: 0 on padding.
+    /// 0 on padding, 1 on tokens.
     pub attention_mask: Vec<Vec<u8>>,
-    /// The token at each position, or −100 if it does not count.
+    /// Token at each position, or −100 if it does not count.
     pub labels: Vec<Vec<i64>>,
-    /// The mean over the tokens that count.
+    /// Mean over the tokens that count.
     pub loss: f64,
-    /// The norm of the gradient over all parameters.
+    /// Norm of the gradient over all parameters.
     pub total_grad_norm: f64,
-    /// The norm of each parameter's gradient.
+    /// Norm of each parameter's gradient.
     pub grad_norms: BTreeMap<String, f64>,
-    /// The first entries of each gradient.
+    /// First entries of each gradient.
     pub grad_first4: BTreeMap<String, Vec<f64>>,
 }
 
@@ -185,54 +185,54 @@ pub struct DapoFacts {
     pub rest: Map<String, Value>,
 }
 
-/// The surrogate at one temperature.
+/// Surrogate at one temperature.
 #[derive(Debug, Deserialize)]
 pub struct DapoAt {
-    /// The log-probabilities under the policy that sampled, one list per completion.
+    /// Log-probabilities under the policy that sampled, one list per completion.
     pub old_logprobs: Vec<Vec<f32>>,
-    /// The new probability over the old one, for each token.
+    /// New probability over the old one, for each token.
     pub ratio: Vec<Vec<f64>>,
-    /// The loss of each token, before the mean.
+    /// Loss of each token, before the mean.
     pub per_token_loss: Vec<Vec<f64>>,
-    /// The mean over all tokens.
+    /// Mean over all tokens.
     pub loss: f64,
-    /// The share of tokens cut at the lower end.
+    /// Share of tokens cut at the lower end.
     pub clip_frac_low: f64,
-    /// The share of tokens cut at the upper end.
+    /// Share of tokens cut at the upper end.
     pub clip_frac_high: f64,
-    /// The norm of the gradient over all parameters.
+    /// Norm of the gradient over all parameters.
     pub total_grad_norm: f64,
-    /// The norm of each parameter's gradient.
+    /// Norm of each parameter's gradient.
     pub grad_norms: BTreeMap<String, f64>,
 }
 
 /// `adamw5`: optimizer steps on the batch of `ce`.
 #[derive(Debug, Deserialize)]
 pub struct AdamWFacts {
-    /// The learning rate.
+    /// Learning rate.
     pub lr: f64,
     /// β₁ and β₂.
     pub betas: [f64; 2],
     /// ε.
     pub eps: f64,
-    /// The weight decay, on every parameter.
+    /// Weight decay, on every parameter.
     pub weight_decay: f64,
-    /// The norm to which a larger gradient is scaled down.
+    /// Norm to which a larger gradient is scaled down.
     pub max_grad_norm: f64,
-    /// The numbers before each step, and after the last.
+    /// Numbers before each step, and after the last.
     pub trajectory: Vec<AdamWStep>,
 }
 
 /// Part of [`AdamWFacts`].
 #[derive(Debug, Deserialize)]
 pub struct AdamWStep {
-    /// The loss before the step.
+    /// Loss before the step.
     pub loss: f64,
-    /// The norm of the step's gradient, absent after the last step.
+    /// Norm of the step's gradient, absent after the last step.
     pub grad_norm_before_clip: Option<f64>,
 }
 
-/// Gives the rows without their padding.
+/// Removes the padding from the rows.
 pub fn unpad<T: Copy>(rows: &[Vec<T>], mask: &[Vec<u8>]) -> Vec<Vec<T>> {
     let real = |(row, mask): (&Vec<T>, &Vec<u8>)| {
         row.iter().zip(mask).filter(|&(_, &mask)| mask == 1).map(|(&value, _)| value).collect()
@@ -260,8 +260,8 @@ pub fn by_temperature<T: DeserializeOwned>(rest: &Map<String, Value>) -> Vec<(f6
 /// `router_aux`: the loss of uneven loads on the texts of `logits`, as a mean over the layers, each by itself.
 #[derive(Debug, Deserialize)]
 pub struct RouterAux {
-    /// The loss before its weight.
+    /// Loss before its weight.
     pub loss: f64,
-    /// The norm of each parameter's gradient, for those that have one.
+    /// Norm of each parameter's gradient, for those that have one.
     pub grad_norms: BTreeMap<String, f64>,
 }

@@ -16,19 +16,19 @@ use safetensors::SafeTensors;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// The folder of one checkpoint; see `tests/fixtures/README.md`.
+/// Folder of one checkpoint; see `tests/fixtures/README.md`.
 pub struct Fixture {
-    /// The folder's name.
+    /// Name of the folder.
     pub name: String,
-    /// The path of the folder.
+    /// Path of the folder.
     pub folder: PathBuf,
-    /// The model's sizes, or the reason why they cannot be read.
+    /// Sizes of the model, or the reason why they cannot be read.
     model: Result<DecoderConfig, String>,
     expected: Map<String, Value>,
 }
 
-/// Gives every checkpoint of an implemented family to `test`, with the `block` of its `expected.json`. Says
-/// aloud which folders it passes over.
+/// Calls `test` with every checkpoint of an implemented family and the `block` of its `expected.json`. Says aloud
+/// which folders it skips.
 ///
 /// # Panics
 /// If no folder has both, because a test of nothing is not a pass.
@@ -36,7 +36,7 @@ pub fn for_each_checkpoint<T: DeserializeOwned>(block: &str, test: impl Fn(&Fixt
     for_each(block, |fixture| fixture.model.is_ok(), test);
 }
 
-/// Does as [`for_each_checkpoint`] for the tokenizer alone: it takes folders of every family.
+/// Works like [`for_each_checkpoint`] for the tokenizer alone, and so takes folders of every family.
 ///
 /// # Panics
 /// If there is no such folder.
@@ -44,7 +44,7 @@ pub fn for_each_tokenizer<T: DeserializeOwned>(block: &str, test: impl Fn(&Fixtu
     for_each(block, |fixture| fixture.folder.join("tokenizer.json").exists(), test);
 }
 
-/// Does as [`for_each_checkpoint`] for folders with an adapter instead of a model.
+/// Works like [`for_each_checkpoint`] for folders with an adapter instead of a model.
 ///
 /// # Panics
 /// If there is no such folder.
@@ -75,7 +75,7 @@ pub fn aloud(line: &str) {
 }
 
 impl Fixture {
-    /// Gives the model's sizes.
+    /// Returns the model's sizes.
     pub fn config(&self) -> &DecoderConfig {
         self.model.as_ref().unwrap()
     }
@@ -119,6 +119,7 @@ fn for_each<T: DeserializeOwned>(
             aloud(&format!("skipped: {}: expected.json has no \"{block}\"", fixture.name));
         }
     }
+
     assert!(
         tested > 0,
         "no folder in {} could be tested for \"{block}\"; does FIREBRICK_FIXTURES_DIR name a \

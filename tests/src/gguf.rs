@@ -14,19 +14,19 @@ use serde_json::Value;
 /// A file to be written: keys with their values and tensors with their bytes, in their order.
 #[derive(Clone, Default)]
 pub struct GgufFile {
-    /// The bytes that the file begins with.
+    /// Bytes that the file begins with.
     pub magic: [u8; 4],
-    /// The version that the file claims.
+    /// Version that the file claims.
     pub version: u32,
-    /// The number of keys that the file claims; the true number if this is `None`.
+    /// Number of keys that the file claims; the true number if this is `None`.
     pub says_keys: Option<u64>,
-    /// The number of tensors that the file claims; the true number if this is `None`.
+    /// Number of tensors that the file claims; the true number if this is `None`.
     pub says_tensors: Option<u64>,
     /// Each key with the type and the bytes of its value.
     pub keys: Vec<(String, u32, Vec<u8>)>,
-    /// The tensors.
+    /// Tensors, in their order.
     pub tensors: Vec<TensorOfFile>,
-    /// The alignment: the tensors' places are multiples of it.
+    /// Alignment: offsets of tensors are multiples of it.
     pub align: u64,
 }
 
@@ -41,12 +41,12 @@ pub struct TensorOfFile {
     pub sizes: Vec<u64>,
     /// Its values.
     pub bytes: Vec<u8>,
-    /// The place where it claims to begin; the true place if this is `None`.
+    /// Offset at which it claims to begin; the true one if this is `None`.
     pub says_at: Option<u64>,
 }
 
-/// Tells whether a file can say all that such a model computes. llama.cpp gives SmolLM3 no choice of the layers that
-/// rotate nothing.
+/// Tells whether a file can describe such a model completely: llama.cpp fixes which layers of SmolLM3 rotate
+/// nothing.
 pub fn can_be_written(config: &DecoderConfig) -> bool {
     let ropes = |(layer, kind): (usize, &firebrick_models::LayerKind)| {
         (kind.rope == RopeKind::None) == ((layer + 1) % 4 == 0)
@@ -118,11 +118,14 @@ impl GgufFile {
             self.says_keys.unwrap_or(self.keys.len() as u64),
         ];
         file.extend(counts.iter().flat_map(|count| count.to_le_bytes()));
+
         for (key, kind, value) in &self.keys {
             file.extend(text_bytes(key));
             file.extend(kind.to_le_bytes());
             file.extend(value);
         }
+
+        // Each tensor's offset counts from the end of the header, so the descriptions all come before the data.
         let mut at = 0u64;
         for tensor in &self.tensors {
             file.extend(text_bytes(&tensor.name));
@@ -132,6 +135,7 @@ impl GgufFile {
             file.extend(tensor.says_at.unwrap_or(at).to_le_bytes());
             at = (at + tensor.bytes.len() as u64).next_multiple_of(self.align);
         }
+
         for tensor in &self.tensors {
             file.resize(file.len().next_multiple_of(self.align as usize), 0);
             file.extend(&tensor.bytes);
@@ -156,6 +160,7 @@ impl GgufFile {
             Family::Olmo2 | Family::Olmo3 => "olmo2",
             Family::Phi3 => "phi3",
         };
+
         let mut file = GgufFile::new();
         file.text("general.architecture", name);
         for (key, size) in [
@@ -168,22 +173,27 @@ impl GgufFile {
         ] {
             file.number(&format!("{name}.{key}"), size as u32);
         }
+
         if config.family != Family::Phi3 {
             file.number(&format!("{name}.attention.key_length"), config.head_dim as u32);
         }
         file.float(&format!("{name}.rope.freq_base"), config.rope.theta as f32);
         let epsilon = format!("{name}.attention.layer_norm_rms_epsilon");
         file.float(&epsilon, config.norm_epsilon as f32);
+
         let window = config.kinds.iter().find_map(|kind| kind.window);
         if let Some(window) = window.filter(|_| config.family != Family::Qwen2) {
             file.number(&format!("{name}.attention.sliding_window"), window as u32);
         }
+
         if let Some(local) = &config.local_rope {
             file.float(&format!("{name}.rope.freq_base_swa"), local.theta as f32);
             let windows = config.kinds.iter().map(|kind| u8::from(kind.window.is_some()));
             file.flags(&format!("{name}.attention.sliding_window_pattern"), windows);
         }
+
         if config.family == Family::Gemma3 && config.query_scale != 1.0 {
+            // A file has the whole scale, and the model only its part beyond 1/√head_dim.
             let scale = config.query_scale / (config.head_dim as f64).sqrt();
             file.float(&format!("{name}.attention.scale"), scale as f32);
         }
@@ -191,6 +201,7 @@ impl GgufFile {
             let rotated = (config.rope.share * config.head_dim as f64).round();
             file.number(&format!("{name}.rope.dimension_count"), rotated as u32);
         }
+
         if let Some(experts) = config.experts {
             for (key, size) in [
                 ("expert_count", experts.count),
@@ -200,6 +211,7 @@ impl GgufFile {
                 file.number(&format!("{name}.{key}"), size as u32);
             }
         }
+
         if let Some(delta) = config.delta {
             for (key, size) in [
                 ("conv_kernel", delta.kernel),
@@ -213,6 +225,7 @@ impl GgufFile {
             let recurrent = config.kinds.iter().map(|kind| u8::from(kind.recurrent));
             file.flags(&format!("{name}.attention.recurrent_layers"), recurrent);
         }
+
         match &config.rope.scaling {
             RopeScaling::None => {}
             RopeScaling::Linear { factor } => {
@@ -249,6 +262,7 @@ impl GgufFile {
             }
             other => panic!("GGUF files do not say {other:?}"),
         }
+
         if let Some(pre) = pre {
             file.tokenizer(folder, pre, config.vocab_size as u64);
         }
@@ -257,8 +271,7 @@ impl GgufFile {
     }
 
     /// Makes a file of a few kilobytes with a tensor of every type, and with a tokenizer of scores or else of
-    /// merges. The file says all that a model of one layer needs, but its tensors are not those of such a
-    /// model.
+    /// merges. Its keys are all that a model of one layer needs, although its tensors are not those of such a model.
     pub fn of_every_type(architecture: &str, scores: bool) -> Self {
         let mut file = GgufFile::new();
         file.text("general.architecture", architecture);
@@ -273,9 +286,11 @@ impl GgufFile {
             file.number(&format!("{architecture}.{key}"), size);
         }
         file.float(&format!("{architecture}.attention.layer_norm_rms_epsilon"), 1e-5);
+
         let tokens = ["<unk>", "<s>", "</s>", "a", "b", "ab", "▁", "▁ab"];
         file.texts("tokenizer.ggml.tokens", tokens);
         file.numbers("tokenizer.ggml.token_type", &[2, 3, 3, 1, 1, 1, 1, 1]);
+
         if scores {
             file.text("tokenizer.ggml.model", "llama");
             let scores: Vec<u8> = (0..8).flat_map(|id| (-(id as f32)).to_le_bytes()).collect();
@@ -285,10 +300,12 @@ impl GgufFile {
             file.text("tokenizer.ggml.pre", "smollm");
             file.texts("tokenizer.ggml.merges", ["a b", "▁ ab"]);
         }
+
         for (name, id) in [("unknown", 0), ("bos", 1), ("eos", 2)] {
             file.number(&format!("tokenizer.ggml.{name}_token_id"), id);
         }
         file.text("tokenizer.chat_template", "{{ messages[0].content }}");
+
         for (key, size) in [
             ("expert_count", 4),
             ("expert_used_count", 2),
@@ -303,6 +320,7 @@ impl GgufFile {
                 file.number(&format!("{architecture}.{key}"), size);
             }
         }
+
         if architecture == "qwen3moe" {
             file.tensor("blk.0.ffn_gate_up_exps.weight", &[4, 2, 3], &[0.5; 24]);
         }
@@ -311,6 +329,7 @@ impl GgufFile {
             file.tensor("blk.0.ssm_out.weight", &[3, 4], &[0.5; 12]);
             file.tensor("blk.0.ssm_a", &[4], &[-0.5; 4]);
         }
+
         let names = [
             "token_embd",
             "output_norm",
@@ -324,6 +343,7 @@ impl GgufFile {
             "blk.0.ffn_up",
             "blk.0.ffn_down",
         ];
+
         for (name, kind) in names.into_iter().zip(BlockType::ALL) {
             let bytes = 8 * 256 / kind.values() * kind.bytes();
             file.tensors.push(TensorOfFile {
@@ -348,8 +368,11 @@ impl GgufFile {
                 let values = converted(config, &tensor.name, &tensor.shape, tensor.values);
                 let name = in_file(config.family, &tensor.name);
                 let mut shape = tensor.shape;
+                // The file leaves out the size of 1 in a convolution's kernel.
                 shape.retain(|&size| size != 1 || !name.contains("conv1d"));
+
                 if let Some((layer, rest)) = name.split_once(".ffn_experts.") {
+                    // The rest is the expert's number, the matrix, and `weight`.
                     let map = rest.split('.').nth(1).unwrap();
                     let all = stacked.entry(format!("{layer}.ffn_{map}_exps.weight")).or_default();
                     all.0 = shape;
@@ -359,6 +382,7 @@ impl GgufFile {
                 self.tensor(&name, &shape, &values);
             }
         }
+
         for (name, (shape, values)) in stacked {
             let count = values.len() / shape.iter().product::<usize>();
             self.tensor(&name, &[&[count], &shape[..]].concat(), &values);
@@ -369,7 +393,10 @@ impl GgufFile {
         let read = |name: &str| -> Value {
             serde_json::from_slice(&std::fs::read(folder.join(name)).unwrap()).unwrap()
         };
-        let (tokenizer, special) = (read("tokenizer.json"), read("special_tokens_map.json"));
+        let tokenizer = read("tokenizer.json");
+        let special = read("special_tokens_map.json");
+
+        // The format's types: 1 normal, 3 control, 4 added by the user, 5 unused.
         let mut tokens: Vec<(u64, String, i32)> = Vec::new();
         for token in tokenizer["added_tokens"].as_array().unwrap() {
             let kind = if token["special"].as_bool().unwrap() { 3 } else { 4 };
@@ -383,6 +410,7 @@ impl GgufFile {
             }
         }
         tokens.sort();
+
         // The converter fills holes and the end with tokens that nobody writes.
         for id in 0..rows {
             if tokens.iter().all(|(known, ..)| *known != id) {
@@ -390,6 +418,7 @@ impl GgufFile {
             }
         }
         tokens.sort();
+
         let merges: Vec<String> = tokenizer["model"]["merges"]
             .as_array()
             .unwrap()
@@ -401,12 +430,14 @@ impl GgufFile {
                 merge => merge.as_str().unwrap().to_owned(),
             })
             .collect();
+
         self.text("tokenizer.ggml.model", "gpt2");
         self.text("tokenizer.ggml.pre", pre);
         self.texts("tokenizer.ggml.tokens", tokens.iter().map(|(_, text, _)| text.as_str()));
         let kinds: Vec<i32> = tokens.iter().map(|(.., kind)| *kind).collect();
         self.numbers("tokenizer.ggml.token_type", &kinds);
         self.texts("tokenizer.ggml.merges", merges.iter().map(String::as_str));
+
         for (key, name) in [("eos", "eos_token"), ("bos", "bos_token"), ("padding", "pad_token")] {
             let text = special[name].as_str().or(special[name]["content"].as_str());
             let id = tokens.iter().find(|(_, token, _)| Some(token.as_str()) == text);
@@ -414,8 +445,12 @@ impl GgufFile {
                 self.number(&format!("tokenizer.ggml.{key}_token_id"), *id as u32);
             }
         }
+
+        // A post-processor with a special token puts it before each text.
         let begins = tokenizer["post_processor"].to_string().contains("SpecialToken");
         self.key("tokenizer.ggml.add_bos_token", 7, vec![u8::from(begins)]);
+
+        // A template is a file of its own, or stands in the tokenizer's configuration.
         let alone = std::fs::read_to_string(folder.join("chat_template.jinja")).ok();
         let config = read("tokenizer_config.json");
         let within = config["chat_template"].as_str().map(str::to_owned);
@@ -425,13 +460,14 @@ impl GgufFile {
     }
 }
 
-/// Gives a tensor's name in a GGUF file.
+/// Returns a tensor's name in a GGUF file.
 fn in_file(family: Family, name: &str) -> String {
     let around = matches!(family, Family::Gemma3 | Family::Olmo2 | Family::Olmo3);
     let behind_attention = match family {
         _ if around || family == Family::Qwen35 => "post_attention_norm",
         _ => "ffn_norm",
     };
+
     let name = name
         .replace("model.embed_tokens", "token_embd")
         .replace("model.norm", "output_norm")
@@ -455,15 +491,17 @@ fn in_file(family: Family, name: &str) -> String {
     name.replace("self_attn.", "attn_").replace("mlp.", "ffn_").replace("_proj", "")
 }
 
-/// Gives a tensor's values in a GGUF file.
+/// Converts a tensor's values to those of a GGUF file.
 fn converted(config: &DecoderConfig, name: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
     if name.contains(".linear_attn.") {
         return of_recurrence(config, name, shape, values);
     }
+    // llama.cpp multiplies by the norm's weight as it is, while these families add 1 to it first.
     let adds_one = matches!(config.family, Family::Gemma | Family::Gemma3 | Family::Qwen35);
     if adds_one && name.ends_with("norm.weight") {
         return values.into_iter().map(|value| value + 1.0).collect();
     }
+
     let paired = matches!(config.family, Family::Llama | Family::Mistral | Family::SmolLm3);
     let heads = match name {
         _ if !paired => return values,
@@ -471,19 +509,23 @@ fn converted(config: &DecoderConfig, name: &str, shape: &[usize], values: Vec<f3
         name if name.contains("k_proj") => config.kv_heads,
         _ => return values,
     };
-    // Rows of a head by half and place become rows by place and half.
-    let (half, width) = (shape[0] / heads / 2, values.len() / shape[0]);
+
+    // A head's rows, ordered by half and then by index, become rows by index and then by half.
+    let half = shape[0] / heads / 2;
+    let width = values.len() / shape[0];
     let mut interleaved = vec![0.0; values.len()];
     for row in 0..shape[0] {
-        let (head, which, place) = (row / (2 * half), row / half % 2, row % half);
-        let to = (head * 2 * half + 2 * place + which) * width;
+        let head = row / (2 * half);
+        let which = row / half % 2;
+        let index = row % half;
+        let to = (head * 2 * half + 2 * index + which) * width;
         interleaved[to..][..width].copy_from_slice(&values[row * width..][..width]);
     }
     interleaved
 }
 
-/// Gives the values of a tensor of a recurrence. Heads of values that share a head of keys follow one another in a
-/// folder. In a file they are as far apart as there are heads of keys.
+/// Converts the values of a recurrence's tensor. Heads of values that share a head of keys follow one another in a
+/// folder, while in a file they are as far apart as there are heads of keys.
 fn of_recurrence(
     config: &DecoderConfig,
     name: &str,
@@ -491,8 +533,10 @@ fn of_recurrence(
     values: Vec<f32>,
 ) -> Vec<f32> {
     let delta = config.delta.unwrap();
-    let (keys, shared) = (delta.key_heads, delta.value_heads / delta.key_heads);
-    let place = |head: usize| (head % shared) * keys + head / shared;
+    let keys = delta.key_heads;
+    let shared = delta.value_heads / delta.key_heads;
+    let position = |head: usize| (head % shared) * keys + head / shared;
+
     let (before, of_head, by_column) = match name.split_once(".linear_attn.").unwrap().1 {
         "in_proj_qkv.weight" | "conv1d.weight" => (2 * delta.keys(), delta.value_dim, false),
         "in_proj_z.weight" => (0, delta.value_dim, false),
@@ -502,14 +546,17 @@ fn of_recurrence(
     };
     let width = values.len() / shape[0];
     let mut moved = values.clone();
+
     for (index, value) in values.into_iter().enumerate() {
-        let (row, column) = (index / width, index % width);
+        let row = index / width;
+        let column = index % width;
         let at = if by_column { column } else { row };
         let Some(number) = at.checked_sub(before) else { continue };
-        let to = before + place(number / of_head) * of_head + number % of_head;
+        let to = before + position(number / of_head) * of_head + number % of_head;
         let (row, column) = if by_column { (row, to) } else { (to, column) };
         moved[row * width + column] = value;
     }
+
     if name.ends_with("A_log") {
         return moved.into_iter().map(|value| -f64::from(value).exp() as f32).collect();
     }
@@ -520,10 +567,14 @@ fn of_recurrence(
 fn factors(config: &DecoderConfig) -> Vec<f32> {
     let RopeScaling::Llama3(scaling) = &config.rope.scaling else { return Vec::new() };
     let context = scaling.original_max_position_embeddings as f64;
+
     let factor = |pair: usize| {
         let turns = config.rope.theta.powf(-2.0 * pair as f64 / config.head_dim as f64);
         let wave = std::f64::consts::TAU / turns;
-        let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
+        let low = scaling.low_freq_factor;
+        let high = scaling.high_freq_factor;
+
+        // Short waves stay, long ones are stretched, and those between are interpolated.
         if wave < context / high {
             1.0
         } else if wave > context / low {

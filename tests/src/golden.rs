@@ -1,7 +1,7 @@
 //! Golden files: inputs and expected numbers of other trainers, one JSON file for each topic.
 //!
-//! A case is read through [`Fields`], which remember the values that were asked for. A value that nobody asked
-//! for fails the case: a setting that is ignored is a setting that is not tested.
+//! A case is read through [`Fields`], which remember the values that were read. A value that nobody read fails the
+//! case, because a setting that is ignored is a setting that is not tested.
 
 use std::{
     cell::RefCell,
@@ -14,7 +14,7 @@ use std::{
 
 use serde_json::{Map, Value};
 
-/// Gives the folder of golden files: `FIREBRICK_GOLDEN_DIR`, or the one in this repository.
+/// Returns the folder of golden files: `FIREBRICK_GOLDEN_DIR`, or the one in this repository.
 pub fn folder() -> PathBuf {
     std::env::var_os("FIREBRICK_GOLDEN_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("golden"), PathBuf::from)
@@ -57,6 +57,7 @@ pub fn failures(file: &Path, run: impl Fn(&Case)) -> Vec<String> {
     let mut failures = Vec::new();
     for case in cases {
         let case = Case::new(&content["tolerance"], case);
+        // A panic fails this case alone.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             run(&case);
             case.all_used();
@@ -72,31 +73,31 @@ pub fn failures(file: &Path, run: impl Fn(&Case)) -> Vec<String> {
     failures
 }
 
-/// The distance that a value may have from the expected one: `atol + rtol · max(|want|, 0.001 · largest |want|
+/// How far a value may be from the expected one: `atol + rtol · max(|want|, 0.001 · largest |want|
 /// of the array)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// The relative part.
+    /// Relative part.
     pub rtol: f64,
-    /// The absolute part.
+    /// Absolute part.
     pub atol: f64,
 }
 
 /// One case of a golden file.
 pub struct Case {
-    /// The name of the computation.
+    /// Name of the computation.
     pub function: String,
-    /// The subject of the case, in a few words.
+    /// Subject of the case, in a few words.
     pub kind: String,
     /// Its settings.
     pub config: Fields,
     /// Its input arrays.
     pub inputs: Fields,
-    /// The values that must come out.
+    /// Values that must come out.
     pub expected: Fields,
-    /// The tolerance for computations in f32.
+    /// Tolerance for computations in f32.
     pub f32: Tolerance,
-    /// The tolerance for computations in f64.
+    /// Tolerance for computations in f64.
     pub f64: Tolerance,
     label: String,
     failures: RefCell<Vec<String>>,
@@ -115,6 +116,7 @@ impl Case {
             rtol: number(&format!("{kind}_rtol")),
             atol: number(&format!("{kind}_atol")),
         };
+
         Case {
             function: text("fn"),
             kind: text("kind"),
@@ -144,6 +146,8 @@ impl Case {
         if got.len() != want.len() {
             self.fail(format!("{field}: {} values, expected {}", got.len(), want.len()));
         }
+
+        // A value far below the array's largest is allowed the error of a larger one.
         let largest =
             want.iter().filter(|want| want.is_finite()).fold(0.0f64, |a, b| a.max(b.abs()));
         for (index, (&got, &want)) in got.iter().zip(want).enumerate() {
@@ -163,7 +167,8 @@ impl Case {
 
     /// Compares a decision, which must be the expected one.
     pub fn check_exact(&self, field: &str, got: impl Into<Value>) {
-        let (got, want) = (got.into(), self.expected.value(field));
+        let got: Value = got.into();
+        let want = self.expected.value(field);
         if got != want {
             self.fail(format!("{field} is {got}, expected {want}"));
         }
@@ -280,6 +285,7 @@ impl Array {
             };
             return Array { shape: Vec::new(), values: vec![number] };
         };
+
         let parts: Vec<Array> = parts.iter().map(Array::new).collect();
         let inner = parts.first().map_or(Vec::new(), |part| part.shape.clone());
         assert!(parts.iter().all(|part| part.shape == inner), "rows of different lengths");
@@ -289,7 +295,7 @@ impl Array {
         }
     }
 
-    /// Gives the values as f32. Golden inputs are chosen so that this loses nothing that matters.
+    /// Returns the values as f32. Golden inputs are chosen so that this loses nothing that matters.
     pub fn f32(&self) -> Vec<f32> {
         self.values.iter().map(|&value| value as f32).collect()
     }

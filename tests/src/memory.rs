@@ -1,14 +1,14 @@
-//! The memory that a test takes, if Linux tells.
+//! Memory that a test takes, if Linux tells.
 
 use std::fs;
 
-/// Forgets the peak of the memory in use, and gives the memory that is in use now, in bytes.
+/// Resets the peak of the memory in use, and returns the memory in use now, in bytes.
 pub fn reset_peak() -> Option<u64> {
     fs::write("/proc/self/clear_refs", "5").ok()?;
     peak()
 }
 
-/// Gives the most memory that was in use, in bytes.
+/// Returns the most memory that was in use, in bytes.
 pub fn peak() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -7,7 +7,7 @@ use firebrick_core::{Detokenizer, Prompt, Seed, TokenId};
 use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, random};
 use firebrick_rollout::{GroupRequest, Sampling};
 
-/// The number of tokens of [`policy`].
+/// Number of tokens of [`policy`].
 pub const VOCABULARY: usize = 61;
 
 /// Makes a decoder of two layers with four heads on two key-value heads.
@@ -45,6 +45,7 @@ fn of_layers(layers: usize, seed: u64, device: &Device) -> Decoder {
             tied: false,
         },
     );
+
     random(&config, Seed::run(seed), device).expect("the sizes fit together")
 }
 
@@ -60,7 +61,7 @@ pub fn numbers() -> Arc<dyn Detokenizer> {
 }
 
 /// Asks for completions of prompt `id`, whose tokens follow from the id. They are the likeliest ones, unless a
-/// test gives the request another sampling.
+/// test changes the request's sampling.
 pub fn request(id: u64, length: usize, group_size: usize) -> GroupRequest {
     let mut stream = Seed::run(id).derive("prompt", &[]).stream();
     let token = |position| (stream.uniform_at(position) * VOCABULARY as f64) as TokenId;

@@ -35,6 +35,7 @@ impl Transformers {
         if probe.is_ok_and(|output| output.status.success()) {
             return Some(Transformers { python });
         }
+
         assert!(
             named.is_none(),
             "FIREBRICK_PYTHON, {python:?}, cannot import torch, transformers, peft"
@@ -47,7 +48,7 @@ impl Transformers {
     }
 
     /// Compares Python with the code here, through `interop/roundtrip.py`: the logits of `texts`, right-padded,
-    /// and their tokens. `decoder` and its tokenizer were saved in `folder`. Gives the script's words.
+    /// and their tokens. `decoder` and its tokenizer were saved in `folder`. Returns the script's words.
     ///
     /// # Panics
     /// If they differ, with the script's words.
@@ -61,7 +62,7 @@ impl Transformers {
         self.compare(folder, &[], decoder, tokenizer, texts)
     }
 
-    /// Does as [`Transformers::check`] for a PEFT adapter that was saved into `adapter`. Opened by `peft` on
+    /// Works like [`Transformers::check`] for a PEFT adapter that was saved into `adapter`. Opened by `peft` on
     /// the checkpoint in `base`, it computes what `decoder` does, and so does the merged model.
     ///
     /// # Panics
@@ -78,7 +79,7 @@ impl Transformers {
         self.compare(base, &adapter, decoder, tokenizer, texts)
     }
 
-    /// Does as [`Transformers::check_adapter`], with the base opened by the class `auto` of `transformers`.
+    /// Works like [`Transformers::check_adapter`], with the base opened by the class `auto` of `transformers`.
     ///
     /// # Panics
     /// As for [`Transformers::check`].
@@ -94,8 +95,8 @@ impl Transformers {
         self.compare(base, &more, decoder, tokenizer, texts)
     }
 
-    /// Has `peft` make an adapter of random values in `adapter`, for the class `auto` of the folder `base`, with these
-    /// arguments of its `LoraConfig`.
+    /// Makes `peft` write an adapter of random values into `adapter`, for the class `auto` of the folder `base`, with
+    /// these arguments of its `LoraConfig`.
     ///
     /// # Panics
     /// If it fails, with its words.
@@ -116,11 +117,11 @@ impl Transformers {
     fn make(&self, script: &str, arguments: &[&OsStr]) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop").join(script);
         let output = Command::new(&self.python).arg(script).args(arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {said}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
     }
 
-    /// Does as [`Transformers::check`] for a GGUF file that was read here.
+    /// Works like [`Transformers::check`] for a GGUF file that was read here.
     ///
     /// # Panics
     /// As for [`Transformers::check`].
@@ -146,16 +147,17 @@ impl Transformers {
         let scratch = tempfile::tempdir().unwrap();
         let expected = scratch.path().join("expected.safetensors");
         write_expected(&expected, decoder, tokenizer, texts);
+
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/roundtrip.py");
         let mut run = Command::new(&self.python);
         let output = run.arg(script).arg(folder).arg(&expected).args(more).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-        said.trim().to_owned()
+        let words = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{words}{}", String::from_utf8_lossy(&output.stderr));
+        words.trim().to_owned()
     }
 }
 
-/// Writes `input_ids`, `attention_mask` and `logits`. The texts with their tokens are in the metadata.
+/// Writes `input_ids`, `attention_mask` and `logits`, with the texts and their tokens in the metadata.
 fn write_expected(path: &Path, decoder: &Decoder, tokenizer: &Tokenizer, texts: &[String]) {
     let encoded = texts.iter().map(|text| {
         let ids = tokenizer.encode(text, true).unwrap();
@@ -172,6 +174,7 @@ fn write_expected(path: &Path, decoder: &Decoder, tokenizer: &Tokenizer, texts: 
     let [count, width, vocab] = logits.dims();
     let logits: Vec<f32> =
         logits.reshape([count * width * vocab]).try_into_vec_as::<f32>().unwrap();
+    // Padding has the token 0 and the mask 0.
     let padded = |value: &dyn Fn(TokenId) -> i64| -> Vec<u8> {
         let row = |row: &&[TokenId]| {
             let padding = std::iter::repeat_n(0, width - row.len());
@@ -179,6 +182,7 @@ fn write_expected(path: &Path, decoder: &Decoder, tokenizer: &Tokenizer, texts: 
         };
         rows.iter().flat_map(row).flat_map(i64::to_le_bytes).collect()
     };
+
     let ids = padded(&i64::from);
     let mask = padded(&|_| 1);
     let logits: Vec<u8> = logits.into_iter().flat_map(f32::to_le_bytes).collect();

@@ -5,6 +5,7 @@ use firebrick_train::{Aggregation, ClipRange, Dapo, MicroBatching, Objective, Up
 /// Makes DAPO's update, without entropy and KL.
 pub(crate) fn updater(micro_batching: MicroBatching) -> Updater {
     let clip = ClipRange { low: 0.2, high: 0.28 };
+
     Updater {
         replicas: Default::default(),
         loss_scale: 1.0,

@@ -1,9 +1,9 @@
-//! DAPO in plain numbers: the formulas of the chapter, held against the program's own.
+//! DAPO in plain numbers: the formulas of the chapter, compared with the program's own.
 
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
 // ANCHOR: reward
-/// The base reward of a credit between 0 and 1: -1 for wrong, 1 for right.
+/// Computes the base reward of a credit between 0 and 1: -1 for wrong, 1 for right.
 fn base_reward(credit: f64) -> f64 {
     let (wrong, right) = (-1.0, 1.0);
     wrong + (right - wrong) * credit
@@ -77,11 +77,13 @@ fn main() {
     let base = [1.0, 1.0, 0.0, 0.0].map(base_reward);
     let lengths = [12, 30, 9, 14];
     println!("keep the group: {}", has_spread(&base));
+
     let rewards: Vec<f64> =
         base.iter().zip(lengths).map(|(reward, length)| reward + overlong(length, 32, 8)).collect();
     let advantages = advantages(&rewards);
     println!("rewards         {rewards:.3?}");
     println!("advantages      {advantages:.3?}");
+
     // Before the first update of a step the policy is the one that sampled: every ratio is 1.
     let completions: Vec<Completion> = advantages
         .iter()
@@ -143,10 +145,13 @@ mod tests {
             let now = then.iter().map(|then| then + shift * (then + 0.4)).collect();
             Completion { now, then, advantage }
         };
+
         let completions =
             [completion(0.9, 1.2, 5), completion(-2.0, -0.7, 3), completion(1.5, -1.1, 5)];
         let divisors =
             Divisors::count(completions.iter().map(|completion| (0, completion.now.len())));
+
+        // Three rows of up to five tokens, padded with 0.
         let tensor = |value: &dyn Fn(&Completion, usize) -> f64| {
             let cell = |completion: &Completion, token| {
                 if token < completion.now.len() { value(completion, token) as f32 } else { 0.0 }
@@ -157,6 +162,7 @@ mod tests {
                 .collect();
             Tensor::<2>::from_data(TensorData::new(values, [3, 5]), &Device::flex())
         };
+
         let weights = tensor(&|completion, _| {
             Aggregation::TokenMean.weight(&divisors, 0, completion.now.len())
         });
@@ -166,6 +172,7 @@ mod tests {
             tensor(&|completion, _| completion.advantage),
             tensor(&|_, _| 1.0),
         );
+
         let dapo = Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None };
         let loss = (dapo.loss(&input).token_loss * weights).sum().into_scalar::<f32>();
         close(update_loss(&completions), loss.into());

@@ -16,6 +16,7 @@ impl Verifier for Balanced {
         let Ok(pairs) = prompt.reference.trim().parse::<usize>() else {
             return Score::none(Verdict::Error);
         };
+
         let answer = completion.text.trim();
         if answer.len() > MAX_LENGTH {
             return Score::none(Verdict::OverBudget);
@@ -48,7 +49,7 @@ fn closes_in_order(text: &str) -> Option<bool> {
 // ANCHOR_END: closes
 
 // ANCHOR: judge
-/// Gives the verdict on two bare texts, as a test wants it.
+/// Judges two bare texts, as a test wants it.
 fn judge(reference: &str, text: &str) -> Verdict {
     let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
     let completion = Completion::of_text(text);

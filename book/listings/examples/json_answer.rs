@@ -29,6 +29,7 @@ impl Verifier for Fields {
         let Some(wanted) = fields(&prompt.reference) else {
             return Score::none(Verdict::Error);
         };
+
         let answer = completion.text.trim_end().lines().next_back().unwrap_or_default().trim();
         if answer.len() > MAX_LENGTH {
             return Score::none(Verdict::OverBudget);
@@ -40,6 +41,7 @@ impl Verifier for Fields {
             given.get(*name).is_some_and(|given| self.same(value, given))
         };
         let right = wanted.iter().filter(is_right).count();
+
         // A field that nobody asked for counts as a wrong one.
         match wanted.len().max(given.len()) {
             all if all == right => Score::right(answer),

@@ -1,4 +1,4 @@
-//! A program of one's own around a recipe: everything is as the recipe says, but the verifier is another.
+//! A program of one's own around a recipe: everything is as the recipe says, except the verifier.
 
 #![allow(clippy::print_stdout, reason = "an example talks")]
 
@@ -42,12 +42,13 @@ mod tests {
     use firebrick::runs::Store;
 
     #[test]
-    fn part_marks_are_paid_and_counted_as_wrong() {
+    fn partial_credit_is_paid_and_counted_as_wrong() {
         let prompt = Prompt { reference: "12".into(), ..Prompt::default() };
         let score = |text: &str| {
             let completion = Completion::of_text(text);
             Near.score(&prompt, &completion)
         };
+
         assert_eq!((score("12").verdict, score("12").credit), (Verdict::Right, 1.0));
         assert_eq!((score("13").verdict, score("13").credit), (Verdict::Wrong, 0.5));
         assert_eq!(score("twelve").verdict, Verdict::Unparsable);
@@ -64,6 +65,7 @@ mod tests {
             .verifier(Near)
             .run()
             .unwrap();
+
         let store = Store::open_read_only(&runs.path().join("near/run.db")).unwrap();
         let paid = store.metrics("reward/mean").unwrap();
         // A wrong answer is paid -1. A new model writes noise, and some of it is a number, which

@@ -34,6 +34,7 @@ chapters! {
 pub fn pages() -> Vec<PathBuf> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../src")];
     let mut pages = Vec::new();
+
     while let Some(folder) = folders.pop() {
         let entries = fs::read_dir(&folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let entries = entries.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -45,12 +46,13 @@ pub fn pages() -> Vec<PathBuf> {
             }
         }
     }
+
     pages.sort();
     pages
 }
 
-/// Holds a file of the book against what the program makes of it now. With `FIREBRICK_UPDATE` it writes the file again
-/// first.
+/// Compares a file of the book with what the program makes of it now. With `FIREBRICK_UPDATE` it first writes the
+/// file again.
 ///
 /// # Panics
 /// When the file is another text, or can't be written.
@@ -59,6 +61,7 @@ pub fn assert_current(path: &Path, made: &str) {
         let written = fs::write(path, made);
         assert!(written.is_ok(), "{}: {written:?}", path.display());
     }
+
     let stored = fs::read_to_string(path).unwrap_or_default();
     assert!(
         stored.replace("\r\n", "\n") == made,

@@ -19,11 +19,13 @@ fn formulas_are_rendered_as_they_are_written() {
             continue;
         }
         count += 1;
+
         let rendered = render(&fs::read_to_string(&source).unwrap());
         assert!(!rendered.contains("merror"), "{}: {rendered}", source.display());
         let page = source.with_extension("html");
         assert_current(&page, &rendered);
     }
+
     assert!(count > 5, "the book has lost its formulas");
 }
 

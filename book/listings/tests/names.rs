@@ -10,39 +10,44 @@ use std::{
 
 use firebrick_book::assert_current;
 
-/// The page is the first sentence of each source file, crate by crate.
+/// Compares the page with the first sentence of each source file, crate by crate.
 #[test]
 fn the_code_map_is_current() {
     let crates = fs::read_dir(repository().join("crates")).unwrap();
-    let mut places: Vec<_> =
+    let mut folders: Vec<_> =
         crates.map(|entry| format!("crates/{}", entry.unwrap().file_name().display())).collect();
-    places.sort();
-    places.extend(["models".to_owned(), "recipes".to_owned()]);
+    folders.sort();
+    folders.extend(["models".to_owned(), "recipes".to_owned()]);
+
     let mut page = String::from(
         "<!-- Made from the first sentence of each source file; a change here is overwritten.\n     \
          FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book -->\n\n# The code map\n\n\
          This page has every source file, with the first sentence of its own documentation.\n",
     );
-    for place in places {
-        let sources = repository().join(&place).join("src");
+
+    for folder in folders {
+        let sources = repository().join(&folder).join("src");
         let mut files = BTreeSet::new();
         source_files(&sources, &sources, &mut files);
-        page += &format!("\n## {place}\n\n| file | contents |\n|---|---|\n");
+        page += &format!("\n## {folder}\n\n| file | contents |\n|---|---|\n");
+
         for file in files {
             let sentence = first_sentence(&fs::read_to_string(sources.join(&file)).unwrap())
-                .unwrap_or_else(|| panic!("{place}/src/{file} does not begin with `//! …`"));
+                .unwrap_or_else(|| panic!("{folder}/src/{file} does not begin with `//! …`"));
             page += &format!("| `{file}` | {} |\n", sentence.replace('|', "\\|"));
         }
     }
+
     let path = repository().join("book/src/inside/map.md");
     assert_current(&path, &page);
 }
 
-/// Gives the first sentence of a file's own documentation, without the marks of links.
+/// Returns the first sentence of a file's own documentation, without the marks of links.
 fn first_sentence(source: &str) -> Option<String> {
     let lines = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
     let text: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
     let text = text.join(" ").replace("[`", "`").replace("`]", "`");
+    // The dot of `et al.` ends no sentence.
     let ends = text.match_indices(". ").map(|(end, _)| end + 1);
     let end = ends.into_iter().find(|&end| !text[..end].ends_with(" al.")).unwrap_or(text.len());
     (!text.is_empty()).then(|| text[..end].to_owned())
@@ -63,12 +68,14 @@ fn first_sentence(source: &str) -> Option<String> {
 #[test]
 fn the_pages_name_no_file_that_is_not_there() {
     let files = Files::new();
+
     let mut missing = Vec::new();
     for page in files.pages() {
         let text = fs::read_to_string(repository().join(&page)).unwrap();
         let names = files.missing(&page, &text);
         missing.extend(names.into_iter().map(|name| format!("{page}: {name}")));
     }
+
     assert!(missing.is_empty(), "these are not in the repository: {missing:#?}");
 }
 
@@ -90,6 +97,7 @@ fn a_name_that_is_made_up_is_found() {
     ] {
         assert_eq!(files.missing(page, text).len(), 1, "{text}");
     }
+
     for text in [
         "`crates/core/src/lib.rs`, `crates/core/`, `core/src/lib.rs`, `lib.rs`",
         "`config.json`, `run.db`, `runs/NAME/recipe.toml`, `reward/credit`, `1.0`, `a.rs(b)`",
@@ -112,6 +120,7 @@ fn the_tests_that_the_pages_name_are_there() {
         .filter(|path| path.ends_with(".rs"))
         .map(|path| fs::read_to_string(repository().join(path)).unwrap())
         .collect();
+
     let mut named = 0;
     let inside = ["inside/invariants.md", "inside/update.md", "inside/disk.md", "gamed.md"];
     let pages = inside.map(|page| format!("book/src/{page}"));
@@ -125,10 +134,11 @@ fn the_tests_that_the_pages_name_are_there() {
             named += 1;
         }
     }
+
     assert!(named > 30, "only {named} tests were found: are they written otherwise?");
 }
 
-/// The endings of names that only the repository's own files have.
+/// Endings of names that only the repository's own files have.
 const ENDINGS: [&str; 5] = [".rs", ".md", ".sh", ".py", ".toml"];
 
 /// Files of runs, of readers, and of other projects.
@@ -145,9 +155,9 @@ const ELSEWHERE: [&str; 10] = [
     "skyrl/train/config/config.py",
 ];
 
-/// The files and folders of the repository.
+/// Files and folders of the repository.
 struct Files {
-    /// The paths from the repository's root, parted by `/`.
+    /// Paths from the repository's root, separated by `/`.
     paths: BTreeSet<String>,
 }
 
@@ -167,6 +177,7 @@ impl Files {
             let made = [".git", "runs", "book/book"].contains(&path.as_str())
                 || entry.file_name() == "target"
                 || of_examples;
+
             if entry.path().is_dir() && !made {
                 self.look_into(&entry.path(), &format!("{path}/"));
             }
@@ -176,7 +187,7 @@ impl Files {
         }
     }
 
-    /// Lists the pages that speak of files.
+    /// Lists the pages whose names of files are checked.
     fn pages(&self) -> Vec<String> {
         let pages = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"].map(String::from);
         let of_book = |path: &&String| path.starts_with("book/src/") && path.ends_with(".md");
@@ -190,12 +201,14 @@ impl Files {
     fn missing(&self, page: &str, text: &str) -> Vec<String> {
         let text = Page::read(text);
         let mut missing = Vec::new();
+
         for link in text.links() {
             let target = link.split('#').next().unwrap_or_default();
             if !link.contains("://") && !target.is_empty() && !self.is_target(page, target) {
                 missing.push(link.to_owned());
             }
         }
+
         let spans = text.spans.iter().map(|span| (span, true));
         let commands = text.commands.iter().map(|command| (command, false));
         for (code, is_span) in spans.chain(commands) {
@@ -204,12 +217,15 @@ impl Files {
                 let rooted = word.split_once('/').is_some_and(|(top, _)| self.has(top, true));
                 let ends = ENDINGS.iter().any(|ending| word.ends_with(ending));
                 let named = word.chars().all(|c| c.is_ascii_alphanumeric() || "_./*-".contains(c));
+
+                // A name without a folder counts only in backticks, and only with an ending of ours.
                 let counts = named && (rooted || is_span && ends) && !is_elsewhere(word);
                 if counts && !self.has(word, rooted) {
                     missing.push(word.to_owned());
                 }
             }
         }
+
         missing
     }
 
@@ -225,7 +241,7 @@ impl Files {
         self.paths.contains(&path.join("/"))
     }
 
-    /// True if there is a path like this. If the name is not `whole`, a path may also end so.
+    /// Tells whether there is a path like this, or one that ends so if the name is not `whole`.
     fn has(&self, name: &str, whole: bool) -> bool {
         let name: Vec<&str> = name.split('/').collect();
         self.paths.iter().any(|path| {
@@ -236,7 +252,7 @@ impl Files {
     }
 }
 
-/// True if a file's name fits a pattern with at most one `*`.
+/// Tells whether a file's name fits a pattern with at most one `*`.
 fn is_like(name: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => name == pattern,
@@ -246,7 +262,7 @@ fn is_like(name: &str, pattern: &str) -> bool {
     }
 }
 
-/// True if a name is of a file in another place, or has a part to be filled in.
+/// Tells whether a name is of a file elsewhere, or has a part to be filled in.
 fn is_elsewhere(name: &str) -> bool {
     let capitals = |part: &str| part.len() > 1 && part.bytes().all(|b| b.is_ascii_uppercase());
     let file = name.rsplit('/').next().unwrap_or(name);
@@ -261,9 +277,9 @@ fn is_elsewhere(name: &str) -> bool {
 /// A page of Markdown, taken apart.
 #[derive(Default)]
 struct Page {
-    /// The texts in backticks, outside of fenced blocks.
+    /// Texts in backticks, outside of fenced blocks.
     spans: Vec<String>,
-    /// The commands in fenced blocks, which follow a `$ `.
+    /// Commands in fenced blocks, which follow a `$ `.
     commands: Vec<String>,
     /// All other text.
     prose: String,
@@ -271,7 +287,10 @@ struct Page {
 
 impl Page {
     fn read(text: &str) -> Self {
-        let (mut page, mut fenced, mut unfenced) = (Page::default(), false, String::new());
+        let mut page = Page::default();
+        let mut fenced = false;
+        let mut unfenced = String::new();
+
         for line in text.lines() {
             if line.trim_start().starts_with("```") {
                 fenced = !fenced;
@@ -282,10 +301,13 @@ impl Page {
                 page.commands.push(command.to_owned());
             }
         }
+
+        // A span may cross lines but no blank line, and ends with as many backticks as it begins with.
         for mut rest in unfenced.split("\n\n") {
             while let Some(start) = rest.find('`') {
                 let ticks = rest[start..].len() - rest[start..].trim_start_matches('`').len();
-                let (before, after) = (&rest[..start], &rest[start + ticks..]);
+                let before = &rest[..start];
+                let after = &rest[start + ticks..];
                 page.prose += before;
                 rest = match after.split_once(&rest[start..start + ticks]) {
                     Some((span, after)) => {

@@ -1,4 +1,4 @@
-//! The pages of every option, every key and every metric: they must speak of all that there are.
+//! The pages of options, keys and metrics must name every one that there is.
 //!
 //! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book` writes the pages of options and of keys again.
 
@@ -34,6 +34,7 @@ fn the_page_of_keys_is_current_and_names_keys_that_exist() {
             assert!(key.says.matches(". ").count() < 3, "more than three sentences: {}", key.says);
         }
     }
+
     let page = page_of_keys();
     let path = repository().join("book/src/parts/keys.md");
     assert_current(&path, &page);
@@ -50,6 +51,7 @@ fn page_of_keys() -> String {
          default. If our default differs, the recipe says so. `a.*` stands for every key below `a` \
          that has no row of its own. A key that is in no row is reported as unknown.\n",
     );
+
     for origin in [Origin::Verl, Origin::Skyrl] {
         let name = origin.name();
         let _ = write!(page, "\n## {name}\n\nRead in {}\n\n", origin.source());
@@ -57,6 +59,7 @@ fn page_of_keys() -> String {
             page,
             "| {name} | its default | here | what is different |\n|---|---|---|---|"
         );
+
         let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
         for key in origin.keys().filter(|key| !key.idle) {
             let here: Vec<String> = key.here.split(", ").map(code).collect();
@@ -64,7 +67,9 @@ fn page_of_keys() -> String {
             let says = key.says.replace('|', "\\|");
             let _ = writeln!(page, "| `{}` | {} | {here} | {says} |", key.name, code(key.default));
         }
+
         page.push_str("\nThese mean nothing here:\n\n");
+        // Grouped by reason, in the order in which reasons first come up.
         let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
         for key in origin.keys().filter(|key| key.idle) {
             match reasons.iter_mut().find(|(why, _)| *why == key.says) {
@@ -76,10 +81,11 @@ fn page_of_keys() -> String {
             let _ = writeln!(page, "- {why}: {}", keys.join(", "));
         }
     }
+
     page
 }
 
-/// A block of Rust that is not `ignore`d is compiled, if its page is in the list of chapters.
+/// A block of Rust that is not `ignore`d is compiled only if its page is in the list of chapters.
 #[test]
 fn every_page_with_rust_is_compiled() {
     let chapters = fs::read_to_string(repository().join("book/listings/src/lib.rs")).unwrap();
@@ -88,6 +94,7 @@ fn every_page_with_rust_is_compiled() {
         let compiled = text.lines().any(|line| {
             line.trim_start().strip_prefix("```rust").is_some_and(|rest| !rest.contains("ignore"))
         });
+
         let name = page.display().to_string();
         let name = name.rsplit_once("/src/").unwrap().1;
         let listed = chapters.contains(&format!(" = \"{name}\";"));
@@ -103,6 +110,7 @@ fn the_glossary_names_keys_that_exist() {
     let (words, rest) = text.split_once("## Names in the code").unwrap();
     let (_, elsewhere) = rest.split_once("## Names in other programs").unwrap();
     let text = [words, elsewhere].concat();
+
     let mut named = 0;
     for row in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| ---")) {
         // The key is in the second column. A value may follow it.
@@ -113,6 +121,7 @@ fn the_glossary_names_keys_that_exist() {
             named += 1;
         }
     }
+
     assert!(named > 20, "only {named} keys were found: has the table changed its form?");
 }
 
@@ -122,28 +131,33 @@ fn the_settings_of_papers_are_recipes() {
     let page = page.replace("\r\n", "\n");
     let blocks: Vec<&str> =
         page.split("```toml\n").skip(1).filter_map(|block| block.split("```").next()).collect();
+
     for block in &blocks {
         let recipe = format!("model.path = \"model\"\ndata.train = \"train.jsonl\"\n{block}");
         if let Err(error) = Recipe::parse("papers.md".as_ref(), &recipe, &[]) {
             panic!("{block}{error}");
         }
     }
+
     assert!(blocks.len() > 3, "the page has lost its blocks");
 }
 
-/// A key of a recipe is a table's name, a point and more, in backticks; a value may follow it. The pages of keys and of
-/// metrics speak of other programs' names as well.
+/// A key of a recipe is a table's name, a dot and more, in backticks; a value may follow it. The pages of keys and of
+/// metrics name those of other programs as well.
 #[test]
 fn the_pages_name_keys_that_exist() {
     let keys = Options::new().keys();
     let tables: BTreeSet<&str> =
         keys.iter().filter_map(|key| Some(key.split_once('.')?.0)).collect();
-    let (mut named, mut unknown) = (0, Vec::new());
+    let mut named = 0;
+    let mut unknown = Vec::new();
     let others = ["keys.md", "metrics.md", "glossary.md", "from-trl.md"];
+
     for page in firebrick_book::pages() {
         if others.iter().any(|other| page.ends_with(other)) {
             continue;
         }
+
         // Every second part between backticks is code. Blocks are left out.
         let text = fs::read_to_string(&page).unwrap();
         let prose: String = text.split("```").step_by(2).collect();
@@ -154,21 +168,25 @@ fn the_pages_name_keys_that_exist() {
                 .chars()
                 .all(|c| c.is_ascii_lowercase() || c == '_' || c == '.' || c.is_ascii_digit());
             let file = [".rs", ".toml", ".md", ".json", ".py", ".gguf", ".safetensors"];
+
             if !dotted || !plain || file.iter().any(|ending| key.ends_with(ending)) {
                 continue;
             }
+
             named += 1;
             if !keys.contains(key) {
                 unknown.push(format!("{}: {key}", page.display()));
             }
         }
     }
+
     assert!(unknown.is_empty(), "no recipe has these keys: {unknown:#?}");
     assert!(named > 100, "only {named} keys were found: are they written otherwise?");
 }
 
 #[test]
 fn the_page_of_metrics_names_every_metric() {
+    // Switch on everything that reports a metric, at the smallest size.
     let overrides = [
         "train.steps=1",
         "reward.overlong.buffer=2",
@@ -189,6 +207,7 @@ fn the_page_of_metrics_names_every_metric() {
         "reward.kind=weighted",
         "reward.parts=[{ name = \"NAME\", weight = 1.0, kind = \"integer\" }]",
     ];
+
     let recipe = repository().join("recipes/ci/tiny.toml");
     let recipe = Recipe::load(&recipe, &overrides.map(String::from)).unwrap().recipe;
     let mut built = build_run(
@@ -198,16 +217,19 @@ fn the_page_of_metrics_names_every_metric() {
         firebrick_data::DateTime::default(),
     )
     .unwrap();
+
     built.trainer.reference = Some(burn::module::Module::valid(&built.trainer.policy));
     built.trainer.critic = built.critic.map(|plan| plan.new_critic(&built.trainer.policy));
     let report = built.trainer.step(&mut ()).unwrap();
+
     let page = fs::read_to_string(repository().join("book/src/metrics.md")).unwrap();
     for name in report.metrics.0.keys() {
         assert!(page.contains(&format!("| `{name}` |")), "book/src/metrics.md lacks `{name}`");
     }
-    // The page has no other metrics, but for these. The first eight are the program's and not the step's. The
-    // next is that of a reward model, which takes a checkpoint, and the one behind it takes servers. The last two
-    // are missing because a new model gets nothing right and says nothing twice.
+
+    // The page has no other metrics except these. The first eight are the program's and not the step's. The next
+    // needs a reward model's checkpoint, and the one after it servers. The last two are missing because a new
+    // model gets nothing right and says nothing twice.
     for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
         let name = row.split('`').next().unwrap_or_default();
         let elsewhere = [
@@ -233,7 +255,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The schema of recipes, as the program prints it.
+/// Schema of recipes, as the program prints it.
 struct Options(Value);
 
 impl Options {
@@ -252,13 +274,14 @@ impl Options {
         page
     }
 
-    /// Lists every key that may stand in a recipe, dotted; tables too.
+    /// Lists every key that may stand in a recipe, tables too, dotted.
     fn keys(&self) -> BTreeSet<String> {
         let mut page = String::new();
         self.table("", &self.0, &mut page);
         let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
         let mut keys = BTreeSet::new();
         let mut table = String::new();
+
         for line in page.lines() {
             if let Some(heading) = line.strip_prefix("## ") {
                 table =
@@ -271,6 +294,7 @@ impl Options {
                 keys.insert(if table.is_empty() { key.into() } else { format!("{table}.{key}") });
             }
         }
+
         assert!(rows.count() > 40, "the page of options has no rows");
         keys
     }
@@ -295,6 +319,7 @@ impl Options {
         page: &mut String,
     ) {
         let _ = write!(page, "\n## {heading}\n\n{}\n", text(schema));
+
         let mut inner = Vec::new();
         for &shape in shapes {
             let kind = shape["properties"]["kind"]["const"].as_str();
@@ -302,6 +327,7 @@ impl Options {
                 let default = if shape["required"].is_null() { ", the default" } else { "" };
                 let _ = write!(page, "\n**`kind = \"{kind}\"`**{default}: {}\n", text(shape));
             }
+
             // The shapes of a table that has no `kind` are alternatives of one key each.
             let alternative = kind.is_none() && !std::ptr::eq(shape, schema);
             let keys =
@@ -309,6 +335,7 @@ impl Options {
             if keys().next().is_some() && (!alternative || std::ptr::eq(shape, shapes[0])) {
                 page.push_str("\n| key | value | default | what it does |\n|---|---|---|---|\n");
             }
+
             let required = list(&shape["required"]);
             for (key, property) in keys() {
                 let target = self.resolve(property);
@@ -318,28 +345,34 @@ impl Options {
                     Value::Null => String::new(),
                     value => format!("`{value}`"),
                 };
+                // A property without a description has that of its shape.
                 let described = if property["description"].is_null() { shape } else { property };
                 let mut meaning = text(described);
                 let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+
                 let items = self.resolve(&target["items"]);
                 if is_table(target) {
                     inner.push((below, target, false));
                 } else if is_table(items) {
                     inner.push((below, items, true));
                 }
+
                 if let Some(choices) = choices(target).or_else(|| choices(items)) {
                     for (name, what) in choices {
                         let _ = write!(meaning, "<br>`{name}`: {what}");
                     }
                 }
+
                 let value = kind_of(target, items, property);
                 let _ = writeln!(page, "| `{key}` | {value} | {default} | {meaning} |");
             }
         }
+
         for (path, schema, several) in inner {
-            match several {
-                true => self.tables(&path, schema, page),
-                false => self.table(&path, schema, page),
+            if several {
+                self.tables(&path, schema, page);
+            } else {
+                self.table(&path, schema, page);
             }
         }
     }
@@ -350,7 +383,7 @@ impl Options {
     }
 }
 
-/// Lists the shapes of a table: the keys that it has in any case, if any, and then its alternatives.
+/// Lists the shapes of a table: first the keys that it always has, if any, and then its alternatives.
 fn shapes(schema: &Value) -> Vec<&Value> {
     let alternatives = schema["oneOf"].as_array().into_iter().flatten();
     let shapes = std::iter::once(schema).chain(alternatives);
@@ -361,10 +394,10 @@ fn is_table(schema: &Value) -> bool {
     !shapes(schema).is_empty()
 }
 
-/// Gives the values of a choice, each with its meaning.
+/// Lists the values of a choice, each with its meaning.
 fn choices(schema: &Value) -> Option<Vec<(&str, String)>> {
     let alternatives = schema["oneOf"].as_array()?;
-    // A value that may also be written without quotes is told with the name that it stands for.
+    // A value that may also be written without quotes is described under the name that it stands for.
     let named = alternatives.iter().filter(|choice| choice["const"].is_string());
     let named: Vec<_> =
         named.filter_map(|choice| Some((choice["const"].as_str()?, text(choice)))).collect();
@@ -387,6 +420,8 @@ fn kind_of(schema: &Value, items: &Value, property: &Value) -> String {
         Some("integer") => "whole number",
         _ => "number",
     };
+
+    // A whole number's bound of 0 goes without saying.
     let bound = |name: &str, sign: &str| match &property[name] {
         Value::Null => None,
         bound if kind == "whole number" && bound == 0 => None,
@@ -398,6 +433,7 @@ fn kind_of(schema: &Value, items: &Value, property: &Value) -> String {
         bound("maximum", "≤"),
         bound("exclusiveMaximum", "<"),
     ];
+
     let bounds: Vec<String> = bounds.into_iter().flatten().collect();
     format!("{kind}{}", bounds.join(","))
 }

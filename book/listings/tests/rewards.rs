@@ -15,7 +15,7 @@ struct Case<'page> {
     text: &'page str,
     /// True if the answer is right.
     right: bool,
-    /// The verdicts of the five judges, ours first.
+    /// Verdicts of the five judges, ours first.
     verdicts: Vec<&'page str>,
 }
 
@@ -25,6 +25,7 @@ fn our_verdicts_on_hard_cases_are_those_of_the_page() {
     let verbatim = |text: &str| text.to_owned();
     let answer_line = |answer: &str| format!("Answer: {answer}");
     let mut cases = 0;
+
     for (heading, dress, dapo_dress) in [
         ("## Answers", &boxed as &dyn Fn(&str) -> String, &answer_line as &dyn Fn(&str) -> String),
         ("## Responses", &verbatim, &verbatim),
@@ -32,12 +33,13 @@ fn our_verdicts_on_hard_cases_are_those_of_the_page() {
         for case in &hard_cases(&page, heading) {
             let Case { gold, text, verdicts, .. } = case;
             let judgement = math::Verifier::default().judge(gold, &dress(text));
-            let said = |judge: usize| verdicts[judge].trim_matches('*');
+            let verdict = |judge: usize| verdicts[judge].trim_matches('*');
             assert_eq!(
-                said(0),
+                verdict(0),
                 Verdict::from(judgement.verdict).name(),
                 "{gold}, {text}: {judgement:?}"
             );
+
             // We have these two rules too. Their verdicts are either right or wrong.
             let flexible = Gsm8k { mode: Gsm8kMode::Flexible };
             for (judge, score) in [
@@ -45,11 +47,12 @@ fn our_verdicts_on_hard_cases_are_those_of_the_page() {
                 (4, score(&flexible, gold, text)),
             ] {
                 let right = score.verdict == Verdict::Right;
-                assert_eq!(said(judge) == "right", right, "{gold}, {text}: judge {judge}");
+                assert_eq!(verdict(judge) == "right", right, "{gold}, {text}: judge {judge}");
             }
             cases += 1;
         }
     }
+
     assert!(cases > 25, "only {cases} rows were found: have the tables changed their form?");
 }
 
@@ -64,6 +67,7 @@ fn mistaken_verdicts_are_bold_and_counted() {
                 assert_eq!(verdict.starts_with("**"), mistaken, "{}, {}", case.gold, case.text);
             }
         }
+
         let mistakes = |judge: usize| {
             cases.iter().filter(|case| case.verdicts[judge].starts_with("**")).count().to_string()
         };
@@ -77,6 +81,7 @@ fn mistaken_verdicts_are_bold_and_counted() {
 fn what_the_page_calls_the_same_is_and_what_not_is_not() {
     let page = chapter();
     let mut pairs = 0;
+
     for row in rows(&page, "## Values and their comparison") {
         let gold = row[0].trim_matches('`');
         for (cell, expected) in [(row[1], Verdict::Right), (row[2], Verdict::Wrong)] {
@@ -91,6 +96,7 @@ fn what_the_page_calls_the_same_is_and_what_not_is_not() {
             }
         }
     }
+
     assert!(pairs > 20, "only {pairs} pairs were found: has the table changed its form?");
 }
 
@@ -99,8 +105,10 @@ fn what_is_not_decided_is_what_the_page_says() {
     let page = chapter();
     let undecided = rows(&page, "## Answers that it does not decide");
     assert!(undecided.len() > 5, "has the table changed its form?");
+
     for row in undecided {
-        let (gold, answer) = (row[0].trim_matches('`'), row[1].trim_matches('`'));
+        let gold = row[0].trim_matches('`');
+        let answer = row[1].trim_matches('`');
         let judgement = math::Verifier::default().judge(gold, &boxed(answer));
         assert_eq!(
             Verdict::from(judgement.verdict).name(),
@@ -147,6 +155,7 @@ fn the_rewards_of_the_page_are_those_of_a_recipe() {
     let page = chapter();
     let blocks = page.split("\n```toml\n").skip(1).map(|block| block.split("```").next().unwrap());
     let mut kinds = std::collections::BTreeSet::new();
+
     for block in blocks {
         let recipe = format!(
             "model.path = \"model\"\ndata.train = \"train.jsonl\"\n\
@@ -158,6 +167,7 @@ fn the_rewards_of_the_page_are_those_of_a_recipe() {
             recipe.reward.kind.map(|kind| serde_json::to_value(kind).unwrap()["kind"].to_string()),
         );
     }
+
     // The chapter shows one of the two rules for GSM8K.
     assert_eq!(kinds.len(), 14, "{kinds:?}");
 }
@@ -170,6 +180,7 @@ fn the_programs_judge() {
 
     let near = [("It is 9.8 m/s².", 1.0), ("10", 0.0), ("no idea", 0.0)];
     let parses = [("echo \"$1\"\n", 1.0), ("if true; then", 0.0), ("ls |", 0.0)];
+
     for (interpreter, needs, name, reference, rows) in
         [("python3", "python3", "near.py", "9.81", near), ("sh", "jq", "parses.sh", "", parses)]
     {
@@ -177,9 +188,11 @@ fn the_programs_judge() {
             eprintln!("{name} is not tried: there is no {needs}");
             continue;
         }
+
         let path = book().join("listings/programs").join(name);
         let program = vec![interpreter.to_owned(), path.to_str().unwrap().to_owned()];
         let judge = Command::new(CommandOptions { program, ..CommandOptions::default() }).unwrap();
+
         for (text, credit) in rows {
             let score = score(&judge, reference, text);
             assert_ne!(score.verdict, Verdict::Error, "{name}: {text}");
@@ -197,15 +210,18 @@ fn the_judge_of_letters_judges() {
     let folder = book().join("examples/letters");
     let recipe = fs::read_to_string(folder.join("recipe.toml")).unwrap();
     Recipe::parse("recipe.toml".as_ref(), &recipe, &[]).unwrap();
+
     if std::process::Command::new("python3").arg("--version").output().is_err() {
         eprintln!("the judge of letters is not tried: there is no python3");
         return;
     }
+
     let judge = folder.join("judge.py").to_str().unwrap().to_owned();
     let program = vec!["python3".to_owned(), judge];
     let judge = Command::new(CommandOptions { program, ..CommandOptions::default() }).unwrap();
     let question = "Write one word that begins with the letter B.";
     let prompt = Prompt { question: question.into(), ..Prompt::default() };
+
     for (text, credit) in
         [("Bread.", 1.0), ("bread", 1.0), ("A bread", 0.0), ("Toast", 0.0), ("", 0.0)]
     {
@@ -218,7 +234,7 @@ fn the_judge_of_letters_judges() {
     }
 }
 
-/// Reads the pages of the chapter, one after the other.
+/// Reads the pages of the chapter as one text.
 fn chapter() -> String {
     let mut pages = firebrick_book::pages();
     pages.retain(|page| {

@@ -1,4 +1,4 @@
-//! The table and the next commands at the end of a run.
+//! What a run prints at its end: a table, and the next commands.
 
 use std::path::Path;
 
@@ -12,12 +12,13 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
     let time = |seconds: f64| (seconds > 0.0).then(|| duration(seconds));
     let rate = |rate: f64| (rate > 0.0).then(|| decimals(rate, 0));
     let Summary { heldout, completions, seconds, tokens_per_second, .. } = summary;
+
     // If Ctrl-C ended the run, nothing was measured after the last step.
-    let last = if summary.stopped_because == INTERRUPTED { "last measured" } else { "final" };
+    let last_label = if summary.stopped_because == INTERRUPTED { "last measured" } else { "final" };
     let rows = [
         ("held-out accuracy", "initial", accuracy(heldout.initial)),
         ("held-out accuracy", "after SFT", accuracy(heldout.after_sft)),
-        ("held-out accuracy", last, accuracy(heldout.r#final)),
+        ("held-out accuracy", last_label, accuracy(heldout.r#final)),
         ("steps", "", Some(summary.steps.to_string())),
         ("completions", "generated", Some(completions.generated.to_string())),
         ("completions", "trained", Some(completions.trained.to_string())),
@@ -34,13 +35,14 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
         ("stopped because", "", Some(reason(&summary.stopped_because).into())),
         ("checkpoint", "", checkpoint.map(|path| path.display().to_string())),
     ];
-    let mut above = "";
+
+    let mut previous_subject = "";
     let mut lines = Vec::new();
     for (subject, part, value) in rows {
         let Some(value) = value else { continue };
-        let shown = if subject == above { "" } else { subject };
-        above = subject;
-        lines.push(format!("{shown:<17}  {part:<13}  {value}"));
+        let subject_cell = if subject == previous_subject { "" } else { subject };
+        previous_subject = subject;
+        lines.push(format!("{subject_cell:<17}  {part:<13}  {value}"));
     }
     lines
 }
@@ -50,25 +52,29 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
 /// is to continue.
 pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>) -> Vec<String> {
     let Some(run) = &summary.folder else { return Vec::new() };
+
     // More steps would not prolong a run that ended because it had seen its data or reached its accuracy.
     let more = match summary.stopped_because.as_str() {
         INTERRUPTED => Some(String::new()),
         "steps" => Some(format!(" --set train.steps={}", 2 * summary.steps.max(1))),
         _ => None,
     };
+
     let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
     let mut lines = vec![String::new(), "next:".into()];
+
     if let Some(checkpoint) = &summary.checkpoint {
         let checkpoint = path_word(checkpoint);
         let prompt = shell_word(prompt.unwrap_or("…"));
         lines.push(format!("  firebrick eval {checkpoint} --samples 8"));
         lines.push(format!("  firebrick generate {checkpoint} --prompt {prompt}{device}"));
     }
+
     lines.extend(more.map(|more| format!("  {}{more}", resume_command(run))));
     lines
 }
 
-/// Writes a number with so many decimals, or as a power of ten if it has too many digits to be read.
+/// Writes a number with that many decimals, or as a power of ten if it has too many digits to be read.
 pub(crate) fn decimals(value: f64, decimals: usize) -> String {
     if value.abs() < 1e12 { format!("{value:.decimals$}") } else { format!("{value:.2e}") }
 }
@@ -79,20 +85,24 @@ pub(crate) fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return "-".into();
     }
+
+    // Each bound is where rounding would reach the next unit.
     if seconds < 0.0995 {
         return format!("{:.0} ms", seconds * 1e3);
     }
     if seconds < 59.95 {
         return format!("{seconds:.1}s");
     }
+
     if seconds >= 86_400.0 * 1e4 {
         return format!("{:.0e}d", seconds / 86_400.0);
     }
-    let whole = seconds.round() as u64;
-    let (large, small, units) = match whole {
-        0..3600 => (whole / 60, whole % 60, ('m', 's')),
-        3600..86_400 => (whole / 3600, whole % 3600 / 60, ('h', 'm')),
-        _ => (whole / 86_400, whole % 86_400 / 3600, ('d', 'h')),
+
+    let whole_seconds = seconds.round() as u64;
+    let (large, small, units) = match whole_seconds {
+        0..3600 => (whole_seconds / 60, whole_seconds % 60, ('m', 's')),
+        3600..86_400 => (whole_seconds / 3600, whole_seconds % 3600 / 60, ('h', 'm')),
+        _ => (whole_seconds / 86_400, whole_seconds % 86_400 / 3600, ('d', 'h')),
     };
     format!("{large}{}{small:02}{}", units.0, units.1)
 }
@@ -130,6 +140,7 @@ mod tests {
         summary.heldout.r#final = Some(0.871);
         summary.seconds.total = 754.0;
         summary.peak_rss_bytes = Some(3 << 30);
+
         let shown = table(&summary, Some(Path::new("runs/addition/checkpoints/step-000200")));
         assert_eq!(
             shown,

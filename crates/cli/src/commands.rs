@@ -1,4 +1,4 @@
-//! The subcommands, one file each.
+//! Subcommands, one file each.
 
 mod bench;
 mod compare;
@@ -155,28 +155,30 @@ fn device_settings(device: Option<firebrick_device::Name>) -> Vec<String> {
 }
 
 /// Finds the model folder that a command is given: a local folder, or the model of that name on the Hub.
-fn model_folder(given: &Path, sources: &Sources) -> Result<PathBuf, ProgramError> {
+fn model_folder(name: &Path, sources: &Sources) -> Result<PathBuf, ProgramError> {
     let refuse =
-        |problem, remedy| Err(ProgramError::NotAModel { path: given.to_owned(), problem, remedy });
-    if given.join("run.db").is_file() {
+        |problem, remedy| Err(ProgramError::NotAModel { path: name.to_owned(), problem, remedy });
+
+    if name.join("run.db").is_file() {
         return refuse("it is a run", "give one of the folders in its checkpoints/");
     }
+
     let remedy = "give a folder such as runs/quickstart/checkpoints/step-000200, or the name of a \
                   model on the Hugging Face Hub";
-    match sources.model_folder("the model", given, None, Need::Model) {
+    match sources.model_folder("the model", name, None, Need::Model) {
         Ok(folder)
             if folder.join("config.json").is_file() || is_adapter(&folder) || is_gguf(&folder) =>
         {
             Ok(folder)
         }
         Ok(_) => refuse("it has no config.json", remedy),
-        Err(Error::NoModel { .. }) if given.exists() => refuse("it is a file", remedy),
+        Err(Error::NoModel { .. }) if name.exists() => refuse("it is a file", remedy),
         Err(Error::NoModel { .. }) => refuse("there is no such folder", remedy),
         Err(other) => Err(other.into()),
     }
 }
 
-/// Writes a note to standard error. If standard error is closed, nobody listens, and that is no reason to fail.
+/// Writes a note to standard error. A closed standard error is not a reason to fail, because nobody reads it.
 fn warn(text: String) {
     print_note(&format!("{text}\n"));
 }
@@ -186,8 +188,8 @@ fn print_note(text: &str) {
     let _ = std::io::stderr().write_all(printable_lines(text).as_bytes());
 }
 
-/// Writes a line of JSON to standard output. A program that is killed has then said all that it knew, because the
-/// line leaves it at once and in one piece.
+/// Writes a line of JSON to standard output. The line is flushed immediately and in one piece, so a program that is
+/// killed has printed all that it knew.
 ///
 /// A measurement that nobody reads any more would only hold the device, so a closed pipe ends the process. The exit
 /// code is the shell's for SIGPIPE.
@@ -198,7 +200,7 @@ fn print_event(event: &str, rest: impl Serialize) -> Result<(), ProgramError> {
     }
 }
 
-/// Writes to standard output. It is no error if a reader such as head stops early.
+/// Writes to standard output. It is not an error if a reader such as head stops early.
 fn print(text: &str) -> Result<(), ProgramError> {
     match written(text) {
         Err(source) if source.kind() != ErrorKind::BrokenPipe => Err(not_written(source).into()),
@@ -208,7 +210,7 @@ fn print(text: &str) -> Result<(), ProgramError> {
 
 fn written(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout();
-    // Every text may quote a stranger. JSON stays the same JSON.
+    // Any text may contain untrusted input. JSON stays the same JSON.
     out.write_all(printable_lines(text).as_bytes())?;
     out.flush()
 }

@@ -1,4 +1,4 @@
-//! The comparison that `firebrick compare` makes of recipes, each run with several seeds.
+//! Comparison of recipes, each run with several seeds, as `firebrick compare` makes it.
 
 mod figure;
 mod measure;
@@ -19,123 +19,123 @@ pub use measure::{Evaluation, Measured};
 pub use sft::sft_folders;
 pub(crate) use table::differing;
 
-/// The results of the runs of several recipes.
+/// Results of the runs of several recipes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The command that made the comparison.
+    /// Command that made the comparison.
     pub command: String,
-    /// The version of firebrick, the devices and the number of cores.
+    /// Version of firebrick, devices and number of cores.
     pub machine: String,
-    /// The accuracy to reach, whose cost is measured; `None` if nothing was learnt.
+    /// Accuracy to reach, whose cost is measured; `None` if nothing was learnt.
     pub target: Option<Target>,
-    /// The settings in which the recipes differ.
+    /// Settings in which the recipes differ.
     pub differences: Vec<Difference>,
-    /// The recipes in the order in which they were given.
+    /// Recipes in the order in which they were given.
     pub recipes: Vec<Compared>,
 }
 
 /// A held-out accuracy to reach.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
-    /// The accuracy, in [0, 1].
+    /// A share of right answers, in [0, 1].
     pub accuracy: f64,
-    /// The origin of the target, in words.
+    /// Where the target is from, in words.
     pub origin: String,
 }
 
 /// A recipe with its runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
-    /// The recipe's name.
+    /// Name of the recipe.
     pub name: String,
-    /// The recipe's file or built-in name, as given.
+    /// File or built-in name of the recipe, as given.
     pub recipe: PathBuf,
-    /// The means over the recipe's finished runs.
+    /// Means over its finished runs.
     pub means: Means,
-    /// The evaluations that all finished runs of the recipe have.
+    /// Evaluations that all of its finished runs have.
     pub curve: Vec<Point>,
-    /// The runs, one for each seed.
+    /// Runs, one for each seed.
     pub runs: Vec<Outcome>,
 }
 
 /// A run of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// The run's seed: the recipe's own, or one of the numbers after it.
+    /// Seed of the run: the recipe's own, or one of the numbers after it.
     pub seed: u64,
-    /// The run's folder.
+    /// Folder of the run.
     pub folder: PathBuf,
-    /// The state of the run.
+    /// Whether it is finished, and with which numbers.
     #[serde(flatten)]
     pub state: State,
-    /// The run's first evaluation at or above the target.
+    /// First evaluation at or above the target.
     pub reached: Option<Evaluation>,
 }
 
-/// The state of a run.
+/// State of a run.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum State {
-    /// The run has not begun, or was interrupted.
+    /// Not begun, or interrupted.
     Unfinished,
-    /// The run ended in an error.
+    /// Ended in an error.
     Failed {
-        /// The error's message.
+        /// Message of the error.
         problem: String,
     },
-    /// The run is finished.
+    /// Finished, with these numbers.
     Finished(Measured),
 }
 
 /// Means over the finished runs of a recipe.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Means {
-    /// The number of finished runs.
+    /// Number of finished runs.
     pub finished: usize,
-    /// The held-out accuracy over the last steps.
+    /// Held-out accuracy over the last steps.
     pub accuracy: Option<f64>,
-    /// The accuracy's standard deviation over the seeds; `None` for one seed.
+    /// Standard deviation of the accuracy over the seeds; `None` for one seed.
     pub accuracy_deviation: Option<f64>,
-    /// The gain in accuracy over the first recipe's run with the same seed; `None` for the first recipe.
+    /// Gain in accuracy over the first recipe's run with the same seed; `None` for the first recipe.
     pub gain: Option<f64>,
-    /// The gain's standard deviation over the seeds.
+    /// Standard deviation of the gain over the seeds.
     pub gain_deviation: Option<f64>,
-    /// The number of runs that reached the target.
+    /// Number of runs that reached the target.
     pub reached: usize,
-    /// The steps up to the target, over the runs that reached it.
+    /// Steps up to the target, over the runs that reached it.
     pub steps_to_target: Option<f64>,
-    /// The completions sampled up to the target, over the runs that reached it.
+    /// Completions sampled up to the target, over the runs that reached it.
     pub completions_to_target: Option<f64>,
-    /// The seconds of training up to the target, over the runs that reached it.
+    /// Seconds of training up to the target, over the runs that reached it.
     pub seconds_to_target: Option<f64>,
-    /// The number of rollout steps.
+    /// Number of rollout steps.
     pub steps: Option<f64>,
-    /// The number of completions sampled for training.
+    /// Completions sampled for training.
     pub completions: Option<f64>,
-    /// The seconds of the steps, without evaluation and SFT.
+    /// Seconds of the steps, without evaluation and SFT.
     pub seconds: Option<f64>,
-    /// The entropy of the policy over the last steps, in nats.
+    /// Entropy of the policy over the last steps, in nats.
     pub entropy: Option<f64>,
-    /// The number of tokens of a completion over the last steps.
+    /// Tokens of a completion over the last steps.
     pub length: Option<f64>,
-    /// The share of completions cut off over the last steps.
+    /// Share of completions cut off over the last steps.
     pub truncated: Option<f64>,
 }
 
 /// An evaluation as the mean over the runs of a recipe.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// The step after which it was made.
+    /// Step after which it was made.
     pub step: Step,
-    /// The mean number of completions sampled until then.
+    /// Mean number of completions sampled until then.
     pub completions: f64,
-    /// The mean seconds of training until then.
+    /// Mean seconds of training until then.
     pub seconds: f64,
-    /// The mean accuracy.
+    /// Mean accuracy.
     pub accuracy: f64,
-    /// The accuracy of the worst run.
+    /// Accuracy of the worst run.
     pub least: f64,
-    /// The accuracy of the best run.
+    /// Accuracy of the best run.
     pub most: f64,
 }
 
@@ -146,9 +146,9 @@ fn last_steps(steps: u64) -> u64 {
 }
 
 impl Comparison {
-    /// Compares the runs as far as they are there. Without a `target`, the target is nine tenths of the way from
-    /// the accuracy before the first step to that of the best recipe. It is so high that luck alone does not reach
-    /// it, and it is below the plateau that a good recipe may never leave.
+    /// Compares the runs that exist so far. Without a `target`, the target is nine tenths of the way from the
+    /// accuracy before the first step to that of the best recipe: too high to be reached by luck alone, and below
+    /// the plateau that a good recipe may never leave.
     pub fn new(
         command: String,
         machine: String,
@@ -160,6 +160,7 @@ impl Comparison {
             Some(accuracy) => Some(Target { accuracy, origin: "given with --target".into() }),
             None => default_target(&recipes),
         };
+
         for recipe in &mut recipes {
             for run in &mut recipe.runs {
                 let finished = run.state.measured();
@@ -170,9 +171,11 @@ impl Comparison {
             recipe.means = Means::of_runs(&recipe.runs);
             recipe.curve = curve(&recipe.runs);
         }
+
         if let Some((first, others)) = recipes.split_first_mut() {
             others.iter_mut().for_each(|recipe| recipe.means.compare(&first.runs, &recipe.runs));
         }
+
         Comparison { command, machine, target, differences, recipes }
     }
 
@@ -183,6 +186,7 @@ impl Comparison {
     pub fn write(&self, folder: &Path) -> Result<(), ProgramError> {
         let json = serde_json::to_string_pretty(self).unwrap_or_default() + "\n";
         write_atomically(&folder.join("compare.json"), json.as_bytes())?;
+
         let path = folder.join("compare.svg");
         let figure = figure::draw(self).map_err(|problem| Error::File {
             path: path.clone(),
@@ -191,6 +195,7 @@ impl Comparison {
         if let Some(figure) = &figure {
             write_atomically(&path, figure.as_bytes())?;
         }
+
         let page = table::page(self, figure.is_some());
         Ok(write_atomically(&folder.join("compare.md"), page.as_bytes())?)
     }
@@ -225,20 +230,23 @@ impl State {
     }
 }
 
-/// Returns the target that holds by default. The words of its origin appear in the table's note.
+/// Returns the target that holds by default. The text of its origin appears in the table's note.
 fn default_target(recipes: &[Compared]) -> Option<Target> {
     let measured = |recipe: &Compared| -> Vec<Measured> {
         recipe.runs.iter().filter_map(|run| run.state.measured()).cloned().collect()
     };
     let starts = recipes.iter().flat_map(measured).filter_map(|run| run.start());
     let start = mean(starts)?;
+
     let ends = recipes
         .iter()
         .filter_map(|recipe| mean(measured(recipe).iter().filter_map(|r| r.accuracy)));
     let best = ends.fold(f64::NEG_INFINITY, f64::max);
+
     // The target has as many digits as are shown, so that the table names exactly the accuracy that was compared
     // with.
     let accuracy = ((start + 0.9 * (best - start)) * 1e3).round() / 1e3;
+
     let origin = format!(
         "nine tenths of the way from {start:.3}, the mean before the first step, to {best:.3}, the \
          best recipe's mean at the end"
@@ -249,66 +257,76 @@ fn default_target(recipes: &[Compared]) -> Option<Target> {
 impl Means {
     fn of_runs(runs: &[Outcome]) -> Self {
         let finished: Vec<&Measured> = runs.iter().filter_map(|run| run.state.measured()).collect();
-        let over = |value: fn(&Measured) -> Option<f64>| {
+        let mean_of = |value: fn(&Measured) -> Option<f64>| {
             mean(finished.iter().filter_map(|run| value(run)))
         };
-        let reached: Vec<&Evaluation> =
+
+        let first_reached: Vec<&Evaluation> =
             runs.iter().filter_map(|run| run.reached.as_ref()).collect();
-        let until = |value: fn(&Evaluation) -> f64| mean(reached.iter().map(|at| value(at)));
+        let mean_until =
+            |value: fn(&Evaluation) -> f64| mean(first_reached.iter().map(|at| value(at)));
         let accuracies: Vec<f64> = finished.iter().filter_map(|run| run.accuracy).collect();
+
         Means {
             finished: finished.len(),
             accuracy: mean(accuracies.iter().copied()),
             accuracy_deviation: deviation(&accuracies),
             gain: None,
             gain_deviation: None,
-            reached: reached.len(),
-            steps_to_target: until(|at| at.step as f64),
-            completions_to_target: until(|at| at.completions),
-            seconds_to_target: until(|at| at.seconds),
-            steps: over(|run| Some(run.steps as f64)),
-            completions: over(|run| Some(run.completions as f64)),
-            seconds: over(|run| Some(run.seconds)),
-            entropy: over(|run| run.entropy),
-            length: over(|run| run.length),
-            truncated: over(|run| run.truncated),
+            reached: first_reached.len(),
+            steps_to_target: mean_until(|at| at.step as f64),
+            completions_to_target: mean_until(|at| at.completions),
+            seconds_to_target: mean_until(|at| at.seconds),
+            steps: mean_of(|run| Some(run.steps as f64)),
+            completions: mean_of(|run| Some(run.completions as f64)),
+            seconds: mean_of(|run| Some(run.seconds)),
+            entropy: mean_of(|run| run.entropy),
+            length: mean_of(|run| run.length),
+            truncated: mean_of(|run| run.truncated),
         }
     }
 
     /// Computes the gain over the first recipe. Runs of one seed begin alike, so their difference says more than
     /// the difference of the means: a lucky start of a seed cancels out.
-    fn compare(&mut self, first: &[Outcome], own: &[Outcome]) {
+    fn compare(&mut self, first_runs: &[Outcome], own_runs: &[Outcome]) {
         let accuracy = |run: &Outcome| run.state.measured()?.accuracy;
         let gain = |run: &Outcome| {
-            let other = first.iter().find(|other| other.seed == run.seed)?;
+            let other = first_runs.iter().find(|other| other.seed == run.seed)?;
             Some(accuracy(run)? - accuracy(other)?)
         };
-        let gains: Vec<f64> = own.iter().filter_map(gain).collect();
-        (self.gain, self.gain_deviation) = (mean(gains.iter().copied()), deviation(&gains));
+
+        let gains: Vec<f64> = own_runs.iter().filter_map(gain).collect();
+        self.gain = mean(gains.iter().copied());
+        self.gain_deviation = deviation(&gains);
     }
 }
 
-/// Returns the evaluations that every finished run has, because runs that end early must not bend the mean of the
+/// Returns the evaluations that every finished run has, because runs that end early must not distort the mean of the
 /// others.
 fn curve(runs: &[Outcome]) -> Vec<Point> {
     let finished: Vec<&Measured> = runs.iter().filter_map(|run| run.state.measured()).collect();
-    let Some((first, others)) = finished.split_first() else { return Vec::new() };
+    let Some((first_run, other_runs)) = finished.split_first() else { return Vec::new() };
+
     let point = |at: &Evaluation| {
-        let found = others.iter().map(|run| run.evaluation_at(at.step));
-        let mut all = found.collect::<Option<Vec<Evaluation>>>()?;
-        all.push(*at);
-        let over = |value: fn(&Evaluation) -> f64| mean(all.iter().map(value)).unwrap_or(f64::NAN);
-        let accuracies = || all.iter().map(|at| at.accuracy);
+        // A single run without this evaluation drops the point.
+        let other_evaluations = other_runs.iter().map(|run| run.evaluation_at(at.step));
+        let mut evaluations = other_evaluations.collect::<Option<Vec<Evaluation>>>()?;
+        evaluations.push(*at);
+        let mean_of =
+            |value: fn(&Evaluation) -> f64| mean(evaluations.iter().map(value)).unwrap_or(f64::NAN);
+        let accuracies = || evaluations.iter().map(|at| at.accuracy);
+
         Some(Point {
             step: at.step,
-            completions: over(|at| at.completions),
-            seconds: over(|at| at.seconds),
-            accuracy: over(|at| at.accuracy),
+            completions: mean_of(|at| at.completions),
+            seconds: mean_of(|at| at.seconds),
+            accuracy: mean_of(|at| at.accuracy),
             least: accuracies().fold(f64::INFINITY, f64::min),
             most: accuracies().fold(f64::NEG_INFINITY, f64::max),
         })
     };
-    first.evaluations.iter().filter_map(point).collect()
+
+    first_run.evaluations.iter().filter_map(point).collect()
 }
 
 /// Returns the mean; `None` if there are no values.
@@ -337,6 +355,7 @@ mod tests {
             accuracy,
         };
         let steps = 10 * (accuracies.len() as u64 - 1);
+
         let measured = Measured {
             accuracy: accuracies.last().copied(),
             standard_error: None,
@@ -365,6 +384,7 @@ mod tests {
         let runs = vec![run(1, &[0.2, 0.5, 0.8, 0.7]), run(2, &[0.3, 0.4, 0.5, 0.9]), failed];
         let comparison = compare(Some(0.8), &[runs, vec![run(1, &[0.2, 0.3])]]);
         let [good, bad] = &comparison.recipes[..] else { panic!() };
+
         let means = &good.means;
         assert_eq!((means.finished, means.reached), (2, 2));
         assert_eq!(means.steps_to_target, Some(25.0));
@@ -373,7 +393,9 @@ mod tests {
         assert!((means.accuracy.unwrap() - 0.8).abs() < 1e-12);
         // ((0.7 − 0.8)² + (0.9 − 0.8)²) / 1 = 0.02
         assert!((means.accuracy_deviation.unwrap() - 0.02_f64.sqrt()).abs() < 1e-12);
+
         assert_eq!((bad.means.reached, bad.means.steps_to_target), (0, None));
+
         // The gain is that of seed 1 alone, which both recipes have.
         assert!((bad.means.gain.unwrap() - (0.3 - 0.7)).abs() < 1e-12);
         assert_eq!((good.means.gain, bad.means.gain_deviation), (None, None));
@@ -386,6 +408,7 @@ mod tests {
             None,
             &[vec![run(1, &[0.4, 0.9]), run(2, &[0.2, 0.7])], vec![run(1, &[0.3, 0.4])]],
         );
+
         // The start is 0.3, and the best accuracy is 0.8.
         assert_eq!(comparison.target.unwrap().accuracy, 0.75);
         assert_eq!(compare(None, &[vec![run(1, &[0.4, 0.3])]]).target, None);
@@ -395,6 +418,7 @@ mod tests {
     #[test]
     fn a_curve_goes_as_far_as_every_run() {
         let comparison = compare(None, &[vec![run(1, &[0.2, 0.5, 0.9]), run(2, &[0.4, 0.7])]]);
+
         let curve = &comparison.recipes[0].curve;
         let shown: Vec<_> = curve.iter().map(|at| (at.step, at.least, at.most)).collect();
         assert_eq!(shown, [(0, 0.2, 0.4), (10, 0.5, 0.7)]);

@@ -35,25 +35,25 @@ use crate::{answer::Answer, terminal::Terminal};
 pub(crate) struct Dashboard {
     renderer: Option<TuiMetricsRendererWrapper>,
     interrupter: Interrupter,
-    /// The flag that is set when the reader ends the run.
+    /// Set when the reader ends the run.
     stop: Arc<AtomicBool>,
     name: String,
     leave: &'static str,
     afterwards: Terminal,
     notes: Vec<String>,
-    /// The metrics that the renderer knows.
-    known: BTreeSet<String>,
-    /// The phases that are under way, the innermost last, each with its number of units and the number of finished
+    /// Metrics that the renderer knows.
+    known_metrics: BTreeSet<String>,
+    /// Phases that are under way, the innermost last, each with its number of units and the number of finished
     /// units.
     phases: Vec<(Stage, u64, u64)>,
-    /// The current step, from 1, and the part of it that is done, out of [`WHOLE`].
+    /// Current step, from 1, and the part of it that is done, out of [`WHOLE`].
     step: Step,
     share: u64,
-    /// The time at which the renderer last heard of the progress.
-    shown: Instant,
+    /// When the renderer last heard of the progress.
+    last_shown: Instant,
 }
 
-/// The curves. The first one is shown first. The renderer has one curve for each name.
+/// Curves, the first of which is shown first. The renderer has one curve for each name.
 const CURVES: [(&str, &str); 15] = [
     ("reward/mean", "Reward"),
     ("eval/heldout_accuracy", "Held-out"),
@@ -72,13 +72,13 @@ const CURVES: [(&str, &str); 15] = [
     ("memory/peak_bytes", "Memory GiB"),
 ];
 
-/// The bytes of a gibibyte.
+/// Bytes of a gibibyte.
 const GIBIBYTE: f64 = (1_u64 << 30) as f64;
 
-/// The interval at which the renderer draws.
+/// Interval at which the renderer draws.
 const REDRAWN: Duration = Duration::from_millis(100);
 
-/// The number of parts of a step that a bar tells apart.
+/// Number of parts of a step that a bar can show.
 const WHOLE: u64 = 1000;
 
 // The first entries of the list, which a small terminal shows too.
@@ -88,8 +88,8 @@ const NOTE: &str = "Note";
 
 impl Dashboard {
     /// Makes a dashboard of the run `name`, which opens at the first phase. `leave` says what ends when the reader
-    /// leaves, because the renderer's own words fit only a program that trains. `afterwards` gets the notes and
-    /// the end once the terminal is given back. `stop` is set when the reader asks for the end.
+    /// leaves, because the renderer's own text fits only a program that trains. `afterwards` gets the notes and the end
+    /// once the terminal is given back. `stop` is set when the reader asks for the end.
     pub(crate) fn new(
         name: &str,
         leave: &'static str,
@@ -104,11 +104,11 @@ impl Dashboard {
             leave,
             afterwards,
             notes: Vec::new(),
-            known: BTreeSet::new(),
+            known_metrics: BTreeSet::new(),
             phases: Vec::new(),
             step: 1,
             share: 0,
-            shown: Instant::now(),
+            last_shown: Instant::now(),
         }
     }
 
@@ -117,23 +117,26 @@ impl Dashboard {
         if self.renderer.is_some() {
             return;
         }
+
         let mut renderer = TuiMetricsRendererWrapper::new(self.interrupter.clone(), None);
         renderer.start(self.steps(), 0, None, Some(&self.name));
         keep_ctrl_c();
         self.renderer = Some(renderer);
+
         self.turn_to(1);
         for entry in [RIGHT, WRONG] {
             self.say(entry, "–");
         }
         let leave = self.leave;
         self.say(NOTE, leave);
+
         // The curves that a reader wants first are defined first, whichever curve gets a value first.
         for (_, curve) in &CURVES[..2] {
             self.define(curve, numeric());
         }
     }
 
-    /// Gives the terminal back, and prints the notes of the meantime there.
+    /// Gives the terminal back, and prints the notes that arrived meanwhile.
     fn close(&mut self) {
         if self.renderer.take().is_some() {
             let notes = std::mem::take(&mut self.notes);
@@ -145,9 +148,10 @@ impl Dashboard {
         self.afterwards.total().max(1) as usize
     }
 
-    /// Continues to a step, counted from 1. The step's bar starts over.
+    /// Continues with a step, counted from 1. Its bar starts over.
     fn turn_to(&mut self, step: Step) {
-        (self.step, self.share) = (step, 0);
+        self.step = step;
+        self.share = 0;
         self.tell(|renderer| {
             // The renderer takes epochs from 0 and shows them from 1.
             renderer.update_epoch(step.saturating_sub(1) as usize);
@@ -173,12 +177,16 @@ impl Dashboard {
 
     fn draw(&mut self, curve: &str, value: f64, heldout: bool) {
         let entry = self.entry(curve, &short(value), numeric());
-        // A value that is not finite is a gap, which keeps its place on the axis.
+
+        // A value that is not finite is a gap, which keeps its position on the axis.
         let point = value.is_finite().then_some(NumericEntry::Value(value));
         let state = MetricState::Numeric(entry, point);
-        self.tell(|renderer| match heldout {
-            true => renderer.update_valid(state),
-            false => renderer.update_train(state),
+        self.tell(|renderer| {
+            if heldout {
+                renderer.update_valid(state);
+            } else {
+                renderer.update_train(state);
+            }
         });
     }
 
@@ -190,7 +198,7 @@ impl Dashboard {
     /// Makes a name known to the renderer.
     fn define(&mut self, name: &str, attributes: MetricAttributes) -> MetricId {
         let id = MetricId::new(Arc::new(name.to_owned()));
-        if self.known.insert(name.to_owned()) {
+        if self.known_metrics.insert(name.to_owned()) {
             let definition = MetricDefinition {
                 metric_id: id.clone(),
                 name: Arc::new(name.to_owned()),
@@ -205,23 +213,28 @@ impl Dashboard {
     /// Shows the current phase and the progress of the step. The renderer expects steps of equal size that never
     /// go back. So sampling is half of a step, however often it grows, and updating is the other half.
     fn progress(&mut self) {
-        self.shown = Instant::now();
+        self.last_shown = Instant::now();
         let Some(&(stage, total, done)) = self.phases.last() else { return };
+
         let (name, step) = (&self.name, self.step);
         let label = match total {
             0 => format!("{name}, {} {done}", stage.name()),
             _ => format!("{name}, {} {done} of {total}", stage.name()),
         };
+
         let steps = self.steps();
         self.tell(|renderer| {
-            // Only `start` changes the label. It begins the count of steps again.
+            // Only `start` changes the label. It restarts the count of steps.
             renderer.start(steps, 0, None, Some(&label));
             renderer.update_epoch(step.saturating_sub(1) as usize);
         });
+
+        // A phase of unknown length has no share yet.
         let half = (WHOLE / 2 * done.min(total)).checked_div(total).unwrap_or(0);
         match stage {
             Stage::Rollout => self.share = self.share.max(half),
             Stage::Update => self.share = self.share.max(WHOLE / 2 + half),
+            // Other phases, such as an evaluation, have their own bar and leave the step's alone.
             _ => {
                 return self.tell(|renderer| {
                     let progress = progress(done, total.max(done).max(1));
@@ -230,6 +243,7 @@ impl Dashboard {
                 });
             }
         }
+
         let progress = progress(self.share, WHOLE);
         self.tell(|renderer| {
             renderer.start_split("train", &progress);
@@ -262,7 +276,7 @@ impl Watcher for Dashboard {
             *done += units;
         }
         // Thousands of completions may finish in a second, but the renderer draws only ten times.
-        if self.shown.elapsed() >= REDRAWN {
+        if self.last_shown.elapsed() >= REDRAWN {
             self.progress();
         }
         if self.interrupter.should_stop() {
@@ -291,6 +305,7 @@ impl Watcher for Dashboard {
                 self.draw(curve, value, name.starts_with("eval/"));
             }
         }
+
         // A step that sampled nothing has no reward, and is a step too.
         match metrics.get("sampling/groups_kept") {
             Some(_) if step < self.afterwards.total() => self.turn_to(step + 1),
@@ -321,7 +336,7 @@ impl Drop for Dashboard {
     }
 }
 
-/// Says that `done` of `total` units are done.
+/// Makes the progress of `done` out of `total` units.
 fn progress(done: u64, total: u64) -> Progress {
     Progress::new(done as usize, total as usize, None)
 }
@@ -339,14 +354,16 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Gives Ctrl-C its meaning back once the renderer has set the terminal up. The renderer would take Ctrl-C for a
-/// letter that it does not know.
+/// Restores the meaning of Ctrl-C once the renderer has set the terminal up, since the renderer would take it for an
+/// unknown letter.
 fn keep_ctrl_c() {
     #[cfg(unix)]
     {
         use std::thread::sleep;
 
         use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+
+        // The renderer sets the terminal up in its own time: this waits for it, two seconds at most.
         for _ in 0..100 {
             let Ok(mut modes) = tcgetattr(std::io::stdin()) else { return };
             if !modes.local_modes.contains(LocalModes::ICANON) {

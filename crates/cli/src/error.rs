@@ -11,13 +11,13 @@ use firebrick_view::ViewError;
 
 use crate::commands::is_file_name;
 
-/// The name of standard output in errors.
+/// Name of standard output in errors.
 pub(crate) const STDOUT: &str = "standard output";
 
-/// Everything that can end a command. A message says once what was expected, what came instead, and what to do.
+/// Everything that can end a command. A message says once what was expected, what was found instead, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// The library returned an error.
+    /// An error of the library.
     #[error(transparent)]
     Library(firebrick::Error),
     /// A run can't be shown.
@@ -29,19 +29,19 @@ pub enum ProgramError {
         if tokens > context { "at least " } else { "" }
     )]
     PromptLength {
-        /// The number of the prompt's tokens.
+        /// Number of the prompt's tokens.
         tokens: usize,
-        /// The model's `max_position_embeddings`.
+        /// `max_position_embeddings` of the model.
         context: usize,
     },
-    /// The recipe of a run was given to resume it, but the run is not in the folder of runs.
+    /// A run's recipe was given to resume it, but the run is not in the folder of runs.
     #[error("{} is the recipe of a run outside {}", recipe.display(), runs.display())]
     RunElsewhere {
-        /// The recipe's path, as given.
+        /// Path of the recipe, as given.
         recipe: PathBuf,
-        /// The folder of runs.
+        /// Folder of runs.
         runs: PathBuf,
-        /// The folder that holds the run's folder.
+        /// Folder that holds the run's folder.
         there: PathBuf,
     },
     /// A launcher has started several trainers.
@@ -49,160 +49,160 @@ pub enum ProgramError {
         "{variable} is {value}: a launcher has started this program {value} times, expected once"
     )]
     SeveralTrainers {
-        /// The environment variable that says so.
+        /// Environment variable that says so.
         variable: &'static str,
-        /// The variable's value.
+        /// Value of the variable.
         value: String,
     },
     /// Two recipes of a comparison have the same name, so their runs would have the same folders.
     #[error("two of the recipes are called {name}")]
     SameName {
-        /// The name that both have.
+        /// Name that both have.
         name: String,
     },
     /// A run of the comparison exists already, with other settings.
     #[error("{} was run with other settings: now {}", run.display(), changes.join(", "))]
     OtherSettings {
-        /// The run's folder.
+        /// Folder of the run.
         run: PathBuf,
-        /// The changed keys, each with its two values.
+        /// Changed keys, each with its two values.
         changes: Vec<String>,
     },
-    /// The model to evaluate belongs to no run, so no recipe says what to evaluate it on.
+    /// A model to evaluate belongs to no run, so no recipe says what to evaluate it on.
     #[error(
         "{} is not a checkpoint of a run: there is no recipe.toml two folders up",
         path.display()
     )]
     NotACheckpoint {
-        /// The model's path, as given.
+        /// Path of the model, as given.
         path: PathBuf,
     },
-    /// The path is not a model folder, although it should be one.
+    /// A path is not a model folder, although it should be one.
     #[error("{} is not a model folder: {problem}", path.display())]
     NotAModel {
-        /// The path, as given.
+        /// Its path, as given.
         path: PathBuf,
-        /// The problem of the path: what is there instead, or what is missing.
+        /// What is there instead, or what is missing.
         problem: &'static str,
-        /// The advice what to give instead.
+        /// What to give instead.
         remedy: &'static str,
     },
-    /// The path is not a run's folder, although it should be one.
+    /// A path is not a run's folder, although it should be one.
     #[error("{} holds no run: {}", path.display(), no_run(path))]
     NotARun {
-        /// The path, as given.
+        /// Its path, as given.
         path: PathBuf,
     },
     /// A folder was given for numbers that are only printed.
     #[error("--out {} is for --form tensorboard and wandb", out.display())]
     NoOut {
-        /// The folder, as given.
+        /// Its path, as given.
         out: PathBuf,
     },
-    /// The file to write is a part of a run's record.
+    /// A file to write is part of a run's record.
     #[error("{} is a file of the run {}, which must stay as the run wrote it", path.display(), run.display())]
     OwnFile {
-        /// The path, as given.
+        /// Its path, as given.
         path: PathBuf,
-        /// The run's folder.
+        /// Folder of the run.
         run: PathBuf,
     },
-    /// A page would be written next to a run, and something is there that is no page.
-    #[error("{} is no ordinary file, so no report is written over it", path.display())]
+    /// A page would be written next to a run, and something is there that is not a page.
+    #[error("{} is not an ordinary file, so no report is written over it", path.display())]
     NoPage {
-        /// The path where the report goes if no other is given.
+        /// Where the report goes if no other path is given.
         path: PathBuf,
     },
-    /// The run has no summary yet.
+    /// A run has no summary yet.
     #[error("{} is not finished: it has no summary.json", run.display())]
     NotFinished {
-        /// The run's folder.
+        /// Folder of the run.
         run: PathBuf,
     },
     /// Several runs were given for a view that shows only one.
     #[error("several runs can be watched together only on a page")]
     TooManyRuns,
-    /// The run has no metric of that name.
+    /// A run has no metric of that name.
     #[error("{} has no metric {name}", run.display())]
     NoMetric {
-        /// The run's folder.
+        /// Folder of the run.
         run: PathBuf,
-        /// The name, as given, with its stars.
+        /// Name as given, with its stars.
         name: String,
     },
-    /// The folder for a new task is not empty.
+    /// A folder for a new task is not empty.
     #[error("{} is not empty, expected a new or an empty folder", folder.display())]
     NotEmpty {
-        /// The folder, as given.
+        /// Its path, as given.
         folder: PathBuf,
     },
-    /// The recipe is neither a file nor built in.
+    /// A recipe is neither a file nor built in.
     #[error("there is no recipe {}", given.display())]
     NoRecipe {
-        /// The path or name, as given.
+        /// Path or name, as given.
         given: PathBuf,
-        /// The most similar name of a built-in recipe, if one is similar.
+        /// Most similar name of a built-in recipe, if one is similar.
         likely: Option<&'static str>,
     },
-    /// The recipe has no prompts to evaluate on.
+    /// A recipe has no prompts to evaluate on.
     #[error("the recipe has no held-out prompts")]
     NoHeldout,
     /// No completion of an evaluation has a verdict.
     #[error("none of the {completions} completions could be judged, so nothing was measured")]
     NothingJudged {
-        /// The number of completions.
+        /// Number of completions.
         completions: usize,
     },
-    /// The clock's year is no year of a date.
+    /// A clock whose year is outside the range of dates.
     #[error("the clock of this machine is after the year 9999")]
     Clock,
-    /// The system gives less memory than any command needs.
+    /// Less memory than any command needs.
     #[error(
         "the address space is limited to {} MiB, expected at least {} MiB",
         limit >> 20,
         needed >> 20
     )]
     Memory {
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: u64,
-        /// The number of bytes that are needed.
+        /// Bytes that are needed.
         needed: u64,
     },
     /// A variable asks for so many threads that nothing would get done.
     #[error(
-        "{variable} asks for {threads} threads, and this machine runs {at_once} at once: expected at most {most}"
+        "{variable} asks for {threads} threads, and this machine runs {parallelism} at once: expected at most {most}"
     )]
     ManyThreads {
-        /// The environment variable.
+        /// Name of the environment variable.
         variable: &'static str,
-        /// The number that it asks for.
+        /// How many it asks for.
         threads: usize,
-        /// The number of threads that run at once.
-        at_once: usize,
-        /// The largest number that is allowed.
+        /// How many the machine runs in parallel.
+        parallelism: usize,
+        /// Largest number that is allowed.
         most: usize,
     },
-    /// The system gives no threads.
+    /// No threads from the system.
     #[error("the threads that compute can't be started: {problem}")]
     NoThreads {
-        /// The problem in the system's words.
+        /// What the system says.
         problem: String,
     },
-    /// The program met a case that it does not know.
+    /// A case that the program does not know.
     #[error("the program failed: {0}")]
     Panic(Failure),
-    /// The export is not possible.
+    /// An export is not possible.
     #[error("can't export to {}: {problem}", out.display())]
     Export {
-        /// The folder that was to be made.
+        /// Folder that was to be made.
         out: PathBuf,
-        /// The reason, and what to do.
+        /// Reason, and what to do.
         problem: &'static str,
     },
     /// No row has the id that was asked for.
     #[error("no row has the id {id:?}")]
     NoSuchRow {
-        /// The id, as given.
+        /// Id as given.
         id: String,
     },
 }
@@ -226,21 +226,23 @@ impl ProgramError {
 
     /// Makes the error that no recipe is called `given`.
     pub(crate) fn no_recipe(given: PathBuf) -> Self {
-        let asked = if is_file_name(&given) { given.with_extension("") } else { given.clone() };
-        let asked = asked.to_string_lossy().to_lowercase();
-        let last = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
-        let part = last(&asked);
+        let query = if is_file_name(&given) { given.with_extension("") } else { given.clone() };
+        let query = query.to_string_lossy().to_lowercase();
+        let last_part = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
+        let part = last_part(&query);
+
         // A name is likely if it is as close as clap wants misspelt commands to be, or if `given` is a part of it,
         // such as `dapo` of `5-dapo`.
         let likeness = |name: &str| {
-            let contained = part.len() > 2 && last(name).contains(&part);
-            let alike = strsim::jaro_winkler(&asked, name);
+            let contained = part.len() > 2 && last_part(name).contains(&part);
+            let alike = strsim::jaro_winkler(&query, name);
             if contained {
                 1.0 + alike
             } else {
-                alike.max(strsim::jaro_winkler(&part, &last(name)))
+                alike.max(strsim::jaro_winkler(&part, &last_part(name)))
             }
         };
+
         let names =
             firebrick_recipes::ALL.iter().map(|recipe| (likeness(recipe.name), recipe.name));
         let likely =
@@ -267,6 +269,7 @@ impl ProgramError {
             ProgramError::RunElsewhere { there, .. } => {
                 format!("give the folder that holds the run's folder: --runs {}", path_word(there))
             }
+
             ProgramError::SeveralTrainers { .. } => {
                 "start the program once: one process drives all cards of its machine \
                  (device.count), and further machines sample for it (rollout.engine). Several \
@@ -287,6 +290,7 @@ impl ProgramError {
                 "give --recipe with the recipe whose held-out prompts measure the model".into()
             }
             ProgramError::NotAModel { remedy, .. } => (*remedy).to_owned(),
+
             ProgramError::View(
                 ViewError::Record(_)
                 | ViewError::Page(_)
@@ -299,6 +303,7 @@ impl ProgramError {
                 format!("`{}` continues it", resume_command(run))
             }
             ProgramError::TooManyRuns => "add --web, or give one run".into(),
+
             ProgramError::View(ViewError::Listen { .. }) => {
                 "choose another --port, or leave it out to get any free port".into()
             }
@@ -311,6 +316,7 @@ impl ProgramError {
                 path_word(run)
             ),
             ProgramError::NotEmpty { .. } => "give the name of a folder that is not there yet".into(),
+
             ProgramError::NoRecipe { likely, .. } => {
                 let built_in = "`firebrick recipes` lists the ones that are built in, and `firebrick init \
                                 FOLDER` begins one of your own";
@@ -319,6 +325,7 @@ impl ProgramError {
                     None => format!("give the path of a TOML or YAML file, or a name: {built_in}"),
                 }
             }
+
             ProgramError::NoHeldout => {
                 "set data.heldout to a file, or data.heldout_size above 0".into()
             }
@@ -330,17 +337,18 @@ impl ProgramError {
             ProgramError::NoSuchRow { .. } => {
                 "a row without an id is called FILE:LINE, such as answers.jsonl:17".into()
             }
+
             ProgramError::Clock => "set the clock, for example with `date`".into(),
             ProgramError::Memory { .. } => {
                 "raise the limit (`ulimit -v unlimited`, or the memory that the batch system was asked for)".into()
             }
-            ProgramError::ManyThreads { variable, at_once, .. } => {
-                format!("leave {variable} out, or set it to {at_once}")
+            ProgramError::ManyThreads { variable, parallelism, .. } => {
+                format!("leave {variable} out, or set it to {parallelism}")
             }
             ProgramError::NoThreads { .. } => FEW_THREADS.into(),
             ProgramError::Panic(failure) if of_limits(&failure.message) => FEW_THREADS.into(),
             ProgramError::Panic(_) => {
-                "this is a fault of the program: please report it with the command and its input. A run continues from \
+                "this is a bug in the program: please report it with the command and its input. A run continues from \
                  its last checkpoint with --resume. RUST_BACKTRACE=1 shows where it happened"
                     .into()
             }
@@ -348,8 +356,8 @@ impl ProgramError {
         })
     }
 
-    /// Returns the exit code of the process: 2 for a fault of the arguments or the recipe, and the library's code
-    /// for an error of the library.
+    /// Returns the exit code of the process: 2 for an error in the arguments or the recipe, and the library's code for
+    /// an error of the library.
     pub fn exit_code(&self) -> u8 {
         match self {
             ProgramError::Library(error) => error.exit_code(),
@@ -363,12 +371,11 @@ impl ProgramError {
     }
 }
 
-/// The advice for a system that gives no more threads or memory.
-const FEW_THREADS: &str = "the system gives no more threads: raise its limits (`ulimit -u` for threads, `ulimit -v` for \
+/// Advice for a system that gives no more threads or memory.
+const FEW_THREADS: &str = "the system allows no more threads: raise its limits (`ulimit -u` for threads, `ulimit -v` for \
                            memory, `pids.max` of a container), or set RAYON_NUM_THREADS to fewer threads";
 
-/// Tells whether a panic says that the system gave no thread. The words are those of the standard library and of
-/// rayon.
+/// Returns whether a panic says that the system gave no thread. The text is that of the standard library and of rayon.
 fn of_limits(panic: &str) -> bool {
     [
         "failed to spawn thread",
@@ -396,10 +403,12 @@ fn runs_near(path: &Path) -> String {
     {
         return format!("give its folder: {}", folder.display());
     }
+
     let there = std::fs::read_dir(path).into_iter().flatten();
     let mut runs: Vec<PathBuf> =
         there.filter_map(|entry| Some(entry.ok()?.path())).filter(is_run).collect();
     runs.sort();
+
     match runs.first() {
         Some(run) => format!("give one of the runs in it, such as {}", run.display()),
         None => "give the folder of a run, such as runs/quickstart".into(),

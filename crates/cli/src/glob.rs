@@ -1,6 +1,6 @@
 //! Patterns with stars, for the names of metrics.
 
-/// Tells whether `name` matches `pattern`. A `*` in the pattern stands for any letters.
+/// Returns whether `name` matches `pattern`. A `*` in the pattern stands for any letters.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,

@@ -1,7 +1,7 @@
-//! The contents of a model folder, read without its weights.
+//! Inspects a model folder without reading its weights.
 //!
 //! A folder may come from anywhere, and any part of it may be broken. The inspection names each part that can't be
-//! read, and shows the rest all the same.
+//! read, and still shows the rest.
 
 mod show;
 mod unusual;
@@ -21,29 +21,29 @@ use firebrick_models::{
 };
 use serde_json::{Map, Value, json};
 
-/// The contents of a model folder.
+/// Contents of a model folder.
 pub struct Inspection {
-    /// The folder's path, as given.
+    /// Path of the folder, as given.
     pub folder: String,
     /// True if the folder is a GGUF file.
     pub gguf: bool,
-    /// The fields of `config.json` as they stand; empty if the file is missing or can't be read.
+    /// Fields of `config.json`, unchanged; empty if the file is missing or can't be read.
     pub fields: Map<String, Value>,
-    /// The model that `config.json` describes, if it can be trained.
+    /// Model that `config.json` describes, if it can be trained.
     pub config: Option<DecoderConfig>,
-    /// The tensors in the files.
+    /// Tensors in the files.
     pub inventory: Option<Inventory>,
-    /// The tokenizer.
+    /// Facts about the tokenizer, if it can be read.
     pub tokenizer: Option<TokenizerFacts>,
-    /// The place that the chat template is from, and the variables that the template takes.
+    /// Source of the chat template, and the variables that the template takes.
     pub template: Option<(String, Vec<String>)>,
-    /// The fields of `generation_config.json`; `None` if the file is missing or can't be read.
+    /// Fields of `generation_config.json`; `None` if the file is missing or can't be read.
     pub generation: Option<Map<String, Value>>,
-    /// The fields of `adapter_config.json`, if the folder holds an adapter.
+    /// Fields of `adapter_config.json`, if the folder holds an adapter.
     pub adapter: Option<Map<String, Value>>,
-    /// The step of the run, if the folder is a checkpoint of one.
+    /// Step of the run, if the folder is a checkpoint of one.
     pub step: Option<u64>,
-    /// The reasons why the folder can't be used; empty if it can.
+    /// Reasons why the folder can't be used; empty if it can.
     pub faults: Vec<String>,
     /// Everything else that deserves attention.
     pub unusual: Vec<String>,
@@ -56,43 +56,50 @@ impl Inspection {
         let fields = read(folder, "config.json", &mut broken);
         let generation = read(folder, "generation_config.json", &mut broken);
         let adapter = read(folder, "adapter_config.json", &mut broken);
+
         // Without this file a run can't be resumed, but the model can be used.
-        let mut odd = Vec::new();
-        let state = read(folder, "trainer/state.json", &mut odd);
-        // An adapter consists of other files, so it is no fault if the files of a model are missing.
-        let alone = is_adapter(folder);
+        let mut state_problems = Vec::new();
+        let state = read(folder, "trainer/state.json", &mut state_problems);
+
+        // An adapter consists of other files, so it is not an error if the files of a model are missing.
+        let is_adapter_only = is_adapter(folder);
         let mut or_say = |problem: String| {
-            // The tokenizer's reader looks into config.json as well, and would report its faults again.
+            // The tokenizer's reader reads config.json as well, and would report its errors again.
             let of_config = format!("{}", folder.join("config.json").display());
-            let said = |known: &String| {
+            let repeats = |known: &String| {
                 *known == problem
                     || known.starts_with(&of_config) && problem.starts_with(&of_config)
             };
-            if !alone && !broken.iter().any(said) {
+            if !is_adapter_only && !broken.iter().any(repeats) {
                 broken.push(problem);
             }
         };
+
         let config = load_config(folder).map_err(|error| or_say(error.to_string())).ok();
-        let found = inventory(folder).map_err(|error| or_say(error.to_string())).ok();
+        let tensors = inventory(folder).map_err(|error| or_say(error.to_string())).ok();
         let tokenizer = Tokenizer::from_folder(folder).map_err(|error| or_say(error.to_string()));
         let template = ChatTemplate::from_folder(folder).map_err(|error| or_say(error.to_string()));
+
+        // A tensor of the wrong shape shows that the weights may be of another model.
         let mut misshapen = false;
-        let unread = match (&config, &found) {
+        let unread = match (&config, &tensors) {
             (Some(_), Some(_)) => unread_tensors(folder).map_err(|error| {
                 misshapen = matches!(error, CheckpointError::Shape { .. });
                 or_say(error.to_string());
             }),
             _ => Err(()),
         };
-        if alone && let Err(error) = adapter_lora(folder) {
+
+        if is_adapter_only && let Err(error) = adapter_lora(folder) {
             broken.push(error.to_string());
         }
+
         let mut inspection = Inspection {
             folder: folder.display().to_string(),
             gguf: is_gguf(folder),
             fields: fields.unwrap_or_default(),
             config: config.map(|(config, _)| config),
-            inventory: found,
+            inventory: tensors,
             tokenizer: tokenizer.ok().map(|tokenizer| tokenizer.facts()),
             template: template
                 .ok()
@@ -104,6 +111,8 @@ impl Inspection {
             faults: broken,
             unusual: Vec::new(),
         };
+
+        // An error may also be in the combination of two parts, such as a tokenizer and weights of different models.
         inspection.faults.extend(unusual::foreign_tokenizer(&inspection));
         match &unread {
             Ok(unread) => {
@@ -114,12 +123,13 @@ impl Inspection {
             }
             Err(()) => {}
         }
+
         inspection.unusual =
-            [odd, unusual::unusual(&inspection, &unread.unwrap_or_default())].concat();
+            [state_problems, unusual::unusual(&inspection, &unread.unwrap_or_default())].concat();
         inspection
     }
 
-    /// Adds the faults of an adapter next to its model. `folders` are those of both.
+    /// Adds the errors of an adapter next to its model. `folders` are those of both.
     pub fn add_base(&mut self, folders: &Folders) {
         let Some(adapter) = &folders.adapter else { return };
         let mut faults = Vec::new();
@@ -127,6 +137,7 @@ impl Inspection {
             Err(error) => faults.push(error.to_string()),
             Ok(left_out) => self.unusual.extend(unusual::left_out(&left_out)),
         }
+
         if folders.text == *adapter {
             match Tokenizer::from_folder(adapter) {
                 Err(error) => faults.push(error.to_string()),
@@ -141,10 +152,12 @@ impl Inspection {
             let template = ChatTemplate::from_folder(adapter).err();
             faults.extend(template.map(|error| error.to_string()));
         }
+
         // The weights of a model on the Hub are downloaded only when they are needed.
         if Path::new(&folders.base.name).exists() {
             faults.extend(Inspection::read(&folders.weights).faults);
         }
+
         for fault in faults {
             if !self.faults.contains(&fault) {
                 self.faults.push(fault);
@@ -233,8 +246,8 @@ impl Inspection {
                 "stop": spelt(&facts.stop),
                 "around_text": spelt(&facts.around_text),
             })),
-            "template": self.template.as_ref().map(|(place, variables)| json!({
-                "file": place, "variables": variables,
+            "template": self.template.as_ref().map(|(source, variables)| json!({
+                "file": source, "variables": variables,
             })),
             "generation_config": self.generation,
             "adapter": self.adapter,
@@ -260,25 +273,28 @@ impl Inspection {
     }
 }
 
-/// The size in bytes up to which a small JSON file is read. In memory the file may take ten times as much.
+/// Size in bytes up to which a small JSON file is read. In memory the file may take ten times as much.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Reads the object in a JSON file. Faults of the file go to `broken`.
+/// Reads the object in a JSON file. Errors of the file are added to `broken`.
 fn read(folder: &Path, name: &str, broken: &mut Vec<String>) -> Option<Map<String, Value>> {
     let path = folder.join(name);
     if let Some(file) = file_within(&path) {
-        // The readers of the model report the faults of a GGUF file.
+        // The readers of the model report the errors of a GGUF file.
         return serde_json::from_slice(&file.ok()??).ok();
     }
-    // The file is looked at before it is opened, because opening a pipe waits for somebody to write into it.
+
+    // Its kind is checked before the file is opened, because opening a pipe waits for somebody to write into it.
     let metadata = fs::metadata(&path).ok()?;
-    let object = match metadata.is_file() && metadata.len() <= MAX_BYTES {
-        true => object(&path),
-        false => Err(format!("expected a file of at most {MAX_BYTES} bytes")),
+    let object = if metadata.is_file() && metadata.len() <= MAX_BYTES {
+        object(&path)
+    } else {
+        Err(format!("expected a file of at most {MAX_BYTES} bytes"))
     };
+
     match object {
         Ok(object) => Some(object),
-        // Other readers need these two files, and report their faults.
+        // Other readers need these two files, and report their errors.
         Err(_) if name == "config.json" || name == "generation_config.json" => None,
         Err(problem) => {
             broken.push(format!("{} can't be read: {problem}", path.display()));
@@ -304,13 +320,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let config = "{\"model_type\": \"\\u001b[2Jqwen2\", \"architectures\": [\"a\\nb\\u009b\"]}";
         fs::write(folder.path().join("config.json"), config).unwrap();
+
         #[cfg(unix)]
         {
             let pipe = folder.path().join("generation_config.json");
             assert!(std::process::Command::new("mkfifo").arg(pipe).status().unwrap().success());
         }
+
         let state = File::create_new(folder.path().join("adapter_config.json")).unwrap();
         state.set_len(MAX_BYTES + 1).unwrap();
+
         let text = Inspection::read(folder.path()).to_string();
         assert!(text.contains("\\u001b[2Jqwen2, a\\nb\\u009b"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");

@@ -39,7 +39,7 @@ pub(crate) fn program(kernels: &str) -> Value {
 }
 
 /// A watcher that writes one JSON object per line, each with an `event`: `begin` and `end` of a stage, `note`,
-/// `metrics`, `example`, and `finished`. A closed pipe is no reason to end a run.
+/// `metrics`, `example`, and `finished`. A closed pipe is not a reason to end a run.
 pub(crate) struct JsonLines {
     out: Box<dyn Write + Send>,
     stages: Vec<Stage>,
@@ -79,7 +79,7 @@ impl Watcher for JsonLines {
     fn example(&mut self, example: &Example) {
         let Example { prompt, completion, score, .. } = example;
         let example = json!({
-            "prompt": prompt.asked(), "reference": prompt.reference, "text": completion.text,
+            "prompt": prompt.question_text(), "reference": prompt.reference, "text": completion.text,
             "verdict": score.verdict.name(), "extracted": score.extracted,
         });
         self.say("example", example);
@@ -87,6 +87,7 @@ impl Watcher for JsonLines {
 
     fn finished(&mut self, summary: &Summary) {
         let mut summary_json = serde_json::to_value(summary).unwrap_or_default();
+        // The summary's own JSON leaves the checkpoint out.
         if let (Some(checkpoint), Value::Object(fields)) = (&summary.checkpoint, &mut summary_json)
         {
             fields.insert("checkpoint".to_owned(), checkpoint.display().to_string().into());

@@ -1,4 +1,4 @@
-//! The commands of the program `firebrick`, and their output: lines, bars, tables and figures.
+//! Commands of the program `firebrick`, and their output: lines, bars, tables and figures.
 //!
 //! [`commands`] has the program's commands, one file each. [`compare`] puts runs next to each other, [`inspect`]
 //! describes a model folder, [`terminal`] shows a run while it is running, and [`Message`] shows an error. The

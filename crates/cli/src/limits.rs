@@ -1,4 +1,4 @@
-//! The limits that the system sets to the program, and what it does before it meets them.
+//! Limits that the system sets, and what the program does before it reaches them.
 
 use std::{env, thread::available_parallelism, time::SystemTime};
 
@@ -6,29 +6,30 @@ use firebrick::build;
 
 use crate::ProgramError;
 
-/// Looks at everything that every command needs, and makes it ready: the clock, memory, threads and signals. A limit
-/// that is met later, in the midst of a library, ends the program without a word about its cause.
+/// Checks and prepares what every command needs: the clock, memory, threads and signals. A limit that is reached later,
+/// inside a library, ends the program without an explanation.
 ///
 /// # Errors
 /// Fails if the clock is wrong, or a limit is too narrow or too wide.
-pub fn make_ready() -> Result<(), ProgramError> {
+pub fn preflight() -> Result<(), ProgramError> {
     if build::date_of(SystemTime::now()).is_none() {
         return Err(ProgramError::Clock);
     }
+
     check_memory()?;
     start_threads()?;
-    heed_limit_of_files();
-    firebrick_reward::adopt_orphans();
+    catch_file_size_limit();
+    firebrick_reward::become_subreaper();
     Ok(())
 }
 
-/// The address space that the program needs to start its threads and to read a small model. The quickstart runs with
-/// `ulimit -v 220000` on two cores, and gets no memory with 180000.
+/// Address space that the program needs to start its threads and to read a small model. The quickstart runs with
+/// `ulimit -v 220000` on two cores, and fails to allocate with 180000.
 #[cfg(unix)]
 const ADDRESS_SPACE: u64 = 256 << 20;
 
-/// Fails if the address space is limited to less than any command needs. Without memory the program is aborted, and
-/// can't say anything any more.
+/// Fails if the address space is limited to less than any command needs. A program without memory is aborted
+/// before it can say anything.
 fn check_memory() -> Result<(), ProgramError> {
     #[cfg(unix)]
     {
@@ -41,37 +42,38 @@ fn check_memory() -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// The largest number of threads that compute, for each one that the machine runs at once. With 64 a step of the
-/// quickstart took three times as long as with one, and with 256 it did not end within a minute.
-const THREADS: usize = 32;
+/// Maximum number of compute threads per hardware thread. With 64 a step of the quickstart took three times as long as
+/// with one, and with 256 it did not end within a minute.
+const OVERSUBSCRIPTION: usize = 32;
 
-/// Starts the threads that compute.
+/// Starts the compute threads.
 fn start_threads() -> Result<(), ProgramError> {
     // The second name is rayon's old one, which it still reads.
     for variable in ["RAYON_NUM_THREADS", "RAYON_RS_NUM_CPUS"] {
-        let asked = env::var(variable).ok().and_then(|value| value.trim().parse().ok());
-        let at_once = available_parallelism().map_or(1, usize::from);
-        if let Some(threads) = asked.filter(|threads: &usize| *threads > THREADS * at_once) {
-            let most = THREADS * at_once;
-            return Err(ProgramError::ManyThreads { variable, threads, at_once, most });
+        let requested = env::var(variable).ok().and_then(|value| value.trim().parse().ok());
+        let parallelism = available_parallelism().map_or(1, usize::from);
+        let most = OVERSUBSCRIPTION * parallelism;
+        if let Some(threads) = requested.filter(|threads: &usize| *threads > most) {
+            return Err(ProgramError::ManyThreads { variable, threads, parallelism, most });
         }
     }
+
     // Otherwise the first use of the pool would start it, and panic if it can't.
     let pool = rayon::ThreadPoolBuilder::new().build_global();
     pool.map_err(|error| ProgramError::NoThreads { problem: error.to_string() })
 }
 
-/// Keeps a limit on the size of files from ending the program. Batch systems set such limits. A write beyond it then
-/// fails as on a full disk, and the run ends with words and a checkpoint.
+/// Handles `SIGXFSZ` so that it does not kill the program. Batch systems set limits on the size of files. A write beyond
+/// such a limit then fails as on a full disk, and the run ends with a message and a checkpoint.
 ///
-/// A handler does this, and not that the signal is ignored: what the program starts would inherit that.
-fn heed_limit_of_files() {
+/// The signal is handled rather than ignored, because child processes would inherit `SIG_IGN`.
+fn catch_file_size_limit() {
     #[cfg(unix)]
     {
         use signal_hook::{consts::SIGXFSZ, flag};
 
-        // Nobody asks for the flag: the failed write tells everything. Without the handler, only the message is
-        // missing.
+        // Nobody reads the flag, because the failed write says everything. If the handler can't be set, only the
+        // message is missing.
         let _ = flag::register(SIGXFSZ, std::sync::Arc::default());
     }
 }

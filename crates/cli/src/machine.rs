@@ -6,6 +6,7 @@ use firebrick_device::{Name, Precision, describe, guard, open};
 
 /// Names the devices, with what their drivers say of them, and counts the processor's cores.
 pub(crate) fn machine(devices: impl IntoIterator<Item = Name>) -> String {
+    // A set, because several recipes may name the same device.
     let devices: BTreeSet<String> = devices
         .into_iter()
         .map(|name| {
@@ -17,6 +18,7 @@ pub(crate) fn machine(devices: impl IntoIterator<Item = Name>) -> String {
         })
         .collect();
     let devices: Vec<String> = devices.into_iter().collect();
+
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     format!("{}, {cores} cores", devices.join(", "))
 }

@@ -1,4 +1,4 @@
-//! An error as a terminal shows it: its message, the place in the recipe that is to blame, and help.
+//! An error as a terminal shows it: its message, the lines of the recipe that are to blame, and help.
 
 use std::{fmt, ops::Range};
 
@@ -16,34 +16,36 @@ use crate::ProgramError;
 pub struct Message {
     text: String,
     help: Option<String>,
-    place: Option<(NamedSource<String>, LabeledSpan)>,
-    /// Further faults of the same recipe.
+    excerpt: Option<(NamedSource<String>, LabeledSpan)>,
+    /// Further errors of the same recipe.
     more: Vec<Message>,
 }
 
-/// The largest number of characters of a line that are shown, because a file may be a single long line.
+/// Largest number of characters of a line that are shown, because a file may be a single long line.
 const LINE: usize = 300;
 
 impl From<&ProgramError> for Message {
     fn from(error: &ProgramError) -> Self {
         match error {
-            ProgramError::Library(Error::Recipe(RecipeError::Invalid(fault))) => {
-                let mut message = Message::of_fault(fault);
-                message.more = fault.more.iter().map(Message::of_fault).collect();
-                if fault.left > 0 {
+            ProgramError::Library(Error::Recipe(RecipeError::Invalid(invalid))) => {
+                let mut message = Message::of_invalid(invalid);
+                message.more = invalid.more.iter().map(Message::of_invalid).collect();
+
+                if invalid.left > 0 {
                     message.more.push(Message {
-                        text: format!("{} more faults are not shown", fault.left),
+                        text: format!("faults that are not shown: {}", invalid.left),
                         help: None,
-                        place: None,
+                        excerpt: None,
                         more: Vec::new(),
                     });
                 }
+
                 message
             }
             _ => Message {
                 text: cut(&printable_lines(&error.to_string())),
                 help: error.help().map(|help| cut(&printable_lines(&help))),
-                place: None,
+                excerpt: None,
                 more: Vec::new(),
             },
         }
@@ -51,76 +53,89 @@ impl From<&ProgramError> for Message {
 }
 
 impl Message {
-    /// Makes the message of a fault of a recipe.
-    fn of_fault(fault: &Invalid) -> Self {
-        let place = fault.label.as_ref().map(|Label { span, words }| {
-            let (text, span) = around(&fault.text, span.clone());
+    /// Makes the message of an error of a recipe.
+    fn of_invalid(invalid: &Invalid) -> Self {
+        let excerpt = invalid.label.as_ref().map(|Label { span, words }| {
+            let (text, span) = around(&invalid.text, span.clone());
             let (text, span) = spelt(&text, span);
             let label =
                 LabeledSpan::new_primary_with_span(Some(cut(&printable_lines(words))), span);
-            (NamedSource::new(printable(&fault.name), text), label)
+            (NamedSource::new(printable(&invalid.name), text), label)
         });
-        let text = cut(&printable_lines(&fault.to_string()));
-        let help = fault.help.as_deref().map(|help| cut(&printable_lines(help)));
-        Message { text, help, place, more: Vec::new() }
+
+        let text = cut(&printable_lines(&invalid.to_string()));
+        let help = invalid.help.as_deref().map(|help| cut(&printable_lines(help)));
+        Message { text, help, excerpt, more: Vec::new() }
     }
 }
 
-/// Cuts the middle out of a text's long lines. The end stays, because it mostly says what to do about the
+/// Cuts the middle out of a text's long lines. Their ends stay, because an end mostly says what to do about the
 /// beginning.
 fn cut(text: &str) -> String {
     let line = |line: &str| {
         let at = |index: usize| line.char_indices().nth(index).map_or(line.len(), |(at, _)| at);
-        let (length, tail) = (line.chars().count(), LINE / 3);
-        match length > LINE + tail {
-            true => format!("{}…{}", &line[..at(LINE)], &line[at(length - tail)..]),
-            false => line.to_owned(),
+        let length = line.chars().count();
+        let tail = LINE / 3;
+
+        if length > LINE + tail {
+            format!("{}…{}", &line[..at(LINE)], &line[at(length - tail)..])
+        } else {
+            line.to_owned()
         }
     };
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Spells out what a terminal would obey, and returns the text with the span's new place.
+/// Escapes what a terminal would interpret, and returns the text with the span's new range.
 fn spelt(text: &str, span: Range<usize>) -> (String, Range<usize>) {
     let (Some(before), Some(within), Some(after)) =
         (text.get(..span.start), text.get(span.clone()), text.get(span.end..))
     else {
         return (printable_lines(text), 0..0);
     };
+
     // Editors on Windows end lines with two characters, and the first of them is not worth seeing.
-    let shown = |text: &str| printable_lines(&text.replace("\r\n", "\n"));
-    let (before, within) = (shown(before), shown(within));
+    let escaped = |text: &str| printable_lines(&text.replace("\r\n", "\n"));
+    let (before, within) = (escaped(before), escaped(within));
+
     let span = before.len()..before.len() + within.len();
-    (before + &within + &shown(after), span)
+    (before + &within + &escaped(after), span)
 }
 
-/// Cuts a text with long lines to the surroundings of `span`, and returns it with the span's new place. The lines
+/// Cuts a text with long lines to the surroundings of `span`, and returns it with the span's new range. The lines
 /// before the span stay, so that it keeps its line number, but long ones become empty.
 fn around(text: &str, span: Range<usize>) -> (String, Range<usize>) {
     if text.get(span.clone()).is_none() {
         return (text.to_owned(), span);
     }
-    let begin = text[..span.start].rfind('\n').map_or(0, |end| end + 1);
-    let end = text[span.start..].find('\n').map_or(text.len(), |end| span.start + end);
-    let near = text.lines().all(|line| line.len() <= LINE);
-    if near {
+
+    let line_start = text[..span.start].rfind('\n').map_or(0, |line_end| line_end + 1);
+    let line_end =
+        text[span.start..].find('\n').map_or(text.len(), |line_end| span.start + line_end);
+    // An ordinary text is shown as it is.
+    let is_short = text.lines().all(|line| line.len() <= LINE);
+    if is_short {
         return (text.to_owned(), span);
     }
+
     let boundary = |mut at: usize| {
         while !text.is_char_boundary(at) {
             at += 1;
         }
         at
     };
-    let from = boundary(span.start.saturating_sub(LINE / 4).max(begin));
-    let to = boundary((from + LINE).min(end)).min(end);
-    let kept: String = text[..begin]
+
+    // A quarter of the room is for the text before the span.
+    let cut_start = boundary(span.start.saturating_sub(LINE / 4).max(line_start));
+    let cut_end = boundary((cut_start + LINE).min(line_end)).min(line_end);
+    let lines_before: String = text[..line_start]
         .split_inclusive('\n')
         .map(|line| if line.len() > LINE { "\n" } else { line })
         .collect();
-    let start = kept.len() + span.start - from;
-    let length = span.end.min(to).saturating_sub(span.start);
-    (kept + &text[from..to], start..start + length)
+
+    let start = lines_before.len() + span.start - cut_start;
+    let length = span.end.min(cut_end).saturating_sub(span.start);
+    (lines_before + &text[cut_start..cut_end], start..start + length)
 }
 
 impl fmt::Display for Message {
@@ -137,11 +152,11 @@ impl Diagnostic for Message {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.place.as_ref().map(|(text, _)| text as &dyn SourceCode)
+        self.excerpt.as_ref().map(|(text, _)| text as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let spans = self.place.iter().map(|(_, span)| span.clone());
+        let spans = self.excerpt.iter().map(|(_, span)| span.clone());
         Some(Box::new(spans))
     }
 
@@ -161,10 +176,13 @@ mod tests {
         let text = format!("a = \"{long}\"\nb = \"{long}é{long}\"\nc = 1\n");
         let at = text.find('é').unwrap();
         let (shown, span) = around(&text, at..at + 'é'.len_utf8());
+
         assert_eq!(&shown[span.clone()], "é");
         assert_eq!(shown[..span.start].matches('\n').count(), 1);
         assert!(shown.len() < 2 * LINE, "{}", shown.len());
+
         assert!(cut(&format!("{long}\nno end")).chars().count() < 2 * LINE);
+
         for length in [0, 1, LINE, LINE + 1, LINE + LINE / 3] {
             assert_eq!(cut(&"é".repeat(length)), "é".repeat(length));
         }
@@ -173,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_stays_where_it_is_when_its_line_is_spelt_out() {
+    fn a_span_stays_where_it_is_when_its_line_is_spelt_out() {
         let text = "a = \"\u{1b}[2J\"\r\nb = \u{202e}é\n";
         let at = text.find('é').unwrap();
         let (shown, span) = spelt(text, at - 3..at + 2);

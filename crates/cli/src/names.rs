@@ -1,4 +1,4 @@
-//! The names of metrics in verl, for those that mean the same.
+//! Names of metrics in verl, for those that mean the same.
 
 /// Metrics by Firebrick's name and by verl's, if both mean the same, sorted. The book's page of metrics has these
 /// pairs, and also pairs that are only similar.
@@ -18,7 +18,7 @@ const VERL: &[(&str, &str)] = &[
     ("reward/mean", "critic/score/mean"),
     ("rollout/length_max", "response_length/max"),
     ("rollout/length_mean", "response_length/mean"),
-    ("rollout/tis_weight_mean", "rollout_is_mean"),
+    ("rollout/tis_weight_mean", "rollout_corr/rollout_is_mean"),
     ("rollout/truncated", "response_length/clip_ratio"),
     ("sampling/rounds", "train/num_gen_batches"),
     ("time/reward", "timing_s/reward"),

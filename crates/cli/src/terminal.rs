@@ -20,42 +20,41 @@ use crate::{
 /// A view of a run: one line for each step, evaluations with an answer or two, a bar for every stage, and a
 /// closing table.
 ///
-/// It picks the values to show by the metrics' names, and shows `-` for an absent value. A closed terminal is no
+/// It picks the values to show by the metrics' names, and shows `-` for an absent value. A closed terminal is not a
 /// reason to end a run.
 pub struct Terminal {
     out: Box<dyn Write + Send>,
     bars: Bars,
-    /// The bars of the stages that are under way, the innermost last.
+    /// Bars of the stages that are under way, the innermost last.
     stages: Vec<Bar>,
     color: bool,
     total: Step,
     width: Width,
-    /// The device that the commands at the end name, unless it is the CPU. No commands are printed if the outer
+    /// Device that the commands at the end name, unless it is the CPU. No commands are printed if the outer
     /// option is `None`.
-    next: Option<Option<Name>>,
+    command_device: Option<Option<Name>>,
     lines: usize,
-    /// The columns under the last heading.
+    /// Columns under the last heading.
     columns: Vec<&'static Column>,
-    /// The seconds of the last steps, from which the time left is estimated.
+    /// Seconds of the last steps, from which the time left is estimated.
     recent: VecDeque<f64>,
-    /// The time left of the run, once a step has shown it.
-    left: Option<String>,
+    /// Time left of the run, once a step has shown it.
+    time_left: Option<String>,
     heldout: Option<f64>,
-    /// The answers of the evaluation whose accuracy comes next.
+    /// Answers of the evaluation whose accuracy comes next.
     answers: Vec<Answer>,
     /// A prompt to try the model with.
     prompt: Option<String>,
 }
 
-/// The room for a line.
+/// Room for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// As much room as a line takes, for a file or a pipe.
     Endless,
     /// This number of columns.
     Columns(usize),
-    /// The columns that the terminal on standard error has at the moment; endless if standard error is no
-    /// terminal.
+    /// The columns that the terminal on standard error has at the moment; endless if standard error is not a terminal.
     Terminal,
 }
 
@@ -85,11 +84,11 @@ impl Terminal {
             color,
             total,
             width: Width::Endless,
-            next: None,
+            command_device: None,
             lines: 0,
             columns: Vec::new(),
             recent: VecDeque::new(),
-            left: None,
+            time_left: None,
             heldout: None,
             answers: Vec::new(),
             prompt: None,
@@ -104,11 +103,12 @@ impl Terminal {
 
     /// Keeps the prompt of an answer for the commands at the end.
     pub(crate) fn remember(&mut self, example: &Example) {
+        // A longer or quoted prompt would make a command that nobody types again.
         let is_shell_word = |text: &&str| {
             text.chars().count() <= 30
                 && !text.contains(|c: char| c.is_control() || c == '\'' || c == '<')
         };
-        self.prompt = Some(example.prompt.asked()).filter(is_shell_word).map(String::from);
+        self.prompt = Some(example.prompt.question_text()).filter(is_shell_word).map(String::from);
     }
 
     /// Makes a view for a command that trains nothing, on standard error.
@@ -127,7 +127,7 @@ impl Terminal {
     /// Prints at the end the commands that a user would give next, for a run on `device`.
     #[must_use]
     pub fn with_next_commands(mut self, device: Name) -> Self {
-        self.next = Some(Some(device).filter(|device| device.kind != Kind::Cpu));
+        self.command_device = Some(Some(device).filter(|device| device.kind != Kind::Cpu));
         self
     }
 }
@@ -135,8 +135,8 @@ impl Terminal {
 impl Watcher for Terminal {
     fn begin(&mut self, stage: Stage, total: u64) {
         let bar = self.bars.bar(stage.name(), total);
-        if let Some(left) = &self.left {
-            bar.note(&format!("({left} to the end)"));
+        if let Some(time_left) = &self.time_left {
+            bar.note(&format!("({time_left} to the end)"));
         }
         self.stages.push(bar);
     }
@@ -180,7 +180,7 @@ impl Watcher for Terminal {
     }
 }
 
-/// The columns of a step's line between its number and the time left.
+/// Columns of a step's line between its number and the time left.
 const COLUMNS: [Column; 11] = [
     Column { heading: "reward", width: 7, rank: 0, cell: |m| fixed(m, "reward/mean", 3) },
     Column { heading: "credit", width: 8, rank: 1, cell: |m| fixed(m, "reward/credit", 3) },
@@ -208,16 +208,15 @@ const COLUMNS: [Column; 11] = [
 struct Column {
     heading: &'static str,
     width: usize,
-    /// The rank of the column. If a terminal has no room for all columns, the column with the highest rank is left
-    /// out first.
+    /// If a terminal has no room for all columns, the one with the highest rank is left out first.
     rank: usize,
-    /// The function that writes the column's cell from the metrics.
+    /// Writes the column's cell from the metrics.
     cell: fn(&Metrics) -> String,
 }
 
-/// The gap between two columns.
+/// Gap between two columns.
 const GAP: &str = "  ";
-/// The width of the column of the time left.
+/// Width of the column of the time left.
 const LEFT: usize = 6;
 
 /// Returns the columns that fit into `room`, next to the `taken` letters and the time left.
@@ -235,13 +234,13 @@ fn columns_within(room: Option<usize>, taken: usize) -> Vec<&'static Column> {
     columns
 }
 
-/// The number of lines between two headings: about as many as a small terminal shows at once.
+/// Lines between two headings: about as many as a small terminal shows at a time.
 const HEADING_EVERY: usize = 20;
 
-/// The width of an answer if lines may have any length.
+/// Width of an answer if lines may have any length.
 const ANSWER: usize = 200;
 
-/// The number of last steps that the time left is estimated from. Completions get longer as a run continues, so the
+/// Number of last steps that the time left is estimated from. Completions get longer as a run continues, so the
 /// mean over all steps would promise too early an end.
 const RECENT: usize = 20;
 
@@ -252,7 +251,7 @@ impl Terminal {
         for row in closing::table(summary, summary.checkpoint.as_deref()) {
             self.note(&row);
         }
-        if let Some(device) = self.next {
+        if let Some(device) = self.command_device {
             for row in closing::next(summary, self.prompt.as_deref(), device) {
                 self.line(&row)?;
             }
@@ -269,13 +268,16 @@ impl Terminal {
             let loss = closing::decimals(loss, 4);
             self.line(&format!("SFT     {step:>6}   loss {loss}{accuracy}"))?;
         }
+
         // A step that sampled nothing has no reward, and is a step too.
         if metrics.get("sampling/groups_kept").is_some() {
             self.step(step, metrics)?;
         }
+
         if let Some(accuracy) = metrics.get("eval/heldout_accuracy") {
             self.evaluation(step, accuracy)?;
         }
+
         self.out.flush()
     }
 
@@ -292,9 +294,10 @@ impl Terminal {
 
         let count = format!("{step:>digits$}/{}", self.total);
         let cells = self.row(|column| (column.cell)(metrics));
-        let left = self.time_left(step, metrics);
-        self.left = (!self.recent.is_empty() && step < self.total).then(|| left.clone());
-        self.line(&format!("{count:>width$}{cells}{GAP}{left:>LEFT$}"))
+        let time_left = self.time_left(step, metrics);
+        // Bars show the time left only once it was measured, and not after the last step.
+        self.time_left = (!self.recent.is_empty() && step < self.total).then(|| time_left.clone());
+        self.line(&format!("{count:>width$}{cells}{GAP}{time_left:>LEFT$}"))
     }
 
     fn row(&self, cell: impl Fn(&Column) -> String) -> String {
@@ -304,19 +307,23 @@ impl Terminal {
 
     fn evaluation(&mut self, step: Step, accuracy: f64) -> io::Result<()> {
         let change = match self.heldout {
+            // So large a change would only fill the line with digits.
             Some(before) if (accuracy - before).abs() > 1e6 => String::new(),
             Some(before) => format!(" ({:+.3})", accuracy - before),
             None => String::new(),
         };
+
         let when = match (step, self.heldout) {
             (0, None) => "before training".to_owned(),
             (0, Some(_)) => "after SFT".to_owned(),
             _ => format!("after step {step}"),
         };
+
         self.heldout = Some(accuracy);
         let accuracy = closing::decimals(accuracy, 3);
         let text = format!("held-out accuracy {accuracy}{change} {when}");
         self.painted(Some("36"), &text)?;
+
         let room = self.width.columns().unwrap_or(ANSWER);
         for answer in std::mem::take(&mut self.answers) {
             self.painted(Some("2"), &answer.within(room))?;
@@ -331,9 +338,11 @@ impl Terminal {
                 self.recent.pop_front();
             }
         }
+
         if self.recent.is_empty() {
             return "-".into();
         }
+
         let mean = self.recent.iter().sum::<f64>() / self.recent.len() as f64;
         closing::duration(mean * self.total.saturating_sub(step) as f64)
     }
@@ -343,12 +352,13 @@ impl Terminal {
         self.painted(None, text)
     }
 
-    /// Writes one line in a color, if there are colors. Nothing else here commands a terminal.
+    /// Writes one line in a color, if there are colors. Nothing else here emits escape sequences.
     fn painted(&mut self, code: Option<&str>, text: &str) -> io::Result<()> {
         let mut text = printable_lines(text);
         if let Some(code) = code.filter(|_| self.color) {
             text = format!("\x1b[{code}m{text}\x1b[0m");
         }
+
         let out = &mut self.out;
         self.bars.suspend(|| writeln!(out, "{text}"))
     }
@@ -362,7 +372,7 @@ pub(crate) fn for_stdout(text: &str, indent: usize) -> String {
     lines.map(|line| line + "\n").collect()
 }
 
-/// Returns the width of standard output; `None` if it is no terminal.
+/// Returns the width of standard output; `None` if it is not a terminal.
 pub(crate) fn columns_of_stdout() -> Option<usize> {
     let size = terminal_size::terminal_size_of(io::stdout());
     size.map(|(terminal_size::Width(columns), _)| usize::from(columns))
@@ -373,7 +383,7 @@ fn broken(text: &str, columns: usize) -> Vec<String> {
     indented(text, columns, text.len() - text.trim_start_matches(' ').len())
 }
 
-/// Breaks a text into lines of at most `columns`, all but the first behind `indent` spaces. A path stays in one
+/// Breaks a text into lines of at most `columns`, all but the first indented by `indent` spaces. A path stays in one
 /// piece.
 fn indented(text: &str, columns: usize, indent: usize) -> Vec<String> {
     let indent = " ".repeat(indent.min(columns / 2));
@@ -382,6 +392,7 @@ fn indented(text: &str, columns: usize, indent: usize) -> Vec<String> {
         .word_separator(textwrap::WordSeparator::AsciiSpace)
         .word_splitter(textwrap::WordSplitter::NoHyphenation)
         .subsequent_indent(&indent);
+
     let lines = textwrap::wrap(text, options);
     lines.into_iter().map(Cow::into_owned).collect()
 }
@@ -425,9 +436,11 @@ mod tests {
         let page = Page::default();
         let bars = Bars::new(ProgressDrawTarget::hidden());
         let mut terminal = Terminal::new(Box::new(page.clone()), bars, false, 200);
+
         let mut metrics = Metrics::default();
         metrics.set("eval/heldout_accuracy", 0.012);
         terminal.metrics(0, &metrics);
+
         for step in 1..=21 {
             let mut metrics = Metrics::default();
             for (name, value) in [
@@ -448,6 +461,7 @@ mod tests {
             }
             terminal.metrics(step, &metrics);
         }
+
         // The surplus of an earlier step filled this one.
         let mut without = Metrics::default();
         without.set("sampling/groups_kept", 64.0);
@@ -485,14 +499,17 @@ mod tests {
             assert!(columns.len() <= before, "{room}");
             before = columns.len();
         }
+
         let headings: Vec<_> = columns_within(Some(40), 7).iter().map(|c| c.heading).collect();
         assert_eq!(headings, ["reward", "credit"]);
+
         for text in ["  a note of some words that is too long for a line", "one", ""] {
             let lines = broken(text, 20);
             assert!(lines.iter().all(|line| line.chars().count() <= 20), "{lines:?}");
             let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
             assert_eq!(words(&lines.join(" ")), words(text));
         }
+
         assert_eq!(
             broken("see /a/path/that/has/no/end and more", 12)[1],
             "/a/path/that/has/no/end"

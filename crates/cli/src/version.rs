@@ -1,4 +1,4 @@
-//! The version of this program.
+//! Version of this program.
 
 use std::sync::LazyLock;
 

@@ -2,27 +2,28 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-mod place;
+mod scratch;
 
 use std::fs;
 
 use firebrick::burn::tensor::Device;
 use firebrick_models::{Formats, WeightDtype, inventory, load, load_config, save_as};
-use place::{Outcome, Place, assert_same, repository};
+use scratch::{Outcome, Scratch, assert_same, repository};
 use serde_json::{Map, Value};
 
-/// Makes a place with the fixture `name` in the folder `base`.
-fn with_base(name: &str) -> Place {
-    let place = Place::new();
-    place.fixture(name, "base");
-    place
+/// Makes a scratch folder with the fixture `name` in the folder `base`.
+fn with_base(name: &str) -> Scratch {
+    let scratch = Scratch::new();
+    scratch.fixture(name, "base");
+    scratch
 }
 
 /// Trains the model in `base` for two steps, in which every group has a spread.
-fn train(place: &Place, name: &str, more: &[&str]) -> Outcome {
+fn train(scratch: &Scratch, name: &str, more: &[&str]) -> Outcome {
     let data = format!("data.train={}", repository("crates/cli/tests/data/gsm8k-style.jsonl"));
     let name = format!("name={name}");
     let mut arguments = vec!["train".to_owned(), repository("recipes/gsm8k-tiny.toml")];
+
     let short = [
         "model.path=base",
         &data,
@@ -36,6 +37,7 @@ fn train(place: &Place, name: &str, more: &[&str]) -> Outcome {
         "sampling.max_rounds=1",
         "data.heldout_size=4",
     ];
+
     for set in short.iter().chain(more) {
         if *set == "--resume" {
             arguments.push((*set).to_owned());
@@ -43,25 +45,25 @@ fn train(place: &Place, name: &str, more: &[&str]) -> Outcome {
             arguments.extend(["--set".to_owned(), (*set).to_owned()]);
         }
     }
-    place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    scratch.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 #[track_caller]
-fn succeed(place: &Place, name: &str, more: &[&str]) -> Outcome {
-    let outcome = train(place, name, more);
+fn succeed(scratch: &Scratch, name: &str, more: &[&str]) -> Outcome {
+    let outcome = train(scratch, name, more);
     assert_eq!(outcome.code, Some(0), "{more:?}: {}", outcome.stderr);
     outcome
 }
 
 const LORA: &str = "model.lora={rank=4}";
 
-fn values(place: &Place, run: &str, metric: &str) -> Vec<f64> {
-    place.metrics(run).iter().map(|step| step[metric].as_f64().unwrap()).collect()
+fn values(scratch: &Scratch, run: &str, metric: &str) -> Vec<f64> {
+    scratch.metrics(run).iter().map(|step| step[metric].as_f64().unwrap()).collect()
 }
 
 /// Returns the names of the files in a folder, sorted.
-fn files(place: &Place, folder: &str) -> Vec<String> {
-    let entries = fs::read_dir(place.path(folder)).unwrap();
+fn files(scratch: &Scratch, folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(scratch.path(folder)).unwrap();
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -69,8 +71,8 @@ fn files(place: &Place, folder: &str) -> Vec<String> {
 }
 
 /// Returns the names of the tensors in a file.
-fn tensors(place: &Place, file: &str) -> Vec<String> {
-    let bytes = fs::read(place.path(file)).unwrap();
+fn tensors(scratch: &Scratch, file: &str) -> Vec<String> {
+    let bytes = fs::read(scratch.path(file)).unwrap();
     let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
     let header = &rest[..u64::from_le_bytes(*length) as usize];
     let header: Map<String, Value> = serde_json::from_slice(header).unwrap();
@@ -78,131 +80,138 @@ fn tensors(place: &Place, file: &str) -> Vec<String> {
 }
 
 /// Returns the tokens that a model writes if it always takes the most likely one.
-fn greedy(place: &Place, model: &str) -> Value {
+fn greedy(scratch: &Scratch, model: &str) -> Value {
     let ask = ["generate", model, "--plain", "--prompt", "What is 2 + 2?", "--temperature", "0"];
     let more = ["--max-tokens", "24", "--dtype", "float32", "--json"];
-    let outcome = place.succeed(&[&ask[..], &more].concat());
+    let outcome = scratch.succeed(&[&ask[..], &more].concat());
     serde_json::from_str::<Value>(&outcome.stdout).unwrap()["tokens"].clone()
 }
 
 #[test]
-fn an_interrupted_run_of_an_adapter_continues_beside_a_base_that_was_moved() {
-    // The weights are rounded. The adapters beside them stay in f32.
-    let place = with_base("qwen2-bf16");
+fn an_interrupted_run_of_an_adapter_continues_with_a_base_that_was_moved() {
+    // The weights are rounded. The adapters next to them stay in f32.
+    let scratch = with_base("qwen2-bf16");
     let kl = "loss.kl={kind=\"k3\",coef=0.1}";
     let whole = [LORA, kl, "train.steps=4", "eval.every=1", "optim.lr=1e-3"];
-    succeed(&place, "whole", &whole);
-    assert!(values(&place, "whole", "update/count").iter().all(|&count| count > 0.0));
-    let kl = values(&place, "whole", "loss/kl");
+    succeed(&scratch, "whole", &whole);
+    assert!(values(&scratch, "whole", "update/count").iter().all(|&count| count > 0.0));
+
+    let kl = values(&scratch, "whole", "loss/kl");
     assert!(kl[3].is_finite() && kl[3] != 0.0, "{kl:?}");
 
     let checkpoint = "runs/whole/checkpoints/step-000004";
     let expected = ["README.md", "adapter_config.json", "adapter_model.safetensors"];
-    let found = files(&place, checkpoint);
+    let found = files(&scratch, checkpoint);
     assert!(expected.iter().all(|name| found.iter().any(|file| file == name)), "{found:?}");
     assert!(!found.iter().any(|name| name == "model.safetensors"), "{found:?}");
     let trainer = format!("{checkpoint}/trainer");
     assert_eq!(
-        files(&place, &trainer),
+        files(&scratch, &trainer),
         ["SHA256SUMS", "optimizer.safetensors", "progress.json", "state.json"]
     );
-    let state = tensors(&place, &format!("{trainer}/optimizer.safetensors"));
+    let state = tensors(&scratch, &format!("{trainer}/optimizer.safetensors"));
     assert!(!state.is_empty() && state.iter().all(|name| name.contains("adapters")), "{state:?}");
-    let card = fs::read_to_string(place.path(&format!("{checkpoint}/README.md"))).unwrap();
+    let card = fs::read_to_string(scratch.path(&format!("{checkpoint}/README.md"))).unwrap();
     assert!(card.starts_with("---\nlibrary_name: peft\n"), "{card}");
     assert!(card.contains("The weights are float32."), "{card}");
 
     let half = [&whole[..2], &["train.steps=2"], &whole[3..]].concat();
-    succeed(&place, "stopped", &half);
-    fs::rename(place.path("base"), place.path("moved")).unwrap();
+    succeed(&scratch, "stopped", &half);
+    fs::rename(scratch.path("base"), scratch.path("moved")).unwrap();
     let resume = [&whole[..], &["--resume"]].concat();
-    let outcome = train(&place, "stopped", &resume);
+
+    let outcome = train(&scratch, "stopped", &resume);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("set model.path to the folder"), "{}", outcome.stderr);
-    succeed(&place, "stopped", &[&resume[..], &["model.path=moved"]].concat());
-    assert_same(&place.result("whole"), &place.result("stopped"));
-    // The adapter of this run knows the new place. The adapter of the other run can't know it.
-    greedy(&place, "runs/stopped/checkpoints/step-000004");
-    let outcome = place.run(&["generate", checkpoint, "--prompt", "2"]);
+    succeed(&scratch, "stopped", &[&resume[..], &["model.path=moved"]].concat());
+    assert_same(&scratch.result("whole"), &scratch.result("stopped"));
+
+    // The adapter of this run knows the new path, while that of the other run can't know it.
+    greedy(&scratch, "runs/stopped/checkpoints/step-000004");
+    let outcome = scratch.run(&["generate", checkpoint, "--prompt", "2"]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("base_model_name_or_path"), "{}", outcome.stderr);
 }
 
 #[test]
 fn checkpoints_and_exports_keep_the_format_of_each_tensor() {
-    let place = with_base("qwen2-bf16");
-    let base = place.path("base");
-    let (decoder, (_, config)) =
-        (load(&base, &Device::flex()).unwrap(), load_config(&base).unwrap());
+    let scratch = with_base("qwen2-bf16");
+    let base = scratch.path("base");
+    let decoder = load(&base, &Device::flex()).unwrap();
+    let (_, config) = load_config(&base).unwrap();
+
     let mut formats = inventory(&base).unwrap().formats();
-    let names = tensors(&place, "base/model.safetensors");
+    let names = tensors(&scratch, "base/model.safetensors");
     for norm in names.iter().filter(|name| name.ends_with("norm.weight")) {
         formats.set(norm, WeightDtype::F32);
     }
     save_as(&decoder, &config, &base, &formats, u64::MAX).unwrap();
 
-    succeed(&place, "full", &["train.steps=1"]);
-    succeed(&place, "adapter", &[LORA, "train.steps=1"]);
+    succeed(&scratch, "full", &["train.steps=1"]);
+    succeed(&scratch, "adapter", &[LORA, "train.steps=1"]);
     let checkpoint = "runs/full/checkpoints/step-000001";
     let adapter = "runs/adapter/checkpoints/step-000001";
-    place.succeed(&["export", checkpoint, "exported"]);
-    place.succeed(&["export", adapter, "merged", "--merge"]);
+    scratch.succeed(&["export", checkpoint, "exported"]);
+    scratch.succeed(&["export", adapter, "merged", "--merge"]);
     for folder in [checkpoint, "exported", "merged"] {
-        assert_eq!(inventory(&place.path(folder)).unwrap().formats(), formats, "{folder}");
-        assert_eq!(place.json(&format!("{folder}/config.json"))["dtype"], "bfloat16");
+        assert_eq!(inventory(&scratch.path(folder)).unwrap().formats(), formats, "{folder}");
+        assert_eq!(scratch.json(&format!("{folder}/config.json"))["dtype"], "bfloat16");
     }
-    place.succeed(&["export", checkpoint, "wide", "--dtype", "float32"]);
-    let wide = inventory(&place.path("wide")).unwrap().formats();
+    scratch.succeed(&["export", checkpoint, "wide", "--dtype", "float32"]);
+    let wide = inventory(&scratch.path("wide")).unwrap().formats();
     assert_eq!(wide, Formats::all(WeightDtype::F32));
 }
 
 #[test]
 fn an_adapter_is_measured_exported_and_merged() {
-    let place = with_base("qwen2-f32");
+    let scratch = with_base("qwen2-f32");
+
     // A file has no parts, so the settings for the parts of a data set change nothing.
     let parts = ["data.subset=main", "data.split=train", "data.heldout_split=test"];
-    let begun = succeed(&place, "a", &[&[LORA], &parts[..]].concat()).stderr;
+    let begun = succeed(&scratch, "a", &[&[LORA], &parts[..]].concat()).stderr;
     assert!(begun.contains(" of them trained (adapters of rank 4)"), "{begun}");
+
     let adapter = "runs/a/checkpoints/step-000002";
     let further = format!("model.path={adapter}");
     let recipe = repository("recipes/gsm8k-tiny.toml");
-    let plan = place.succeed(&["plan", &recipe, "--set", &further, "--memory", "8GB", "--json"]);
+    let plan = scratch.succeed(&["plan", &recipe, "--set", &further, "--memory", "8GB", "--json"]);
     let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
     assert_eq!(plan["facts"]["frozen"], true, "{plan}");
-    place.succeed(&["eval", adapter, "--samples", "1"]);
-    let shown = place.succeed(&["inspect", adapter, "--check"]).stdout;
+    scratch.succeed(&["eval", adapter, "--samples", "1"]);
+    let shown = scratch.succeed(&["inspect", adapter, "--check"]).stdout;
     assert!(shown.contains("rank 4"), "{shown}");
 
-    let tokens = greedy(&place, adapter);
-    assert_ne!(tokens, greedy(&place, "base"), "nothing was learnt that could be lost");
-    place.succeed(&["export", adapter, "plain"]);
-    let beside = |folder: &str| {
-        let mut names = files(&place, folder);
+    let tokens = greedy(&scratch, adapter);
+    assert_ne!(tokens, greedy(&scratch, "base"), "nothing was learnt that could be lost");
+    scratch.succeed(&["export", adapter, "plain"]);
+    let without_trainer = |folder: &str| {
+        let mut names = files(&scratch, folder);
         names.retain(|name| name != "trainer");
         names
     };
-    assert_eq!(files(&place, "plain"), beside(adapter));
-    assert_eq!(greedy(&place, "plain"), tokens);
-    place.succeed(&["export", adapter, "merged", "--merge"]);
-    assert_eq!(greedy(&place, "merged"), tokens);
+    assert_eq!(files(&scratch, "plain"), without_trainer(adapter));
+    assert_eq!(greedy(&scratch, "plain"), tokens);
+    scratch.succeed(&["export", adapter, "merged", "--merge"]);
+    assert_eq!(greedy(&scratch, "merged"), tokens);
     assert_eq!(
-        place.json("merged/config.json")["vocab_size"],
-        place.json("base/config.json")["vocab_size"]
+        scratch.json("merged/config.json")["vocab_size"],
+        scratch.json("base/config.json")["vocab_size"]
     );
-    place.succeed(&["export", adapter, "half", "--merge", "--dtype", "bfloat16"]);
-    assert_eq!(place.json("half/config.json")["torch_dtype"], "bfloat16");
+
+    scratch.succeed(&["export", adapter, "half", "--merge", "--dtype", "bfloat16"]);
+    assert_eq!(scratch.json("half/config.json")["torch_dtype"], "bfloat16");
     let size = |folder: &str| {
-        fs::metadata(place.path(&format!("{folder}/model.safetensors"))).unwrap().len()
+        fs::metadata(scratch.path(&format!("{folder}/model.safetensors"))).unwrap().len()
     };
     assert!(2 * size("half") < size("merged") + 8192);
-    greedy(&place, "half");
+    greedy(&scratch, "half");
 
     // The export of a whole model leaves out the files that only a resumed run needs.
-    succeed(&place, "full", &["train.steps=1"]);
+    succeed(&scratch, "full", &["train.steps=1"]);
     let full = "runs/full/checkpoints/step-000001";
-    place.succeed(&["export", full, "full"]);
-    assert_eq!(files(&place, "full"), beside(full));
-    assert_eq!(greedy(&place, "full"), greedy(&place, full));
+    scratch.succeed(&["export", full, "full"]);
+    assert_eq!(files(&scratch, "full"), without_trainer(full));
+    assert_eq!(greedy(&scratch, "full"), greedy(&scratch, full));
 
     for (arguments, message) in [
         (&["export", adapter, "plain"][..], "it exists already"),
@@ -212,60 +221,62 @@ fn an_adapter_is_measured_exported_and_merged() {
         (&["export", "runs/a", "out"], "it is a run"),
         (&["export", "runs", "out"], "it has no config.json"),
     ] {
-        let outcome = place.run(arguments);
+        let outcome = scratch.run(arguments);
         assert_eq!(outcome.code, Some(2), "{arguments:?}: {}", outcome.stderr);
         assert!(outcome.stderr.contains(message), "{arguments:?}: {}", outcome.stderr);
-        assert!(!place.path("out").exists() && !place.path(".tmp-out").exists());
+        assert!(!scratch.path("out").exists() && !scratch.path(".tmp-out").exists());
     }
 }
 
 #[test]
 fn an_adapter_is_trained_on() {
-    let place = with_base("qwen2-f32");
-    succeed(&place, "first", &[LORA, "train.steps=1"]);
+    let scratch = with_base("qwen2-f32");
+    succeed(&scratch, "first", &[LORA, "train.steps=1"]);
     let first = "model.path=runs/first/checkpoints/step-000001";
-    let outcome = train(&place, "two", &[LORA, first]);
+    let outcome = train(&scratch, "two", &[LORA, first]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("is an adapter already"), "{}", outcome.stderr);
 
-    // The base weights may be packed, as they may beside a new adapter. A whole model has no such weights.
+    // The base weights may be packed, as they may be for a new adapter. A model without adapters has no such weights.
     let packed = ["model.base=int8", "train.steps=1"];
-    succeed(&place, "packed", &[&[first], &packed[..]].concat());
-    let outcome = train(&place, "whole", &packed);
+    succeed(&scratch, "packed", &[&[first], &packed[..]].concat());
+    let outcome = train(&scratch, "whole", &packed);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     let words =
         "model.base is set, expected only with model.lora, or with an adapter as model.path";
     assert!(outcome.said().contains(words), "{}", outcome.stderr);
 
-    succeed(&place, "second", &[first, "train.steps=1"]);
+    succeed(&scratch, "second", &[first, "train.steps=1"]);
     let checkpoint = |run: &str| format!("runs/{run}/checkpoints/step-000001");
     let weights = |run: &str| {
-        fs::read(place.path(&format!("{}/adapter_model.safetensors", checkpoint(run)))).unwrap()
+        fs::read(scratch.path(&format!("{}/adapter_model.safetensors", checkpoint(run)))).unwrap()
     };
     assert!(weights("first") != weights("second"), "the second run changed nothing");
-    let config = |run: &str| place.json(&format!("{}/adapter_config.json", checkpoint(run)));
+    let config = |run: &str| scratch.json(&format!("{}/adapter_config.json", checkpoint(run)));
     assert_eq!(config("first"), config("second"));
     let base = config("second")["base_model_name_or_path"].clone();
     assert_eq!(
         fs::canonicalize(base.as_str().unwrap()).unwrap(),
-        fs::canonicalize(place.path("base")).unwrap()
+        fs::canonicalize(scratch.path("base")).unwrap()
     );
 }
 
 /// If `generate` or `export` refuses something in a folder, `inspect` names it too.
 #[test]
 fn inspect_and_generate_agree_on_a_folder() {
-    let place = with_base("qwen2-f32");
-    place.fixture("lora-qwen2", "adapter");
-    place.write("adapter/adapter_config.json", {
-        let mut config = place.json("adapter/adapter_config.json");
+    let scratch = with_base("qwen2-f32");
+    scratch.fixture("lora-qwen2", "adapter");
+    scratch.write("adapter/adapter_config.json", {
+        let mut config = scratch.json("adapter/adapter_config.json");
         config["base_model_name_or_path"] = "../base".into();
         config.to_string()
     });
-    // A model may lie beside an adapter, and is then the model.
-    place.fixture("qwen2-f32", "both");
-    fs::copy(place.path("adapter/adapter_config.json"), place.path("both/adapter_config.json"))
+
+    // A folder with a model and an adapter counts as the model.
+    scratch.fixture("qwen2-f32", "both");
+    fs::copy(scratch.path("adapter/adapter_config.json"), scratch.path("both/adapter_config.json"))
         .unwrap();
+
     let kept: Vec<(&str, Vec<u8>)> = [
         "adapter/adapter_config.json",
         "adapter/adapter_model.safetensors",
@@ -273,34 +284,39 @@ fn inspect_and_generate_agree_on_a_folder() {
         "base/model.safetensors",
         "both/model.safetensors",
     ]
-    .map(|file| (file, fs::read(place.path(file)).unwrap()))
+    .map(|file| (file, fs::read(scratch.path(file)).unwrap()))
     .into();
+
     let agree = |folder: &str, usable: bool, words: &str| {
-        let inspected = place.run(&["inspect", folder]);
-        let generated = place.run(&["generate", folder, "--prompt", "2", "--max-tokens", "1"]);
-        let _ = fs::remove_dir_all(place.path("out"));
-        let exported = place.run(&["export", folder, "out"]);
+        let inspected = scratch.run(&["inspect", folder]);
+        let generated = scratch.run(&["generate", folder, "--prompt", "2", "--max-tokens", "1"]);
+        let _ = fs::remove_dir_all(scratch.path("out"));
+        let exported = scratch.run(&["export", folder, "out"]);
         for outcome in [&inspected, &generated, &exported] {
             assert_eq!(outcome.code == Some(0), usable, "{words}: {}", outcome.said());
         }
         assert!(inspected.stdout.contains(words), "{words}: {}", inspected.stdout);
     };
+
     let changed = |file: &str, from: &str, to: &str| {
-        let bytes = fs::read(place.path(file)).unwrap();
+        let bytes = fs::read(scratch.path(file)).unwrap();
         let at = bytes.windows(from.len()).position(|part| part == from.as_bytes()).unwrap();
         // The file keeps its length, because a safetensors file states the length of its header.
         assert_eq!(from.len(), to.len());
         let bytes = [&bytes[..at], to.as_bytes(), &bytes[at + from.len()..]].concat();
-        place.write(file, bytes);
+        scratch.write(file, bytes);
     };
+
     let restored = || {
         for (file, bytes) in &kept {
-            place.write(file, bytes);
+            scratch.write(file, bytes);
         }
     };
+
     for folder in ["adapter", "base", "both"] {
         agree(folder, true, folder);
     }
+
     for (folder, file, from, to, words) in [
         ("adapter", kept[1].0, "q_proj.lora_A", "q_proj.lora_E", "is of no adapter"),
         (
@@ -323,33 +339,36 @@ fn inspect_and_generate_agree_on_a_folder() {
         agree(folder, false, words);
         restored();
     }
-    place.write("adapter/tokenizer.json", "{");
+
+    scratch.write("adapter/tokenizer.json", "{");
     agree("adapter", false, "tokenizer.json");
 }
 
 /// bfloat16 is slow on the processor, but a GPU computes like this.
 #[test]
 fn a_run_in_bfloat16_stays_near_one_in_float32() {
-    let place = with_base("qwen2-f32");
+    let scratch = with_base("qwen2-f32");
     for (name, more) in [("full", None), ("lora", Some(LORA))] {
         let more: Vec<&str> = more.into_iter().chain(["optim.lr=1e-4"]).collect();
-        succeed(&place, name, &[&more[..], &["model.dtype=bfloat16"]].concat());
-        assert!(values(&place, name, "update/count").iter().all(|&count| count > 0.0));
-        assert!(values(&place, name, "loss/total").iter().all(|loss| loss.is_finite()));
+        succeed(&scratch, name, &[&more[..], &["model.dtype=bfloat16"]].concat());
+        assert!(values(&scratch, name, "update/count").iter().all(|&count| count > 0.0));
+        assert!(values(&scratch, name, "loss/total").iter().all(|loss| loss.is_finite()));
+
         // The sampler multiplies in other shapes than the update, but in the same format.
-        let largest = values(&place, name, "rollout/logprob_diff_max");
-        let mean = values(&place, name, "rollout/logprob_diff_mean");
+        let largest = values(&scratch, name, "rollout/logprob_diff_max");
+        let mean = values(&scratch, name, "rollout/logprob_diff_mean");
         assert!(largest.iter().all(|&off| off < 0.1), "{largest:?}");
         assert!(mean.iter().all(|&off| off < 0.01), "{mean:?}");
+
         let wide = format!("{name}-f32");
-        succeed(&place, &wide, &more);
-        assert!(values(&place, &wide, "rollout/logprob_diff_max").iter().all(|&off| off < 1e-4));
+        succeed(&scratch, &wide, &more);
+        assert!(values(&scratch, &wide, "rollout/logprob_diff_max").iter().all(|&off| off < 1e-4));
     }
 }
 
 #[test]
 fn every_family_is_made_new_and_opened_again() {
-    let place = with_base("qwen2-f32");
+    let scratch = with_base("qwen2-f32");
     let data = format!("data.train={}", repository("crates/cli/tests/data/gsm8k-style.jsonl"));
     for (family, model_type) in [
         ("qwen2", "qwen2"),
@@ -373,26 +392,30 @@ fn every_family_is_made_new_and_opened_again() {
              [reward]\nkind = \"regex\"\npattern = \"e\"\nmatches = true\n\
              [train]\nsteps = 1\nmini_batch = 8\n"
         );
-        place.write("new.toml", recipe);
+
+        scratch.write("new.toml", recipe);
         let name = format!("name={family}");
-        place.succeed(&["train", "new.toml", "--set", &data, "--set", &name]);
-        assert!(values(&place, family, "update/count")[0] > 0.0, "{family}");
+        scratch.succeed(&["train", "new.toml", "--set", &data, "--set", &name]);
+        assert!(values(&scratch, family, "update/count")[0] > 0.0, "{family}");
+
         let checkpoint = format!("runs/{family}/checkpoints/step-000001");
-        let config = place.json(&format!("{checkpoint}/config.json"));
+        let config = scratch.json(&format!("{checkpoint}/config.json"));
         let expected = (&model_type.into(), &600.into());
         assert_eq!((&config["model_type"], &config["vocab_size"]), expected);
-        greedy(&place, &checkpoint);
-        let shown = place.succeed(&["inspect", &checkpoint, "--check"]).stdout;
+
+        greedy(&scratch, &checkpoint);
+        let shown = scratch.succeed(&["inspect", &checkpoint, "--check"]).stdout;
         assert!(shown.contains(config["architectures"][0].as_str().unwrap()), "{shown}");
     }
+
     // Experts have no adapters, and this model has no other MLP.
     let experts = "model.path=runs/qwen3_moe/checkpoints/step-000001";
-    let outcome = train(&place, "none", &[experts, "model.lora={rank=2,targets=['up_proj']}"]);
+    let outcome = train(&scratch, "none", &[experts, "model.lora={rank=2,targets=['up_proj']}"]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("nothing would be trained"), "{}", outcome.stderr);
 
     let few = ["train", "new.toml", "--set", &data, "--set", "model.new.vocab_size=100"];
-    let outcome = place.run(&few);
+    let outcome = scratch.run(&few);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("model.new.vocab_size is 100"), "{}", outcome.stderr);
 }

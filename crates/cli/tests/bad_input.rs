@@ -1,5 +1,5 @@
-//! The program's errors about every kind of bad input. Each error names the file, the place and the remedy, and
-//! nothing panics.
+//! Errors about every kind of bad input. Each error names the file, the position and the remedy,
+//! and nothing panics.
 //!
 //! This command writes the snapshots again:
 //! `INSTA_UPDATE=always cargo test --release -p firebrick-cli --test bad_input`.
@@ -8,16 +8,16 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-mod place;
+mod scratch;
 
 use std::{fmt::Write as _, fs};
 
-use place::{Place, repository};
+use scratch::{Scratch, repository};
 use serde_json::{Map, Value, json};
 
 /// A scratch folder with a recipe and a model, and the program's messages in it so far.
 struct Page {
-    place: Place,
+    scratch: Scratch,
     text: String,
 }
 
@@ -46,37 +46,40 @@ mini_batch = 2
 
 impl Page {
     fn new() -> Self {
-        let place = Place::new();
-        place.write(TINY, fs::read(repository("recipes/ci/tiny.toml")).unwrap());
-        place.write("files.toml", FILES);
+        let scratch = Scratch::new();
+        scratch.write(TINY, fs::read(repository("recipes/ci/tiny.toml")).unwrap());
+        scratch.write("files.toml", FILES);
         let rows = fs::read(repository("crates/cli/tests/data/gsm8k-style.jsonl")).unwrap();
-        place.write("train.jsonl", rows);
-        let page = Page { place, text: String::new() };
+        scratch.write("train.jsonl", rows);
+
+        let page = Page { scratch, text: String::new() };
         page.whole_model();
         page
     }
 
-    /// Puts the model's folder back as it was.
+    /// Restores the model's folder.
     fn whole_model(&self) {
-        let _ = fs::remove_dir_all(self.place.path("qwen2"));
-        self.place.fixture("qwen2-f32", "qwen2");
+        let _ = fs::remove_dir_all(self.scratch.path("qwen2"));
+        self.scratch.fixture("qwen2-f32", "qwen2");
     }
 
     /// Runs the program, which has to fail with `code`.
     fn case(&mut self, title: &str, code: i32, arguments: &[&str]) {
-        let outcome = self.place.run(arguments);
+        let outcome = self.scratch.run(arguments);
         assert_eq!(outcome.code, Some(code), "{title}: {}", outcome.stderr);
         assert!(!outcome.stderr.contains("panicked"), "{title}: {}", outcome.stderr);
         assert_eq!(outcome.stdout, "", "{title}");
+
+        // Editors strip spaces at the ends of a snapshot's lines.
         let lines: Vec<&str> = outcome.stderr.lines().map(str::trim_end).collect();
         let said = lines.join("\n");
         writeln!(self.text, "{title}: exit {code}\n{}\n", said.trim_end()).unwrap();
     }
 
     /// Trains the model in `qwen2` after `break_it`.
-    fn model(&mut self, title: &str, break_it: impl FnOnce(&Place)) {
+    fn model(&mut self, title: &str, break_it: impl FnOnce(&Scratch)) {
         self.whole_model();
-        break_it(&self.place);
+        break_it(&self.scratch);
         self.case(title, 1, &["train", "files.toml"]);
     }
 
@@ -96,6 +99,7 @@ fn recipes() {
         arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
         page.case(title, 2, &arguments);
     };
+
     page.case("no recipe", 2, &["train", "none.toml"]);
     train(&mut page, "misspelt key", &["rollout.group_siz=8"]);
     train(&mut page, "wrong type", &["optim.lr=fast"]);
@@ -103,33 +107,35 @@ fn recipes() {
     train(&mut page, "mini-batch larger than the step", &["train.mini_batch=64"]);
     train(&mut page, "device that is not compiled in", &["device.kind=vulkan"]);
     train(&mut page, "completion as long as the context", &["rollout.max_completion_tokens=32768"]);
+
     let template = "{% if think %}{{ tools }}{% endif %}{{ messages }}{{ bos_token }}";
-    page.place.write("qwen2/chat_template.jinja", template);
+    page.scratch.write("qwen2/chat_template.jinja", template);
     train(&mut page, "no such template option", &["data.template_options.thinking=true"]);
-    std::fs::remove_file(page.place.path("qwen2/chat_template.jinja")).unwrap();
-    page.place.write("qwen2/tokenizer_config.json", r#"{"eos_token": "<|im_end|>"}"#);
+    std::fs::remove_file(page.scratch.path("qwen2/chat_template.jinja")).unwrap();
+    page.scratch.write("qwen2/tokenizer_config.json", r#"{"eos_token": "<|im_end|>"}"#);
     train(&mut page, "template option without a template", &["data.template_options.think=true"]);
     train(&mut page, "no chat template", &["data.template=chat"]);
+
     page.check("recipes");
 }
 
-/// If a list of so many entries were made, the process would end with a backtrace.
+/// Without the check, a list of so many entries would end the process with a backtrace.
 #[test]
 fn a_number_that_no_memory_holds_is_refused() {
-    let place = Place::new();
-    place.write(TINY, fs::read(repository("recipes/ci/tiny.toml")).unwrap());
+    let scratch = Scratch::new();
+    scratch.write(TINY, fs::read(repository("recipes/ci/tiny.toml")).unwrap());
     for (set, words) in [
         ("model.new.layers=1000000000000", "expected at least 1 and at most 65536"),
         ("rollout.group_size=1000000000", "expected at least 1 and at most 65536"),
         ("eval.samples=10000000000", "expected at least 1 and at most 65536"),
     ] {
-        let outcome = place.run(&["train", TINY, "--set", set]);
+        let outcome = scratch.run(&["train", TINY, "--set", set]);
         assert_eq!(outcome.code, Some(2), "{set}: {}", outcome.stderr);
         assert!(outcome.said().contains(words), "{set}: {}", outcome.stderr);
     }
 }
 
-/// The recipe works in YAML, and faults that only YAML can have are told.
+/// Checks that the recipe works in YAML, and that faults that only YAML can have are reported.
 #[test]
 fn yaml() {
     const YAML: &str = "\
@@ -150,11 +156,12 @@ train:
     let mut page = Page::new();
     let mut train = |title: &str, from: &str, to: &str, sets: &[&str]| {
         assert!(YAML.contains(from), "{title}");
-        page.place.write("files.yaml", YAML.replace(from, to));
+        page.scratch.write("files.yaml", YAML.replace(from, to));
         let mut arguments = vec!["train", "files.yaml"];
         arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
         page.case(title, 2, &arguments);
     };
+
     train("misspelt key", "group_size", "group_siz", &[]);
     train("misspelt table", "sampling:", "samplings:", &[]);
     train("wrong type", "steps: 1", "steps: many", &[]);
@@ -169,6 +176,7 @@ train:
     train("fault next to an override", "steps: 1", "steps: 0", &["seed=3"]);
     train("duplicate key", "  group_size: 2\n", "  group_size: 2\n  group_size: 4\n", &[]);
     train("duplicate table", "train:\n", "model:\n", &[]);
+
     let bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nmodel:\n";
     train("aliases of aliases", "model:\n", bomb, &[]);
     train("merge key", "rollout:\n", "rollout:\n  <<: *defaults\n", &[]);
@@ -178,7 +186,7 @@ train:
     train("yes", "heldout_size: 2", "deduplicate: yes", &[]);
     train("zero in front", "steps: 1", "steps: 010", &[]);
     train("no value", "path: qwen2", "path:", &[]);
-    train("no table", "  steps: 1\n", "  steps: 1\n  adaptive:\n", &[]);
+    train("not a table", "  steps: 1\n", "  steps: 1\n  adaptive:\n", &[]);
     train("truth for a table", "", "", &["train.adaptive=true"]);
     train("text for a table", "", "", &["sampling.curriculum=posterior"]);
     train("tab below a text", "  mini_batch", "\tmini_batch", &[]);
@@ -187,10 +195,12 @@ train:
     train("bracket that is open", "max_rounds: 1}", "max_rounds: 1", &[]);
     train("a text", YAML, "just text", &[]);
     train("nothing", YAML, "", &[]);
-    page.place.write("files.toml", YAML);
+
+    page.scratch.write("files.toml", YAML);
     page.case("YAML for TOML", 2, &["train", "files.toml"]);
-    page.place.write("files.yml", FILES);
+    page.scratch.write("files.yml", FILES);
     page.case("TOML for YAML", 2, &["train", "files.yml"]);
+
     page.check("yaml");
 }
 
@@ -268,6 +278,7 @@ fn rewards() {
         arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
         page.case(title, 2, &arguments);
     }
+
     page.check("rewards");
 }
 
@@ -279,94 +290,110 @@ fn data() {
         arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
         page.case(title, 1, &arguments);
     };
+
     train(&mut page, "no file", &["data.train=none.jsonl"]);
     train(&mut page, "a folder", &["data.train=qwen2"]);
-    page.place.write("empty.jsonl", "\n");
+    page.scratch.write("empty.jsonl", "\n");
     train(&mut page, "empty file", &["data.train=empty.jsonl"]);
-    let rows = fs::read_to_string(page.place.path("train.jsonl")).unwrap();
+
+    let rows = fs::read_to_string(page.scratch.path("train.jsonl")).unwrap();
     let mut lines: Vec<&str> = rows.lines().collect();
     lines[6] = r#"{"question": "What is 2+2?", "answer": "4}"#;
-    page.place.write("broken.jsonl", lines.join("\n"));
+    page.scratch.write("broken.jsonl", lines.join("\n"));
     train(&mut page, "broken line", &["data.train=broken.jsonl"]);
     train(&mut page, "no such column", &["data.columns={prompt=\"text\",reference=\"answer\"}"]);
-    page.place.write("columns.jsonl", "{\"text\": \"What is 2+2?\", \"label\": 4}\n");
+
+    page.scratch.write("columns.jsonl", "{\"text\": \"What is 2+2?\", \"label\": 4}\n");
     train(&mut page, "no known column", &["data.train=columns.jsonl"]);
-    page.place.write("value.jsonl", "{\"question\": 5, \"answer\": 4}\n");
+    page.scratch.write("value.jsonl", "{\"question\": 5, \"answer\": 4}\n");
     train(&mut page, "wrong value", &["data.train=value.jsonl"]);
     train(&mut page, "prompts too long", &["data.max_prompt_tokens=9"]);
     train(&mut page, "no room for prompts", &["rollout.max_completion_tokens=32759"]);
     let short = "{\"question\": \"1+1?\", \"answer\": \"#### 2\"}\n";
-    page.place.write("short.jsonl", short);
+    page.scratch.write("short.jsonl", short);
     let data = "data={max_prompt_tokens=64, train='short.jsonl', heldout='train.jsonl'}";
     train(&mut page, "held-out prompts too long", &[data]);
+
     page.check("data");
 }
 
 #[test]
 fn models() {
-    fn config(place: &Place, key: &str, value: impl Into<Value>) {
-        let mut config = place.json("qwen2/config.json");
+    fn config(scratch: &Scratch, key: &str, value: impl Into<Value>) {
+        let mut config = scratch.json("qwen2/config.json");
         config[key] = value.into();
-        place.write("qwen2/config.json", config.to_string());
+        scratch.write("qwen2/config.json", config.to_string());
     }
+
     /// Rewrites the header of the weights, which is JSON behind its length.
-    fn header(place: &Place, edit: impl FnOnce(&mut Map<String, Value>)) {
-        let bytes = fs::read(place.path("qwen2/model.safetensors")).unwrap();
+    fn header(scratch: &Scratch, edit: impl FnOnce(&mut Map<String, Value>)) {
+        let bytes = fs::read(scratch.path("qwen2/model.safetensors")).unwrap();
         let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
         let (header, values) = rest.split_at(u64::from_le_bytes(*length) as usize);
         let mut header: Map<String, Value> = serde_json::from_slice(header).unwrap();
         edit(&mut header);
+
         let header = serde_json::to_vec(&header).unwrap();
         let length = (header.len() as u64).to_le_bytes();
-        place.write("qwen2/model.safetensors", [&length[..], &header, values].concat());
+        scratch.write("qwen2/model.safetensors", [&length[..], &header, values].concat());
     }
+
     let mut page = Page::new();
-    page.model("no folder", |place| fs::remove_dir_all(place.path("qwen2")).unwrap());
+    page.model("no folder", |scratch| fs::remove_dir_all(scratch.path("qwen2")).unwrap());
     for name in ["config.json", "model.safetensors", "tokenizer.json"] {
-        page.model(&format!("no {name}"), |place| {
-            fs::remove_file(place.path(&format!("qwen2/{name}"))).unwrap();
+        page.model(&format!("no {name}"), |scratch| {
+            fs::remove_file(scratch.path(&format!("qwen2/{name}"))).unwrap();
         });
     }
-    page.model("config.json is not JSON", |place| place.write("qwen2/config.json", "{\"a\": 1,}"));
-    page.model("another family", |place| {
-        config(place, "model_type", "mamba");
-        config(place, "architectures", json!(["MambaForCausalLM"]));
+
+    page.model("config.json is not JSON", |scratch| {
+        scratch.write("qwen2/config.json", "{\"a\": 1,}")
     });
-    page.model("a size is missing", |place| config(place, "hidden_size", Value::Null));
-    page.model("heads that do not divide", |place| config(place, "num_key_value_heads", 3));
-    page.model("stretched positions", |place| {
-        config(place, "rope_scaling", json!({"type": "proportional", "factor": 4.0}));
+    page.model("another family", |scratch| {
+        config(scratch, "model_type", "mamba");
+        config(scratch, "architectures", json!(["MambaForCausalLM"]));
     });
-    page.model("more layers than weights", |place| config(place, "num_hidden_layers", 3));
-    page.model("fewer layers than weights", |place| config(place, "num_hidden_layers", 1));
-    page.model("missing tensor", |place| {
-        header(place, |header| {
+    page.model("a size is missing", |scratch| config(scratch, "hidden_size", Value::Null));
+    page.model("heads that do not divide", |scratch| config(scratch, "num_key_value_heads", 3));
+    page.model("stretched positions", |scratch| {
+        config(scratch, "rope_scaling", json!({"type": "proportional", "factor": 4.0}));
+    });
+    page.model("more layers than weights", |scratch| config(scratch, "num_hidden_layers", 3));
+    page.model("fewer layers than weights", |scratch| config(scratch, "num_hidden_layers", 1));
+
+    page.model("missing tensor", |scratch| {
+        header(scratch, |header| {
             let norm = header.remove("model.norm.weight").unwrap();
             header.insert("model.norm.wait".into(), norm);
         });
     });
-    page.model("wrong shape", |place| {
-        header(place, |header| {
+    page.model("wrong shape", |scratch| {
+        header(scratch, |header| {
             header["model.layers.1.mlp.up_proj.weight"]["shape"] = json!([64, 160]);
         });
     });
-    page.model("truncated weights", |place| {
-        let bytes = fs::read(place.path("qwen2/model.safetensors")).unwrap();
-        place.write("qwen2/model.safetensors", &bytes[..bytes.len() / 2]);
+
+    page.model("truncated weights", |scratch| {
+        let bytes = fs::read(scratch.path("qwen2/model.safetensors")).unwrap();
+        scratch.write("qwen2/model.safetensors", &bytes[..bytes.len() / 2]);
     });
-    page.model("weights of no bytes", |place| place.write("qwen2/model.safetensors", ""));
-    page.model("more tokens than the embedding has rows", |place| config(place, "vocab_size", 100));
-    page.model("broken tokenizer", |place| {
-        let text = fs::read_to_string(place.path("qwen2/tokenizer.json")).unwrap();
-        place.write("qwen2/tokenizer.json", &text[..text.len() / 2]);
+    page.model("weights of no bytes", |scratch| scratch.write("qwen2/model.safetensors", ""));
+    page.model("more tokens than the embedding has rows", |scratch| {
+        config(scratch, "vocab_size", 100)
     });
-    page.model("broken chat template", |place| {
-        place.write("qwen2/chat_template.jinja", "{% for message in messages %}{{ message }");
+
+    page.model("broken tokenizer", |scratch| {
+        let text = fs::read_to_string(scratch.path("qwen2/tokenizer.json")).unwrap();
+        scratch.write("qwen2/tokenizer.json", &text[..text.len() / 2]);
     });
-    page.model("chat template that refuses", |place| {
+    page.model("broken chat template", |scratch| {
+        scratch.write("qwen2/chat_template.jinja", "{% for message in messages %}{{ message }");
+    });
+    page.model("chat template that refuses", |scratch| {
         let template = "{{ raise_exception('only system messages') }}";
-        place.write("qwen2/chat_template.jinja", template);
+        scratch.write("qwen2/chat_template.jinja", template);
     });
+
     page.check("models");
 }
 
@@ -375,8 +402,9 @@ fn runs() {
     let mut page = Page::new();
     let tiny = ["train", TINY, "--set", "sft.steps=2", "--set", "train.steps=2"];
     let resume = [&tiny[..], &["--resume"]].concat();
+
     page.case("nothing to resume", 2, &resume);
-    page.place.succeed(&tiny);
+    page.scratch.succeed(&tiny);
     page.case("a run that is there", 2, &tiny);
     let changed = ["--set", "seed=3", "--set", "model.new.layers=3"];
     page.case("another model on resume", 2, &[&resume[..], &changed].concat());
@@ -388,7 +416,7 @@ fn runs() {
 
     let checkpoint = "runs/tiny/checkpoints/step-000002";
     // With sums the program would pass over a damaged checkpoint.
-    fs::remove_file(page.place.path(&format!("{checkpoint}/trainer/SHA256SUMS"))).unwrap();
+    fs::remove_file(page.scratch.path(&format!("{checkpoint}/trainer/SHA256SUMS"))).unwrap();
     for name in [
         "trainer/optimizer.safetensors",
         "trainer/state.json",
@@ -397,25 +425,26 @@ fn runs() {
         "tokenizer.json",
     ] {
         let path = format!("{checkpoint}/{name}");
-        let bytes = fs::read(page.place.path(&path)).unwrap();
+        let bytes = fs::read(page.scratch.path(&path)).unwrap();
         // The file is cut before the numbers that a clock gives begin.
-        page.place.write(&path, &bytes[..15]);
+        page.scratch.write(&path, &bytes[..15]);
         page.case(&format!("damaged {name}"), 1, &resume);
-        page.place.write(&path, bytes);
+        page.scratch.write(&path, bytes);
     }
+
     let other = ["--set", "name=other", "--set", "model.new.hidden_size=16"];
-    page.place.succeed(&[&tiny[..], &other].concat());
+    page.scratch.succeed(&[&tiny[..], &other].concat());
     let name = "trainer/optimizer.safetensors";
-    let of_other = page.place.path(&format!("runs/other/checkpoints/step-000002/{name}"));
-    fs::copy(of_other, page.place.path(&format!("{checkpoint}/{name}"))).unwrap();
+    let of_other = page.scratch.path(&format!("runs/other/checkpoints/step-000002/{name}"));
+    fs::copy(of_other, page.scratch.path(&format!("{checkpoint}/{name}"))).unwrap();
     page.case("optimizer state of another model", 1, &resume);
 
     // The remedy that all these errors name works.
-    fs::remove_dir_all(page.place.path(checkpoint)).unwrap();
-    let outcome = page.place.succeed(&resume);
+    fs::remove_dir_all(page.scratch.path(checkpoint)).unwrap();
+    let outcome = page.scratch.succeed(&resume);
     assert!(outcome.stderr.contains("resumed from runs/tiny/checkpoints/step-000000"));
 
-    page.place.write("runs/tiny/run.db", "not a database, and longer than a page's header is");
+    page.scratch.write("runs/tiny/run.db", "not a database, and longer than a page's header is");
     page.case("damaged record", 1, &resume);
     page.check("runs");
 }

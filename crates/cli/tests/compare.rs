@@ -2,30 +2,31 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-mod place;
+mod scratch;
 
 use std::{fs, thread, time::Duration};
 
-use place::{Outcome, Place, assert_same, repository};
+use scratch::{Outcome, Scratch, assert_same, repository};
 use serde_json::Value;
 
 /// Makes a folder with two recipes that differ in one setting.
-fn two_recipes() -> Place {
-    let place = Place::new();
+fn two_recipes() -> Scratch {
+    let scratch = Scratch::new();
     let tiny = fs::read_to_string(repository("recipes/ci/tiny.toml")).unwrap();
-    place.write("low.toml", &tiny);
-    place.write("high.toml", format!("{tiny}\n[loss]\nclip_ratio_high = 0.4\n"));
-    place
+    scratch.write("low.toml", &tiny);
+    scratch.write("high.toml", format!("{tiny}\n[loss]\nclip_ratio_high = 0.4\n"));
+
+    scratch
 }
 
 const BOTH: [&str; 5] = ["compare", "low.toml", "high.toml", "--seeds", "2"];
 
-fn compare(place: &Place, more: &[&str]) -> Outcome {
-    place.run(&[&BOTH[..], more].concat())
+fn compare(scratch: &Scratch, more: &[&str]) -> Outcome {
+    scratch.run(&[&BOTH[..], more].concat())
 }
 
 /// Returns everything in `compare.json` that comes neither from a clock nor from the command line.
-fn numbers(place: &Place, out: &str) -> Value {
+fn numbers(scratch: &Scratch, out: &str) -> Value {
     fn without_clocks(value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -38,27 +39,28 @@ fn numbers(place: &Place, out: &str) -> Value {
             _ => {}
         }
     }
-    let mut value = place.json(&format!("{out}/compare.json"));
+
+    let mut value = scratch.json(&format!("{out}/compare.json"));
     without_clocks(&mut value);
     value
 }
 
 #[test]
-fn recipes_are_run_over_seeds_and_put_beside_each_other() {
-    let place = two_recipes();
-    let dry = compare(&place, &["--dry-run"]);
+fn recipes_are_run_over_seeds_and_put_next_to_each_other() {
+    let scratch = two_recipes();
+    let dry = compare(&scratch, &["--dry-run"]);
     assert!(dry.stdout.contains("| `loss.clip_ratio_high` | 0.28 |  0.4 |"), "{}", dry.stdout);
     assert!(dry.stdout.contains("low: seeds 17, 18"), "{}", dry.stdout);
-    assert!(!place.path("runs").exists());
+    assert!(!scratch.path("runs").exists());
 
-    let outcome = compare(&place, &["--target", "0.1"]);
+    let outcome = compare(&scratch, &["--target", "0.1"]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    let page = fs::read_to_string(place.path("runs/compare-low-high/compare.md")).unwrap();
+    let page = fs::read_to_string(scratch.path("runs/compare-low-high/compare.md")).unwrap();
     assert!(page.contains(outcome.stdout.trim()), "the table of {page} is not {}", outcome.stdout);
     assert!(page.contains("$ firebrick compare low.toml high.toml --seeds 2 --target 0.1\n"));
     assert!(page.contains(" on cpu ("), "{page}");
 
-    let json = place.json("runs/compare-low-high/compare.json");
+    let json = scratch.json("runs/compare-low-high/compare.json");
     assert_eq!(json["differences"].as_array().unwrap().len(), 1);
     for (index, name) in ["low", "high"].into_iter().enumerate() {
         let recipe = &json["recipes"][index];
@@ -67,11 +69,12 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
         for (run, seed) in recipe["runs"].as_array().unwrap().iter().zip([17, 18]) {
             // The numbers are those of the run itself.
             let folder = format!("runs/compare-low-high/{name}-seed{seed}");
-            let summary = place.json(&format!("{folder}/summary.json"));
+            let summary = scratch.json(&format!("{folder}/summary.json"));
             assert_eq!((&run["state"], &run["seed"]), (&"finished".into(), &seed.into()));
             assert_eq!(run["accuracy"], summary["heldout"]["final"]);
             assert_eq!(run["heldout_prompts"], 10);
             assert_eq!(run["completions"], summary["completions"]["generated"]);
+
             let evaluations = run["evaluations"].as_array().unwrap();
             let steps: Vec<_> = evaluations.iter().map(|at| at["step"].as_u64().unwrap()).collect();
             assert_eq!(steps, [0, 3, 6]);
@@ -79,8 +82,9 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
             assert_eq!(evaluations[2]["completions"].as_f64(), run["completions"].as_f64());
             let first = evaluations.iter().find(|at| at["accuracy"].as_f64().unwrap() >= 0.1);
             assert_eq!(run["reached"], first.cloned().unwrap_or_default());
+
             // The last quarter of six steps is two steps.
-            let metrics = place.metrics(&format!("compare-low-high/{name}-seed{seed}"));
+            let metrics = scratch.metrics(&format!("compare-low-high/{name}-seed{seed}"));
             for (key, metric) in [
                 ("entropy", "loss/entropy"),
                 ("length", "rollout/length_mean"),
@@ -92,29 +96,30 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
                 let mean = values.iter().sum::<f64>() / values.len() as f64;
                 assert!((run[key].as_f64().unwrap() - mean).abs() < 1e-12, "{key} of {run}");
             }
+
             accuracy += run["accuracy"].as_f64().unwrap() / 2.0;
         }
         assert!((recipe["means"]["accuracy"].as_f64().unwrap() - accuracy).abs() < 1e-12);
         assert_eq!(recipe["curve"].as_array().unwrap().len(), 3);
     }
-    let figure = fs::read_to_string(place.path("runs/compare-low-high/compare.svg")).unwrap();
+    let figure = fs::read_to_string(scratch.path("runs/compare-low-high/compare.svg")).unwrap();
     assert!(figure.starts_with("<svg ") && figure.trim_end().ends_with("</svg>"), "{figure}");
     assert_eq!(figure.matches("<polygon ").count(), 4, "a band for each recipe in each panel");
     // An empty line would end the HTML of a page that includes it.
     assert!(!figure.contains("\n\n"));
 
-    let page = fs::read_to_string(place.path("runs/compare-low-high/compare.html")).unwrap();
+    let page = fs::read_to_string(scratch.path("runs/compare-low-high/compare.html")).unwrap();
     for run in ["low-seed17", "low-seed18", "high-seed17", "high-seed18"] {
         assert!(page.contains(run), "{run}");
     }
 
     // The second recipe's run began after the SFT of the first recipe's, and has the result that it has alone.
     assert!(outcome.stderr.contains("resumed from runs/compare-low-high/sft/seed17-"));
-    place.succeed(&["train", "high.toml", "--set", "name=alone"]);
-    assert_same(&place.result("compare-low-high/high-seed17"), &place.result("alone"));
+    scratch.succeed(&["train", "high.toml", "--set", "name=alone"]);
+    assert_same(&scratch.result("compare-low-high/high-seed17"), &scratch.result("alone"));
 
     // Finished runs are not run again, and one more seed is one more run for each recipe.
-    let more = place.run(&["compare", "low.toml", "high.toml", "--seeds", "3"]);
+    let more = scratch.run(&["compare", "low.toml", "high.toml", "--seeds", "3"]);
     assert_eq!(more.code, Some(0), "{}", more.stderr);
     assert!(more.stderr.contains("run 2 of 2: high-seed19"), "{}", more.stderr);
     assert!(more.stderr.contains("low: seeds 17 finished, 18 finished, 19\n"), "{}", more.stderr);
@@ -123,74 +128,82 @@ fn recipes_are_run_over_seeds_and_put_beside_each_other() {
 #[test]
 #[cfg(unix)]
 fn a_comparison_that_was_stopped_continues() {
-    let place = two_recipes();
+    let scratch = two_recipes();
     let long = ["--set", "train.steps=12", "--set", "checkpoint.keep=0"];
-    let whole = compare(&place, &[&long[..], &["--out", "whole"]].concat());
+    let whole = compare(&scratch, &[&long[..], &["--out", "whole"]].concat());
     assert_eq!(whole.code, Some(0), "{}", whole.stderr);
 
     let arguments = [&BOTH[..], &long, &["--out", "stopped"]].concat();
     let at = |run: &str, step: u64| {
-        let path = place.path(&format!("stopped/{run}/checkpoints/step-{step:06}"));
+        let path = scratch.path(&format!("stopped/{run}/checkpoints/step-{step:06}"));
         move || path.exists()
     };
+
     // The comparison is interrupted in the second run, as a person would do it, and then killed in the third.
-    let child = place.start_until(&arguments, at("high-seed17", 2)).unwrap();
+    let child = scratch.start_until(&arguments, at("high-seed17", 2)).unwrap();
     let id = child.id().to_string();
     std::process::Command::new("kill").args(["-INT", &id]).status().unwrap();
     let outcome = Outcome::of(child.wait_with_output().unwrap());
     assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
     assert_eq!(outcome.stdout, "");
-    let page = fs::read_to_string(place.path("stopped/compare.md")).unwrap();
-    assert!(page.contains("- **not finished**: high, seed 17\n"), "{page}");
-    let summary = fs::metadata(place.path("stopped/low-seed17/summary.json")).unwrap();
 
-    let mut child = place.start_until(&arguments, at("low-seed18", 4)).unwrap();
+    let page = fs::read_to_string(scratch.path("stopped/compare.md")).unwrap();
+    assert!(page.contains("- **not finished**: high, seed 17\n"), "{page}");
+    let summary = fs::metadata(scratch.path("stopped/low-seed17/summary.json")).unwrap();
+
+    // This time nothing can be saved.
+    let mut child = scratch.start_until(&arguments, at("low-seed18", 4)).unwrap();
     thread::sleep(Duration::from_millis(20));
     child.kill().unwrap();
     child.wait().unwrap();
 
-    let outcome = place.run(&arguments);
+    let outcome = scratch.run(&arguments);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     assert!(outcome.stderr.contains(": seeds 17 finished, 18 to resume\n"), "{}", outcome.stderr);
-    let again = fs::metadata(place.path("stopped/low-seed17/summary.json")).unwrap();
+    let again = fs::metadata(scratch.path("stopped/low-seed17/summary.json")).unwrap();
     assert_eq!(summary.modified().unwrap(), again.modified().unwrap());
-    assert_eq!(numbers(&place, "whole"), numbers(&place, "stopped"));
+    assert_eq!(numbers(&scratch, "whole"), numbers(&scratch, "stopped"));
 }
 
 #[test]
 fn runs_of_other_settings_are_not_mixed_in() {
-    let place = two_recipes();
+    let scratch = two_recipes();
     let out = ["--out", "here", "--set", "train.steps=1"];
-    assert_eq!(compare(&place, &out).code, Some(0));
-    let outcome = compare(&place, &["--out", "here", "--set", "train.steps=2"]);
+    assert_eq!(compare(&scratch, &out).code, Some(0));
+
+    let outcome = compare(&scratch, &["--out", "here", "--set", "train.steps=2"]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("here/low-seed17 was run with other settings"));
     assert!(outcome.stderr.contains("train.steps = 2 (was 1)"), "{}", outcome.stderr);
 
-    let twice = place.run(&["compare", "low.toml", "low.toml"]);
+    let twice = scratch.run(&["compare", "low.toml", "low.toml"]);
     assert_eq!(twice.code, Some(2), "{}", twice.stderr);
     assert!(twice.stderr.contains("two of the recipes are called low"), "{}", twice.stderr);
-    let target = place.run(&["compare", "low.toml", "--target", "90"]);
+
+    let target = scratch.run(&["compare", "low.toml", "--target", "90"]);
     assert_eq!(target.code, Some(2), "{}", target.stderr);
 }
 
 #[test]
 fn a_run_that_fails_is_named_and_the_others_continue() {
-    let place = two_recipes();
-    let tiny = fs::read_to_string(place.path("low.toml")).unwrap();
+    let scratch = two_recipes();
+    let tiny = fs::read_to_string(scratch.path("low.toml")).unwrap();
     let steps = tiny.replace("prompts_per_step = 4", "prompts_per_step = 16");
     let cap = steps.replace("[optim]", "max_rounds = 1\non_cap = \"error\"\n\n[optim]");
-    place.write("cap.toml", cap);
-    let outcome = place.run(&["compare", "cap.toml", "low.toml", "--seeds", "1", "--out", "here"]);
+    scratch.write("cap.toml", cap);
+
+    let outcome =
+        scratch.run(&["compare", "cap.toml", "low.toml", "--seeds", "1", "--out", "here"]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(outcome.stdout.contains("- **failed**: cap, seed 17: "), "{}", outcome.stdout);
-    let json = place.json("here/compare.json");
+
+    let json = scratch.json("here/compare.json");
     assert_eq!(json["recipes"][0]["runs"][0]["state"], "failed");
     assert_eq!(json["recipes"][1]["runs"][0]["state"], "finished");
 }
 
 #[test]
 fn the_help_says_what_it_does() {
-    let help = Place::new().succeed(&["compare", "--help"]).stdout;
+    let help = Scratch::new().succeed(&["compare", "--help"]).stdout;
     insta::assert_snapshot!(help);
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 #![cfg(unix)]
 
-mod place;
+mod scratch;
 
 use std::{
     fs,
@@ -18,8 +18,8 @@ use std::{
 };
 
 use firebrick_stub::{GameOptions, Games, Trouble};
-use place::{Outcome, Place, assert_same, repository};
 use rusqlite::Connection;
+use scratch::{Outcome, Scratch, assert_same, repository};
 
 /// Kinds of runs, each with something of its own that a resumed run has to find again.
 const KINDS: [(&str, &[&str]); 8] = [
@@ -55,27 +55,33 @@ fn kills() -> usize {
 
 #[test]
 fn a_run_that_is_killed_at_any_instant_ends_the_same() {
-    let place = Place::new();
-    place.train_tiny("base", &["train.steps=1"]).success();
-    fs::rename(place.path("runs/base/checkpoints/step-000001"), place.path("base")).unwrap();
+    let scratch = Scratch::new();
+    scratch.train_tiny("base", &["train.steps=1"]).success();
+    fs::rename(scratch.path("runs/base/checkpoints/step-000001"), scratch.path("base")).unwrap();
+
     for (number, (kind, settings)) in (1..).zip(KINDS) {
         let began = Instant::now();
-        place.train_tiny(&format!("{kind}-whole"), settings).success();
+        scratch.train_tiny(&format!("{kind}-whole"), settings).success();
         let mut whole = began.elapsed();
+
         let again = [settings, &["--resume"]].concat();
-        let (mut killed, mut tries) = (0, 0);
+        let mut killed = 0;
+        let mut tries = 0;
         let name = format!("{kind}-killed");
         while killed < kills() && tries < 4 * kills() {
             tries += 1;
-            let begun = place.path(&format!("runs/{name}/recipe.toml")).exists();
-            let mut child = spawn(&place, &name, if begun { &again } else { settings });
+            let begun = scratch.path(&format!("runs/{name}/recipe.toml")).exists();
+            let mut child = spawn(&scratch, &name, if begun { &again } else { settings });
+
             // Steps by the golden ratio fall everywhere in the run's time, without chance.
             thread::sleep(whole.mul_f64((0.618 * (number * tries) as f64).fract()));
+
             // Every second time the run is asked to end, and may save its state.
             match tries % 2 {
                 0 => _ = signal("TERM", child.id()),
                 _ => child.kill().unwrap(),
             }
+
             match Outcome::of(child.wait_with_output().unwrap()).code {
                 // The code is 143 if the signal came before there was a handler.
                 None | Some(130 | 143) => killed += 1,
@@ -83,31 +89,34 @@ fn a_run_that_is_killed_at_any_instant_ends_the_same() {
                 Some(_) => whole = whole.mul_f64(0.7),
             }
         }
+
         assert!(killed > 0, "{kind} was over before it could be killed");
-        let begun = place.path(&format!("runs/{name}/recipe.toml")).exists();
-        place.train_tiny(&name, if begun { &again } else { settings }).success();
-        assert_same(&place.result(&format!("{kind}-whole")), &place.result(&name));
-        assert_eq!(sampled(&place, &format!("{kind}-whole")), sampled(&place, &name), "{kind}");
+        let begun = scratch.path(&format!("runs/{name}/recipe.toml")).exists();
+        scratch.train_tiny(&name, if begun { &again } else { settings }).success();
+        assert_same(&scratch.result(&format!("{kind}-whole")), &scratch.result(&name));
+        assert_eq!(sampled(&scratch, &format!("{kind}-whole")), sampled(&scratch, &name), "{kind}");
     }
 }
 
 /// Returns everything that the database says of completions, except the tokens, which a checkpoint may let go.
-fn sampled(place: &Place, run: &str) -> Vec<String> {
-    let store = Connection::open(place.path(&format!("runs/{run}/run.db"))).unwrap();
+fn sampled(scratch: &Scratch, run: &str) -> Vec<String> {
+    let store = Connection::open(scratch.path(&format!("runs/{run}/run.db"))).unwrap();
     let sql = "SELECT source, step, draw, prompt, completion, text, verdict, reward, in_loss, \
                policy_version, mean_logprob, spread \
                FROM groups JOIN completions USING (group_id) ORDER BY source, step, draw, prompt_id, completion";
+
     let mut query = store.prepare(sql).unwrap();
     let row = |row: &rusqlite::Row<'_>| {
         (0..12).map(|index| Ok(format!("{:?}", row.get_ref(index)?))).collect::<Result<Vec<_>, _>>()
     };
+
     let rows = query.query_map([], row).unwrap();
     rows.map(|row| row.unwrap().join(" ")).collect()
 }
 
-fn spawn(place: &Place, name: &str, settings: &[&str]) -> Child {
+fn spawn(scratch: &Scratch, name: &str, settings: &[&str]) -> Child {
     let arguments = arguments(name, settings);
-    place.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap()
+    scratch.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap()
 }
 
 fn arguments(name: &str, settings: &[&str]) -> Vec<String> {
@@ -137,11 +146,11 @@ while IFS= read -r line; do
 done
 "#;
 
-/// Makes a place with this judge, and returns it with the settings that use the judge.
-fn judged() -> (Place, [&'static str; 5]) {
-    let place = Place::new();
-    place.write("judge.sh", JUDGE);
-    fs::set_permissions(place.path("judge.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+/// Makes a scratch folder with this judge, and returns it with the settings that use the judge.
+fn judged() -> (Scratch, [&'static str; 5]) {
+    let scratch = Scratch::new();
+    scratch.write("judge.sh", JUDGE);
+    fs::set_permissions(scratch.path("judge.sh"), fs::Permissions::from_mode(0o755)).unwrap();
     let settings = [
         "reward={kind='command',program=['./judge.sh'],time_limit=600.0}",
         "train.steps=3",
@@ -151,23 +160,25 @@ fn judged() -> (Place, [&'static str; 5]) {
         // takes.
         "eval.samples=1",
     ];
-    (place, settings)
+    (scratch, settings)
 }
 
 /// Starts a run that hangs in the judgement of its first step, or of the evaluation before it.
-fn hang(place: &Place, settings: &[&str]) -> Child {
-    place.write("wait", "");
-    let _ = fs::remove_file(place.path("judge.pid"));
-    let child = spawn(place, "stopped", settings);
+fn hang(scratch: &Scratch, settings: &[&str]) -> Child {
+    scratch.write("wait", "");
+    let _ = fs::remove_file(scratch.path("judge.pid"));
+    let child = spawn(scratch, "stopped", settings);
+
     // The evaluation has ten groups, and the step has four.
     let asked = if settings.contains(&"eval.samples=2") { 10 } else { 14 };
     until("a group in run.db", || {
-        let store = Connection::open(place.path("runs/stopped/run.db")).ok()?;
+        let store = Connection::open(scratch.path("runs/stopped/run.db")).ok()?;
         let sql = "SELECT count(*) FROM groups";
         store.query_row(sql, [], |row| row.get::<_, i64>(0)).ok().filter(|&groups| groups >= asked)
     });
+
     until("the judge", || {
-        fs::read_to_string(place.path("judge.pid")).ok().filter(|id| !id.is_empty())
+        fs::read_to_string(scratch.path("judge.pid")).ok().filter(|id| !id.is_empty())
     });
     child
 }
@@ -192,82 +203,90 @@ fn signal(name: &str, id: impl ToString) -> bool {
 
 #[test]
 fn what_was_sampled_before_a_kill_is_not_sampled_again_and_no_judge_is_left() {
-    let (place, settings) = judged();
-    place.train_tiny("whole", &settings).success();
-    let mut child = hang(&place, &settings);
-    let judge = fs::read_to_string(place.path("judge.pid")).unwrap();
+    let (scratch, settings) = judged();
+    scratch.train_tiny("whole", &settings).success();
+
+    let mut child = hang(&scratch, &settings);
+    let judge = fs::read_to_string(scratch.path("judge.pid")).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
+
     until("the judge's end", || (!signal("0", judge.trim())).then_some(()));
-    fs::remove_file(place.path("wait")).unwrap();
-    let outcome = place.train_tiny("stopped", &[&settings[..], &["--resume"]].concat()).success();
+    fs::remove_file(scratch.path("wait")).unwrap();
+    let outcome = scratch.train_tiny("stopped", &[&settings[..], &["--resume"]].concat()).success();
     let said = outcome.said();
     assert!(said.contains("completions were in run.db and not sampled again"), "{said}");
-    assert_same(&place.result("whole"), &place.result("stopped"));
+    assert_same(&scratch.result("whole"), &scratch.result("stopped"));
 }
 
 #[test]
 fn a_signal_ends_a_run_whose_judge_hangs() {
     for (name, samples) in [("INT", "eval.samples=1"), ("TERM", "eval.samples=2")] {
-        let (place, mut settings) = judged();
+        let (scratch, mut settings) = judged();
         settings[4] = samples;
-        place.train_tiny("whole", &settings).success();
-        let child = hang(&place, &settings);
-        let judge = fs::read_to_string(place.path("judge.pid")).unwrap();
+        scratch.train_tiny("whole", &settings).success();
+
+        let child = hang(&scratch, &settings);
+        let judge = fs::read_to_string(scratch.path("judge.pid")).unwrap();
+
         let began = Instant::now();
         assert!(signal(name, child.id()));
         let outcome = Outcome::of(child.wait_with_output().unwrap());
         let took = began.elapsed();
         assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
+
         // The program promises two seconds, but a machine may be busy.
         assert!(took < Duration::from_secs(6), "{took:?}");
         assert!(!signal("0", judge.trim()), "the judge is left");
+
         // The last line is the command that continues, as it has to be typed.
         let last = outcome.stderr.trim_end().lines().last().unwrap().trim();
         assert_eq!(last, "firebrick train runs/stopped/recipe.toml --resume");
-        fs::remove_file(place.path("wait")).unwrap();
+
+        fs::remove_file(scratch.path("wait")).unwrap();
         let arguments: Vec<&str> = last.split(' ').skip(1).collect();
-        let outcome = place.succeed(&arguments);
+        let outcome = scratch.succeed(&arguments);
         assert!(outcome.said().contains("not sampled again"), "{}", outcome.stderr);
-        assert_same(&place.result("whole"), &place.result("stopped"));
+        assert_same(&scratch.result("whole"), &scratch.result("stopped"));
     }
 }
 
 #[test]
 fn a_run_that_rests_continues() {
-    let place = Place::new();
-    place.train_tiny("whole", &[]).success();
-    let child = spawn(&place, "rested", &[]);
+    let scratch = Scratch::new();
+    scratch.train_tiny("whole", &[]).success();
+    let child = spawn(&scratch, "rested", &[]);
     for _ in 0..5 {
         thread::sleep(Duration::from_millis(60));
         signal("STOP", child.id());
         thread::sleep(Duration::from_millis(60));
         signal("CONT", child.id());
     }
+
     Outcome::of(child.wait_with_output().unwrap()).success();
-    assert_same(&place.result("whole"), &place.result("rested"));
+    assert_same(&scratch.result("whole"), &scratch.result("rested"));
 }
 
 #[test]
 fn two_programs_do_not_write_one_run() {
-    let (place, settings) = judged();
-    let mut child = hang(&place, &settings);
-    let refused = place.train_tiny("stopped", &[&settings[..], &["--resume"]].concat());
+    let (scratch, settings) = judged();
+    let mut child = hang(&scratch, &settings);
+    let refused = scratch.train_tiny("stopped", &[&settings[..], &["--resume"]].concat());
     assert_eq!(refused.code, Some(1));
     assert!(refused.said().contains("runs/stopped is in use by another firebrick"), "{refused:?}");
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
-/// Each file of the newest checkpoint is damaged in several ways. The run continues from the checkpoint before, to
-/// the same result.
+/// Damages each file of the newest checkpoint in several ways. The run continues from the checkpoint before, to the
+/// same result.
 #[test]
 fn a_damaged_checkpoint_is_passed_over() {
-    let place = Place::new();
-    place.train_tiny("whole", &[]).success();
-    place.train_tiny("damaged", &["train.steps=4"]).success();
-    place.train_tiny("damaged", &["train.steps=4", "--resume"]).success();
-    let checkpoint = place.path("runs/damaged/checkpoints/step-000004");
+    let scratch = Scratch::new();
+    scratch.train_tiny("whole", &[]).success();
+    scratch.train_tiny("damaged", &["train.steps=4"]).success();
+    scratch.train_tiny("damaged", &["train.steps=4", "--resume"]).success();
+    let checkpoint = scratch.path("runs/damaged/checkpoints/step-000004");
     let files = ["model.safetensors", "trainer/state.json", "trainer/optimizer.safetensors"];
     let others = [
         "config.json",
@@ -276,11 +295,13 @@ fn a_damaged_checkpoint_is_passed_over() {
         "README.md",
         "trainer/SHA256SUMS",
     ];
-    let saved = place.path("saved");
-    copy(&place.path("runs/damaged"), &saved);
+
+    let saved = scratch.path("saved");
+    copy(&scratch.path("runs/damaged"), &saved);
     for (index, file) in files.iter().chain(&others).enumerate() {
         let path = checkpoint.join(file);
         let whole = fs::read(&path).unwrap();
+
         for damage in 0..6 {
             let mut bytes = whole.clone();
             match damage {
@@ -295,9 +316,11 @@ fn a_damaged_checkpoint_is_passed_over() {
             if damage == 5 {
                 fs::remove_file(&path).unwrap();
             }
+
             // The run notices every damage. It continues to the end only for some of them, because that takes time.
             let steps = if damage == index % 5 { "train.steps=6" } else { "train.steps=4" };
-            let outcome = place.train_tiny("damaged", &[steps, "--resume"]).success();
+            let outcome = scratch.train_tiny("damaged", &[steps, "--resume"]).success();
+
             // A checkpoint without sums counts as one from before there were sums.
             if (*file, damage) != ("trainer/SHA256SUMS", 5) {
                 let said = outcome.said();
@@ -307,22 +330,26 @@ fn a_damaged_checkpoint_is_passed_over() {
                 assert!(said.contains(resumed), "{file} {damage}: {said}");
                 // The damaged checkpoint is kept under another name, so that no whole checkpoint is removed for
                 // it.
-                assert!(place.path("runs/damaged/checkpoints/damaged-step-000004").is_dir());
+                assert!(scratch.path("runs/damaged/checkpoints/damaged-step-000004").is_dir());
             }
+
             if steps == "train.steps=6" {
-                assert_same(&place.result("whole"), &place.result("damaged"));
+                assert_same(&scratch.result("whole"), &scratch.result("damaged"));
             }
-            fs::remove_dir_all(place.path("runs/damaged")).unwrap();
-            copy(&saved, &place.path("runs/damaged"));
+
+            fs::remove_dir_all(scratch.path("runs/damaged")).unwrap();
+            copy(&saved, &scratch.path("runs/damaged"));
         }
     }
+
     for step in ["step-000002", "step-000004"] {
         let path = format!("runs/damaged/checkpoints/{step}/model.safetensors");
-        place.write(&path, "");
+        scratch.write(&path, "");
     }
-    let refused = place.train_tiny("damaged", &["--resume"]);
+
+    let refused = scratch.train_tiny("damaged", &["--resume"]);
     assert_eq!(refused.code, Some(1));
-    assert!(refused.said().contains("no checkpoint of the run is whole"), "{refused:?}");
+    assert!(refused.said().contains("no checkpoint of the run is intact"), "{refused:?}");
 }
 
 fn copy(from: &std::path::Path, to: &std::path::Path) {
@@ -334,19 +361,21 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
     }
 }
 
-/// The database and its log are damaged in several ways. The run continues without them, or says what to do.
+/// Damages the database and its log in several ways. The run continues without them, or says what to do.
 #[test]
 fn a_damaged_database_is_told() {
-    let place = Place::new();
-    place.train_tiny("a", &["train.steps=3"]).success();
-    let path = place.path("runs/a/run.db");
+    let scratch = Scratch::new();
+    scratch.train_tiny("a", &["train.steps=3"]).success();
+    let path = scratch.path("runs/a/run.db");
     let whole = fs::read(&path).unwrap();
+
     let mut flipped = whole.clone();
     flipped[1] ^= 4;
     let cut = |length: usize| whole[..length].to_vec();
+
     for bytes in [cut(0), cut(1), cut(whole.len() / 2), cut(whole.len() - 1), flipped] {
         fs::write(&path, &bytes).unwrap();
-        let outcome = place.train_tiny("a", &["train.steps=3", "--resume"]);
+        let outcome = scratch.train_tiny("a", &["train.steps=3", "--resume"]);
         match outcome.code {
             Some(0) => {}
             Some(1) => assert!(outcome.said().contains("run.db is damaged"), "{outcome:?}"),
@@ -354,31 +383,36 @@ fn a_damaged_database_is_told() {
         }
         fs::write(&path, &whole).unwrap();
     }
+
     // The error's advice works, also with the run's own recipe, which has no name in it.
     fs::remove_file(&path).unwrap();
-    place.train_tiny("a", &["train.steps=4", "--resume"]).success();
-    assert_eq!(place.newest("a"), Some(4));
+    scratch.train_tiny("a", &["train.steps=4", "--resume"]).success();
+    assert_eq!(scratch.newest("a"), Some(4));
+
     fs::remove_file(&path).unwrap();
-    place.succeed(&["train", "runs/a/recipe.toml", "--set", "train.steps=5", "--resume"]);
-    assert_eq!(place.newest("a"), Some(5));
+    scratch.succeed(&["train", "runs/a/recipe.toml", "--set", "train.steps=5", "--resume"]);
+    assert_eq!(scratch.newest("a"), Some(5));
 }
 
 /// A checkpoint is not to be removed because the model under its adapter is damaged.
 #[test]
 fn a_damaged_base_is_not_the_checkpoint_s_fault() {
-    let place = Place::new();
-    place.fixture("qwen2-f32", "base");
+    let scratch = Scratch::new();
+    scratch.fixture("qwen2-f32", "base");
     let settings = ["model.new=", "model.path=base", "model.lora={rank=2}", "sft.steps=0"];
-    let train = |more: &[&str]| place.train_tiny("a", &[&settings[..], more].concat());
+    let train = |more: &[&str]| scratch.train_tiny("a", &[&settings[..], more].concat());
     train(&["train.steps=1"]).success();
-    let weights = place.path("base/model.safetensors");
+
+    let weights = scratch.path("base/model.safetensors");
     let whole = fs::read(&weights).unwrap();
     fs::write(&weights, &whole[..whole.len() / 2]).unwrap();
+
     let failed = train(&["train.steps=2", "--resume"]);
     assert_eq!(failed.code, Some(1), "{}", failed.stderr);
     let said = failed.said();
     assert!(said.contains("base/model.safetensors"), "{said}");
     assert!(!said.contains("checkpoints/step-"), "{said}");
+
     fs::write(&weights, whole).unwrap();
     train(&["train.steps=2", "--resume"]).success();
 }
@@ -386,34 +420,38 @@ fn a_damaged_base_is_not_the_checkpoint_s_fault() {
 /// A run whose checkpoints were removed starts over, and keeps near its new beginning.
 #[test]
 fn a_run_without_checkpoints_has_a_reference_of_its_own() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let settings = ["loss.kl={kind='k3',coef=0.1}", "train.steps=2"];
     let train = |name: &str, more: &[&str]| {
-        place.train_tiny(name, &[&settings[..], more].concat()).success();
+        scratch.train_tiny(name, &[&settings[..], more].concat()).success();
     };
+
     train("a", &["seed=1"]);
-    fs::remove_dir_all(place.path("runs/a/checkpoints")).unwrap();
+    fs::remove_dir_all(scratch.path("runs/a/checkpoints")).unwrap();
     train("a", &["seed=2", "--resume"]);
     train("b", &["seed=2"]);
+
     let reference = |name: &str| {
-        fs::read(place.path(&format!("runs/{name}/reference/model.safetensors"))).unwrap()
+        fs::read(scratch.path(&format!("runs/{name}/reference/model.safetensors"))).unwrap()
     };
     assert!(reference("a") == reference("b"), "it is the policy of another beginning");
 }
 
 #[test]
 fn a_judge_that_fails_is_no_judge() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let judge = r#"while read -r line; do id=${line#*:}; id=${id%%,*}
         case $line in *[0246]\",*finish*) echo "{\"id\": $id, \"score\": 1}" ;;
         *[135]\",*finish*) echo "{\"id\": $id, \"score\": 0}" ;;
         *) printf '{"id": %s, "verdict": "error"}\n' $id ;; esac; done"#;
-    place.write("judge.sh", judge);
+    scratch.write("judge.sh", judge);
     let reward = |most: &str| {
         format!("reward={{kind='command',program=['sh','./judge.sh'],max_errors={most}}}")
     };
-    let (some, all) = (reward("0.1"), reward("1.0"));
-    let refused = place.train_tiny("some", &[&some]);
+
+    let some = reward("0.1");
+    let all = reward("1.0");
+    let refused = scratch.train_tiny("some", &[&some]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     let said = refused.said();
     assert!(
@@ -421,15 +459,15 @@ fn a_judge_that_fails_is_no_judge() {
         "{said}"
     );
 
-    let outcome = place.train_tiny("all", &[&all]).success();
+    let outcome = scratch.train_tiny("all", &[&all]).success();
     let said = outcome.said();
     assert!(said.contains("could not be judged (") && said.contains("are left out"), "{said}");
-    assert!(place.values("all", "reward/error").iter().sum::<f64>() > 0.0);
-    let store = Connection::open(place.path("runs/all/run.db")).unwrap();
+    assert!(scratch.values("all", "reward/error").iter().sum::<f64>() > 0.0);
+    let store = Connection::open(scratch.path("runs/all/run.db")).unwrap();
     let ask = |sql: &str| store.query_row(sql, [], |row| row.get::<_, f64>(0)).unwrap();
     let credit = "SELECT avg(credit) FROM completions JOIN groups USING (group_id) \
                     WHERE source = 'train' AND step = 1 AND verdict <> 'error'";
-    assert!((ask(credit) - place.values("all", "reward/credit")[0]).abs() < 1e-6);
+    assert!((ask(credit) - scratch.values("all", "reward/credit")[0]).abs() < 1e-6);
     let in_loss = "SELECT count(*) FROM completions WHERE verdict = 'error' AND in_loss";
     assert_eq!(ask(in_loss), 0.0);
 }
@@ -445,19 +483,20 @@ fn an_environment_that_is_repaired_is_asked_again() {
     });
     let game = game_of(&games);
     let short = ["train.steps=2", "sampling.dynamic=false"];
+
     let settings = [&game.each_ref().map(String::as_str)[..], &short].concat();
-    let place = Place::new();
-    let failed = place.train_tiny("repaired", &settings);
+    let scratch = Scratch::new();
+    let failed = scratch.train_tiny("repaired", &settings);
     assert_eq!(failed.code, Some(1), "{}", failed.stderr);
     assert!(failed.said().contains("could not be judged"), "{}", failed.stderr);
 
     broken.store(false, Ordering::Relaxed);
-    place.train_tiny("repaired", &[&settings[..], &["--resume"]].concat()).success();
-    place.train_tiny("whole", &settings).success();
-    assert_same(&place.result("repaired"), &place.result("whole"));
+    scratch.train_tiny("repaired", &[&settings[..], &["--resume"]].concat()).success();
+    scratch.train_tiny("whole", &settings).success();
+    assert_same(&scratch.result("repaired"), &scratch.result("whole"));
 }
 
-/// A step that was done although some conversations failed is done again with the same ones.
+/// A step whose failed conversations were tolerated is repeated with the same ones.
 #[test]
 fn tolerated_failures_are_the_same_after_a_crash() {
     let games = Games::start(GameOptions {
@@ -465,23 +504,30 @@ fn tolerated_failures_are_the_same_after_a_crash() {
         ..GameOptions::default()
     });
     let game = game_of(&games);
+
     // The tokens stay although there was a later checkpoint.
     let kept = "record.tokens_every=1";
     let more = ["train.steps=3", "sampling.dynamic=false", "reward.max_errors=1.0", kept];
     let settings = [&game.each_ref().map(String::as_str)[..], &more].concat();
-    let place = Place::new();
-    place.train_tiny("a", &settings).success();
-    assert!(place.values("a", "reward/error")[2] > 0.0, "no conversation of the last step failed");
+
+    let scratch = Scratch::new();
+    scratch.train_tiny("a", &settings).success();
+    assert!(
+        scratch.values("a", "reward/error")[2] > 0.0,
+        "no conversation of the last step failed"
+    );
+
     // An evaluation is made again, with failures of its own.
     let trained = || {
-        let mut result = place.result("a");
+        let mut result = scratch.result("a");
         result.retain(|(what, _)| what.starts_with("step Some(3): "));
         assert!(result.len() > 3, "{} files", result.len());
         result
     };
+
     let whole = trained();
-    fs::remove_dir_all(place.path("runs/a/checkpoints/step-000003")).unwrap();
-    place.train_tiny("a", &[&settings[..], &["--resume"]].concat()).success();
+    fs::remove_dir_all(scratch.path("runs/a/checkpoints/step-000003")).unwrap();
+    scratch.train_tiny("a", &[&settings[..], &["--resume"]].concat()).success();
     assert_same(&trained(), &whole);
 }
 
@@ -502,19 +548,22 @@ fn game_of(games: &Games) -> [String; 4] {
 
 #[test]
 fn a_policy_that_breaks_does_not_displace_a_good_one() {
-    let place = Place::new();
+    let scratch = Scratch::new();
+
     // The first moments are so large, and the second so small, that the next update is infinite. In the second run
-    // they are no numbers. There are no sums that would tell.
+    // they are no numbers. No sums are left that would show it.
     let large = |name: &str| if name.ends_with("moment_1") { f32::MAX } else { 0.0 };
     let none = |_: &str| f32::NAN;
     for (run, moments) in [("a", &large as &dyn Fn(&str) -> f32), ("b", &none)] {
-        place.train_tiny(run, &["train.steps=2"]).success();
+        scratch.train_tiny(run, &["train.steps=2"]).success();
         let checkpoint = format!("runs/{run}/checkpoints/step-000002");
-        fs::remove_file(place.path(&format!("{checkpoint}/trainer/SHA256SUMS"))).unwrap();
-        let path = place.path(&format!("{checkpoint}/trainer/optimizer.safetensors"));
+        fs::remove_file(scratch.path(&format!("{checkpoint}/trainer/SHA256SUMS"))).unwrap();
+
+        let path = scratch.path(&format!("{checkpoint}/trainer/optimizer.safetensors"));
         let mut bytes = fs::read(&path).unwrap();
         let values = u64::from_le_bytes(*bytes.first_chunk::<8>().unwrap()) as usize + 8;
         let header: serde_json::Value = serde_json::from_slice(&bytes[8..values]).unwrap();
+
         for (name, tensor) in header.as_object().unwrap().iter().filter(|it| it.0 != "__metadata__")
         {
             let at = |end: usize| values + tensor["data_offsets"][end].as_u64().unwrap() as usize;
@@ -525,16 +574,16 @@ fn a_policy_that_breaks_does_not_displace_a_good_one() {
         fs::write(&path, bytes).unwrap();
 
         let more = ["sampling.dynamic=false", "checkpoint.every=1", "--resume"];
-        let broken = place.train_tiny(run, &more);
+        let broken = scratch.train_tiny(run, &more);
         assert!(matches!(broken.code, Some(1 | 3)), "{run}: {}", broken.stderr);
-        assert_eq!(place.newest(run), Some(2), "{run}: {}", broken.stderr);
-        assert!(place.path(&format!("{checkpoint}/model.safetensors")).exists(), "{run}");
+        assert_eq!(scratch.newest(run), Some(2), "{run}: {}", broken.stderr);
+        assert!(scratch.path(&format!("{checkpoint}/model.safetensors")).exists(), "{run}");
     }
 }
 
 #[test]
 fn a_skipped_update_is_computed_again() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     // The entropy bonus is too large for any gradient in float16.
     let more = [
         "loss.entropy_coef=1e9",
@@ -542,38 +591,46 @@ fn a_skipped_update_is_computed_again() {
         "train.max_skipped=1",
         "sampling.dynamic=false",
     ];
-    let ended = place.train_tiny("a", &more);
+
+    let ended = scratch.train_tiny("a", &more);
     assert_eq!(ended.code, Some(3), "{}", ended.stderr);
     let said = ended.said();
     let (_, command) = said.split_once("are to blame: firebrick ").unwrap();
     let batch = command.split([';', ' ']).nth(1).unwrap();
-    let shown = place.succeed(&["replay", batch]).stdout;
+
+    let shown = scratch.succeed(&["replay", batch]).stdout;
     assert!(
         shown.contains("completions together: loss") && shown.contains("gradient NaN"),
         "{shown}"
     );
-    let json = place.succeed(&["replay", batch, "--json"]).stdout;
+
+    let json = scratch.succeed(&["replay", batch, "--json"]).stdout;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["grad_norm"], "NaN");
     assert!(json["completions"].as_array().unwrap().iter().all(|row| row["grad_norm"] == "NaN"));
-    let refused = place.run(&["replay", "runs/a/recipe.toml"]);
+
+    let refused = scratch.run(&["replay", "runs/a/recipe.toml"]);
     assert_eq!(refused.code, Some(2));
-    assert!(refused.said().contains("is no batch of a skipped update"), "{}", refused.stderr);
+    assert!(refused.said().contains("is not the batch of a skipped update"), "{}", refused.stderr);
 }
 
 #[test]
-fn references_that_are_no_answers_are_told() {
-    let place = Place::new();
+fn references_that_are_no_answers_are_reported() {
+    let scratch = Scratch::new();
     let rows = |useless: usize| -> String {
-        let row = |index: usize| match index < useless {
-            true => format!("{{\"prompt\": \"{index}+1=\", \"answer\": \"no number\"}}\n"),
-            false => format!("{{\"prompt\": \"{index}+1=\", \"answer\": \"{}\"}}\n", index + 1),
+        let row = |index: usize| {
+            if index < useless {
+                format!("{{\"prompt\": \"{index}+1=\", \"answer\": \"no number\"}}\n")
+            } else {
+                format!("{{\"prompt\": \"{index}+1=\", \"answer\": \"{}\"}}\n", index + 1)
+            }
         };
         (0..60).map(row).collect()
     };
+
     let train = |useless: usize, name: &str| {
-        place.write("rows.jsonl", rows(useless));
-        place.train_tiny(
+        scratch.write("rows.jsonl", rows(useless));
+        scratch.train_tiny(
             name,
             &[
                 "data={train='rows.jsonl',heldout_size=20,columns={prompt='prompt',reference='answer'}}",
@@ -584,18 +641,20 @@ fn references_that_are_no_answers_are_told() {
             ],
         )
     };
+
     let refused = train(50, "most");
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     let said = refused.said();
     assert!(said.contains("wrong, such as \"no number\""), "{said}");
-    let told = train(4, "some").success().said();
+
+    let said = train(4, "some").success().said();
     assert!(
-        told.contains("data.train: given the reference itself as the answer, the verifier judges 4 of 40 wrong"),
-        "{told}"
+        said.contains("data.train: given the reference itself as the answer, the verifier judges 4 of 40 wrong"),
+        "{said}"
     );
 }
 
-/// The system calls that change a file, or make a change last.
+/// System calls that change a file, or make a change last.
 const WRITES: &str =
     "write,pwrite64,ftruncate,fsync,fdatasync,rename,renameat,renameat2,mkdir,unlink,unlinkat";
 
@@ -608,36 +667,44 @@ fn a_run_that_is_killed_at_a_write_ends_the_same() {
         command.args(["-f", "-o", "/dev/null", "-e", &format!("trace={WRITES}")]).args(arguments);
         command
     };
+
     if !strace(&["true"]).status().is_ok_and(|status| status.success()) {
         return aloud("no strace that may trace: no run was killed at its writes");
     }
-    let place = Place::new();
+
+    let scratch = Scratch::new();
     let settings = ["sft.steps=20", "train.steps=3", "checkpoint.every=1", "checkpoint.keep=1"];
-    place.train_tiny("whole", &settings).success();
-    let whole = place.result("whole");
+    scratch.train_tiny("whole", &settings).success();
+    let whole = scratch.result("whole");
+
     let asked = std::env::var("FIREBRICK_WRITES").ok().and_then(|text| text.parse::<usize>().ok());
-    let (mut at, mut killed) = (1, 0);
+    let mut at = 1;
+    let mut killed = 0;
     while asked.is_some() || killed < 12 {
         let name = format!("at-{at}");
         let arguments = arguments(&name, &settings);
         let inject = format!("inject={WRITES}:signal=KILL:when={at}");
         let mut command = strace(&["-e", &inject, env!("CARGO_BIN_EXE_firebrick")]);
-        command.args(&arguments).current_dir(place.path(""));
+        command.args(&arguments).current_dir(scratch.path(""));
         let outcome = Outcome::of(command.output().unwrap());
+
         if outcome.code == Some(0) {
             break;
         }
         killed += 1;
-        let run = place.path(&format!("runs/{name}"));
+
+        let run = scratch.path(&format!("runs/{name}"));
         let again = [&settings[..], &["--resume"]].concat();
         let begun = run.join("recipe.toml").exists();
-        place.train_tiny(&name, if begun { &again } else { &settings }).success();
-        let result = place.result(&name);
+        scratch.train_tiny(&name, if begun { &again } else { &settings }).success();
+
+        let result = scratch.result(&name);
         assert!(result == whole, "killed at write {at}: {:?}", differences(&result, &whole));
-        assert_eq!(sampled(&place, &name), sampled(&place, "whole"), "killed at write {at}");
+        assert_eq!(sampled(&scratch, &name), sampled(&scratch, "whole"), "killed at write {at}");
         fs::remove_dir_all(run).unwrap();
         at += asked.unwrap_or(61);
     }
+
     assert!(killed > 5, "killed at {killed} writes");
     if asked.is_some() {
         said(&format!("the run was killed at {killed} of about {at} writes"));
@@ -649,7 +716,7 @@ fn differences(left: &[(String, Vec<u8>)], right: &[(String, Vec<u8>)]) -> Vec<S
     differ.map(|(left, _)| left.0.clone()).collect()
 }
 
-/// Says past the test harness that a test could not be run.
+/// Reports past the test harness that a test could not be run.
 fn aloud(text: &str) {
     said(&format!("SKIPPED: {text}"));
 }
@@ -661,26 +728,31 @@ fn said(text: &str) {
 
 #[test]
 fn a_full_disk_says_where_the_run_continues() {
-    let place = Place::new();
-    let disk = place.path("disk");
+    let scratch = Scratch::new();
+    let disk = scratch.path("disk");
     fs::create_dir(&disk).unwrap();
+
     let mount = |arguments: &[&str]| {
         let mut command = std::process::Command::new(arguments[0]);
         command.args(&arguments[1..]).arg(&disk).stderr(std::process::Stdio::null());
         command.status().is_ok_and(|status| status.success())
     };
+
     if !mount(&["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs"]) {
         return aloud("no file system can be mounted here: no disk was full");
     }
+
     let train = |more: &[&str]| {
         let arguments = arguments("a", &[&["checkpoint.keep=0", "train.steps=20"], more].concat());
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        place.run(&[&arguments[..], &["--runs", "disk"]].concat())
+        scratch.run(&[&arguments[..], &["--runs", "disk"]].concat())
     };
+
     let full = train(&[]);
     let larger = mount(&["mount", "-o", "remount,size=50m"]);
     let resumed = train(&["--resume"]);
     assert!(mount(&["umount"]) && larger);
+
     assert_eq!(full.code, Some(1), "{}", full.stderr);
     let said = full.said();
     assert!(said.contains("No space left on device") || said.contains("disk is full"), "{said}");
@@ -690,12 +762,13 @@ fn a_full_disk_says_where_the_run_continues() {
 
 #[test]
 fn a_run_whose_folder_is_gone_ends() {
-    let (place, settings) = judged();
-    let child = hang(&place, &settings);
-    fs::rename(place.path("runs/stopped"), place.path("runs/moved")).unwrap();
-    fs::remove_file(place.path("wait")).unwrap();
+    let (scratch, settings) = judged();
+    let child = hang(&scratch, &settings);
+
+    fs::rename(scratch.path("runs/stopped"), scratch.path("runs/moved")).unwrap();
+    fs::remove_file(scratch.path("wait")).unwrap();
     let outcome = Outcome::of(child.wait_with_output().unwrap());
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(outcome.said().contains("was removed, moved or replaced"), "{}", outcome.stderr);
-    assert!(!place.path("runs/stopped").exists());
+    assert!(!scratch.path("runs/stopped").exists());
 }

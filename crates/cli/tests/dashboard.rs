@@ -1,9 +1,9 @@
-//! The dashboard in a pseudo-terminal: the text on the screen, and the ways to leave it.
+//! Dashboard in a pseudo-terminal: the text on the screen, and the ways to leave it.
 
 #![cfg(all(target_os = "linux", feature = "tui"))]
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-mod place;
+mod scratch;
 
 use std::{
     fs,
@@ -15,13 +15,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use place::{Place, repository};
+use scratch::{Scratch, repository};
 
 #[test]
 fn a_run_is_drawn_at_any_size_and_left_by_a_key() {
-    let place = run("seen");
+    let scratch = run("seen");
     for (columns, rows) in [(80, 24), (140, 40), (40, 12)] {
-        let mut screen = Screen::open(&place, columns, rows, "watch runs/seen");
+        let mut screen = Screen::open(&scratch, columns, rows, "watch runs/seen");
         let seen = screen.wait_for("Train right");
         assert!(seen.contains("Status: seen"), "{columns} columns:\n{seen}");
         if columns >= 80 {
@@ -35,6 +35,7 @@ fn a_run_is_drawn_at_any_size_and_left_by_a_key() {
                 fs::write(figures.join("dashboard.txt"), trimmed(&answered)).unwrap();
             }
         }
+
         screen.press("q");
         screen.wait_for("[s]");
         screen.press("s");
@@ -44,38 +45,40 @@ fn a_run_is_drawn_at_any_size_and_left_by_a_key() {
 
 #[test]
 fn ctrl_c_ends_a_run_that_is_drawn_and_the_last_line_says_how_to_continue() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let recipe = repository("recipes/ci/tiny.toml");
     let train = format!("train {recipe} --tui --set name=drawn --set train.steps=100000");
-    let mut screen = Screen::open(&place, 100, 30, &train);
+    let mut screen = Screen::open(&scratch, 100, 30, &train);
     screen.wait_until(|seen| seen.chars().any(is_of_a_curve));
     screen.press("\u{3}");
     assert_eq!(screen.end(), 130);
+
     let left = screen.text();
     assert!(left.contains("--resume"), "{left}");
 }
 
 #[test]
 fn without_a_terminal_lines_are_printed() {
-    let place = run("piped");
-    let lines = place.succeed(&["watch", "runs/piped"]).stderr;
+    let scratch = run("piped");
+    let lines = scratch.succeed(&["watch", "runs/piped"]).stderr;
     assert!(lines.contains("held-out accuracy"), "{lines}");
     assert!(!lines.contains('\u{1b}'), "{lines}");
 }
 
 #[test]
 fn lines_and_bars_keep_to_any_width() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let recipe = repository("recipes/ci/tiny.toml");
     for columns in [40, 80, 200] {
         // SFT is long enough to be seen.
         let train = format!("train {recipe} --set name=w{columns} --set sft.steps=1500");
-        let mut screen = Screen::open(&place, columns, 30, &train);
+        let mut screen = Screen::open(&scratch, columns, 30, &train);
         let bar = screen.wait_for("sft [");
         assert_eq!(bar.contains(" left"), columns >= 80, "{columns}:\n{bar}");
         assert_eq!(screen.end(), 0, "{columns} columns");
         let seen = screen.text();
         assert!(!seen.contains('['), "a bar is left over:\n{seen}");
+
         let rows = screen.terminal.screen();
         let wide: Vec<String> = rows
             .rows(0, columns)
@@ -90,10 +93,10 @@ fn lines_and_bars_keep_to_any_width() {
 
 #[test]
 fn a_run_may_be_silent_or_speak_to_programs() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let recipe = repository("recipes/ci/tiny.toml");
     let train = |name: &str, how: &str| {
-        place.succeed(&["train", &recipe, "--set", &format!("name={name}"), how])
+        scratch.succeed(&["train", &recipe, "--set", &format!("name={name}"), how])
     };
     let silent = train("silent", "--quiet");
     assert_eq!((silent.stdout.as_str(), silent.stderr.as_str()), ("", ""));
@@ -107,20 +110,21 @@ fn a_run_may_be_silent_or_speak_to_programs() {
     assert_eq!(rewards, 6);
     assert!(of("begin").len() > 6 && of("begin").len() == of("end").len());
     assert!(!of("example").is_empty());
+
     let finished = of("finished");
     assert_eq!(finished.len(), 1);
     assert_eq!(finished[0]["stopped_because"], "steps");
     assert_eq!(finished[0]["checkpoint"], "runs/spoken/checkpoints/step-000006");
 }
 
-/// Makes a place with a run of this name that has ended.
-fn run(name: &str) -> Place {
-    let place = Place::new();
-    place.train_tiny(name, &["train.steps=24", "eval.every=8"]).success();
-    place
+/// Makes a scratch folder with a run of this name that has ended.
+fn run(name: &str) -> Scratch {
+    let scratch = Scratch::new();
+    scratch.train_tiny(name, &["train.steps=24", "eval.every=8"]).success();
+    scratch
 }
 
-/// Tells whether a letter is Braille, of which the renderer's curves are made.
+/// Returns whether a letter is Braille, of which the renderer's curves are made.
 fn is_of_a_curve(letter: char) -> bool {
     ('\u{2801}'..='\u{28ff}').contains(&letter)
 }
@@ -129,7 +133,7 @@ fn trimmed(screen: &str) -> String {
     screen.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// The program in a terminal of its own, which `script` makes.
+/// Runs the program in a terminal of its own, which `script` makes.
 struct Screen {
     child: Child,
     keys: ChildStdin,
@@ -137,23 +141,25 @@ struct Screen {
     terminal: vt100::Parser,
 }
 
-/// The time that anything may take.
+/// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Screen {
-    fn open(place: &Place, columns: u16, rows: u16, arguments: &str) -> Self {
+    fn open(scratch: &Scratch, columns: u16, rows: u16, arguments: &str) -> Self {
         let program = env!("CARGO_BIN_EXE_firebrick");
         let line = format!("stty cols {columns} rows {rows}; exec '{program}' {arguments}");
         let mut child = Command::new("script")
             .args(["-q", "-e", "-c", &line, "/dev/null"])
-            .current_dir(place.path(""))
+            .current_dir(scratch.path(""))
             .env("TERM", "xterm-256color")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("`script` of util-linux makes the terminal");
+
         let (keys, mut out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let (sender, written) = channel();
+
         spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = out.read(&mut bytes) {
@@ -201,6 +207,7 @@ impl Screen {
             // The program's output is read here. Otherwise the program would wait for a reader.
             let seen = self.text();
             if let Some(status) = self.child.try_wait().unwrap() {
+                // What the program wrote last may still be on its way.
                 sleep(Duration::from_millis(100));
                 return status.code().unwrap();
             }

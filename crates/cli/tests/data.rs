@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod place;
+mod scratch;
 
-use place::Place;
 use rusqlite::Connection;
+use scratch::Scratch;
 
 const RECIPE: &str = r#"
 [model]
@@ -33,13 +33,14 @@ kind = "exact"
 "#;
 
 /// Makes a run of `rows`, and returns its record and what it said.
-fn run(place: &Place, rows: &[&str]) -> (Connection, String) {
-    place.write("recipe.toml", RECIPE);
-    place.write("rows.jsonl", rows.join("\n"));
-    place.write("heldout.jsonl", "{\"prompt\": \"Is this new?\", \"answer\": 1}\n");
-    let outcome = place.run(&["train", "recipe.toml"]);
+fn run(scratch: &Scratch, rows: &[&str]) -> (Connection, String) {
+    scratch.write("recipe.toml", RECIPE);
+    scratch.write("rows.jsonl", rows.join("\n"));
+    scratch.write("heldout.jsonl", "{\"prompt\": \"Is this new?\", \"answer\": 1}\n");
+
+    let outcome = scratch.run(&["train", "recipe.toml"]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    let store = Connection::open(place.path("runs/recipe/run.db")).unwrap();
+    let store = Connection::open(scratch.path("runs/recipe/run.db")).unwrap();
     (store, outcome.stdout + &outcome.stderr)
 }
 
@@ -53,11 +54,11 @@ fn asked(store: &Connection) -> Vec<(String, String)> {
 
 #[test]
 fn rows_are_asked_and_judged_as_they_are_written() {
-    let place = Place::new();
-    place.fixture("qwen2-f32", "qwen2");
+    let scratch = Scratch::new();
+    scratch.fixture("qwen2-f32", "qwen2");
     let long = format!("{{\"prompt\": \"{}\", \"answer\": 9}}", "word ".repeat(2_000_000));
     let (store, said) = run(
-        &place,
+        &scratch,
         &[
             r#"{"prompt": "eight", "answer": 8.0}"#,
             r#"{"prompt": "many digits", "answer": 123456789012345678901234567890}"#,
@@ -70,6 +71,7 @@ fn rows_are_asked_and_judged_as_they_are_written() {
             &long,
         ],
     );
+
     let asked = asked(&store);
     let references: Vec<&str> = asked.iter().map(|(_, reference)| reference.as_str()).collect();
     assert_eq!(references, ["1.5", "123456789012345678901234567890", "8", "is 5", "text"]);
@@ -82,61 +84,68 @@ fn rows_are_asked_and_judged_as_they_are_written() {
 
 #[test]
 fn questions_that_are_trained_on_and_evaluated_on_are_told() {
-    let place = Place::new();
-    place.fixture("qwen2-f32", "qwen2");
+    let scratch = Scratch::new();
+    scratch.fixture("qwen2-f32", "qwen2");
     let rows: Vec<String> =
         (0..5).map(|row| format!("{{\"prompt\": \"{row} + 1\", \"answer\": {row}}}")).collect();
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
-    let (_, said) = run(&place, &rows);
+
+    let (_, said) = run(&scratch, &rows);
     assert!(!said.contains("training questions too"), "{said}");
 
     let same = ["train", "recipe.toml", "--set", "data.heldout=rows.jsonl", "--set"];
-    let outcome = place.run(&[&same[..], &["name=same"]].concat());
-    let told = "data.heldout: 5 of 5 questions are training questions too";
-    assert!((outcome.stdout + &outcome.stderr).contains(told), "{told}");
+    let outcome = scratch.run(&[&same[..], &["name=same"]].concat());
+    let warning = "data.heldout: 5 of 5 questions are training questions too";
+    assert!((outcome.stdout + &outcome.stderr).contains(warning), "{warning}");
 }
 
 #[test]
 fn a_run_is_not_resumed_on_other_references() {
-    let place = Place::new();
-    place.fixture("qwen2-f32", "qwen2");
+    let scratch = Scratch::new();
+    scratch.fixture("qwen2-f32", "qwen2");
     let rows = |answer: u32| -> Vec<String> {
         let row = |row| format!("{{\"prompt\": \"What is {row}?\", \"answer\": {}}}", row + answer);
         (0..5).map(row).collect()
     };
+
     let first = rows(0);
-    run(&place, &first.iter().map(String::as_str).collect::<Vec<_>>());
+    run(&scratch, &first.iter().map(String::as_str).collect::<Vec<_>>());
+
     let resume = ["train", "recipe.toml", "--set", "train.steps=2", "--resume"];
-    place.write("rows.jsonl", rows(1).join("\n"));
-    let outcome = place.run(&resume);
+    scratch.write("rows.jsonl", rows(1).join("\n"));
+    let outcome = scratch.run(&resume);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("other prompts"), "{}", outcome.stderr);
-    place.write("rows.jsonl", first.join("\n"));
-    place.succeed(&resume);
+    scratch.write("rows.jsonl", first.join("\n"));
+    scratch.succeed(&resume);
 }
 
 /// A tokenizer that splits words by dice would give a prompt other tokens in each process.
 #[test]
-fn dice_in_a_tokenizer_are_switched_off_and_told() {
-    let place = Place::new();
-    place.fixture("qwen2-f32", "qwen2");
-    let tokenizer = std::fs::read_to_string(place.path("qwen2/tokenizer.json")).unwrap();
+fn dice_in_a_tokenizer_are_switched_off_and_reported() {
+    let scratch = Scratch::new();
+    scratch.fixture("qwen2-f32", "qwen2");
+    let tokenizer = std::fs::read_to_string(scratch.path("qwen2/tokenizer.json")).unwrap();
     let dice = tokenizer.replacen("\"dropout\": null", "\"dropout\": 0.5", 1);
     assert_ne!(dice, tokenizer);
-    place.write("qwen2/tokenizer.json", dice);
+    scratch.write("qwen2/tokenizer.json", dice);
+
     let rows: Vec<String> = (0..5)
         .map(|row| format!("{{\"prompt\": \"What is {row} + 1?\", \"answer\": {row}}}"))
         .collect();
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+
     let texts = |store: &Connection| -> Vec<String> {
         let mut query = store.prepare("SELECT text FROM completions ORDER BY rowid").unwrap();
         let rows = query.query_map([], |row| row.get(0));
         rows.unwrap().map(Result::unwrap).collect()
     };
-    let (store, said) = run(&place, &rows);
+
+    let (store, said) = run(&scratch, &rows);
     let first = texts(&store);
     assert!(said.contains("the tokenizer asks for BPE dropout of 0.5"), "{said}");
+
     drop(store);
-    std::fs::remove_dir_all(place.path("runs")).unwrap();
-    assert_eq!(texts(&run(&place, &rows).0), first);
+    std::fs::remove_dir_all(scratch.path("runs")).unwrap();
+    assert_eq!(texts(&run(&scratch, &rows).0), first);
 }

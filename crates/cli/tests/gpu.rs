@@ -1,10 +1,10 @@
-//! The script that measures a card, with a program that stands in for this one: it brings home what it found,
-//! whatever happens to it.
+//! The script that measures a card, with a program that stands in for this one: it keeps what it found, whatever
+//! happens to it.
 
 #![cfg(target_os = "linux")] // the script needs GNU's sed, and measures Linux machines
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-mod place;
+mod scratch;
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use place::{Place, repository};
+use scratch::{Scratch, repository};
 use serde_json::Value;
 
 /// A script that is killed in the middle of anything has written whole lines, and continues after the parts that it
@@ -32,20 +32,24 @@ fn a_killed_measurement_leaves_valid_lines_and_continues() {
         let lines = card.lines(&out);
         assert!(kill < 4 || lines.len() > 4, "{} lines after {kill} kills", lines.len());
     }
+
     // The last one continues from where it was. A machine that went down may even have torn the last line.
     let before = ends(&card.lines("killed-11"));
     assert!(before.len() > 2, "{before:?}");
     let mut report = fs::read(card.0.path("killed-11/lines.jsonl")).unwrap();
     report.extend(br#"{"event":"part_end","part":"smo"#);
     card.0.write("killed-11/lines.jsonl", report);
+
     let script = card.start("killed-11", &[]).wait().unwrap();
     assert_eq!(script.code(), Some(1), "parts of the stand-in fail");
     let after = ends(&card.lines("killed-11"));
     assert_eq!(after[..before.len()], before);
+
     let mut once = after.clone();
     once.sort();
     once.dedup();
     assert_eq!(once.len(), after.len(), "a part that was done was done again: {after:?}");
+
     for part in ["smoke", "operations", "products", "defects", "again:defects/second", "bench:1m"] {
         assert!(after.iter().any(|(name, _)| name == part), "{part} is missing: {after:?}");
     }
@@ -58,11 +62,13 @@ fn a_part_that_fails_says_how_and_stops_no_other() {
     assert_eq!(card.start("whole", &["--part", "again"]).wait().unwrap().code(), Some(0));
     assert_eq!(card.start("whole", &[]).wait().unwrap().code(), Some(1));
     let lines = card.lines("whole");
+
     let end = |part: &str| {
         let mut of =
             lines.iter().filter(|line| line["event"] == "part_end" && line["part"] == part);
         of.next().unwrap_or_else(|| panic!("{part} did not end")).clone()
     };
+
     assert_eq!(end("operations")["exit"], 0);
     assert_eq!(end("operations")["error"], Value::Null);
     let said = "a driver  speaks Latin-1, with \"quotes\", a \\ and a\ttab";
@@ -71,21 +77,25 @@ fn a_part_that_fails_says_how_and_stops_no_other() {
     assert_eq!(end("training")["exit"], 124, "it hangs");
     assert_eq!(end("training")["error"], format!("stopped at its limit of 1 seconds\n{said}"));
     assert_eq!(end("defects")["exit"], 1);
+
     // The line that a killed part left half written is a text.
     let of = |part: &str, event: &str| {
         lines.iter().filter(|line| line["part"] == part && line["event"] == event).count()
     };
     assert_eq!((of("training", "case"), of("training", "text")), (0, 1));
+
     // The cases that broke, hung or were not reached are tried once more, alone.
     for case in ["model/decode", "training/steps", "defects/first", "defects/second"] {
         assert_eq!(end(&format!("again:{case}"))["exit"], 0);
     }
     assert!(!lines.iter().any(|line| line["part"] == "again:model/hidden"));
+
     // A long line is whole, and every line of a program says which part and which device it is of.
     let detail = lines.iter().find(|line| line["event"] == "detail").unwrap();
     assert_eq!(detail["kernels"].as_array().unwrap().len(), 4001);
     assert!(lines.iter().all(|line| line["part"].is_null() || line["device"].is_string()));
     assert_eq!(lines.last().unwrap()["event"], "summary");
+
     let text = fs::read(card.0.path("whole/said.txt")).unwrap();
     assert!(String::from_utf8_lossy(&text).contains("cuda:0 model: a driver"));
 }
@@ -95,12 +105,14 @@ fn a_part_that_fails_says_how_and_stops_no_other() {
 fn a_second_command_begins_where_the_first_had_no_time() {
     let card = Card::new();
     let total = ["--total", "12", "--limit", "6", "--part", "operations", "--part", "training"];
+
     // The training hangs for its six seconds, so nothing is left for what comes behind.
     assert_eq!(card.start("first", &total).wait().unwrap().code(), Some(1));
     let lines = card.lines("first");
     let done: Vec<String> = ends(&lines).into_iter().map(|(part, _)| part).collect();
     assert_eq!(done[0], "operations");
     assert_eq!(lines.last().unwrap()["event"], "summary");
+
     let report = card.0.path("first/lines.jsonl");
     let more = ["--done", report.to_str().unwrap(), "--part", "operations", "--part", "sampling"];
     assert_eq!(card.start("second", &more).wait().unwrap().code(), Some(1), "of the first");
@@ -120,11 +132,11 @@ fn a_part_whose_time_ran_out_may_be_given_more() {
 }
 
 /// A folder with the script and the program that stands in.
-struct Card(Place);
+struct Card(Scratch);
 
 impl Card {
     fn new() -> Self {
-        let card = Card(Place::new());
+        let card = Card(Scratch::new());
         for (file, name) in [
             ("benches/gpu/run.sh", "firebrick-gpu/run.sh"),
             ("crates/cli/tests/gpu/firebrick.sh", "firebrick-gpu/firebrick"),
@@ -138,15 +150,16 @@ impl Card {
     /// Starts the script in a process group of its own.
     fn start(&self, out: &str, more: &[&str]) -> Child {
         let fixed = ["--device", "cuda:0", "--beside", "3", "--limit", "1", "--total", "60"];
-        let place = |name: &str| self.0.path(name).into_os_string();
+        let path = |name: &str| self.0.path(name).into_os_string();
+
         Command::new(self.0.path("firebrick-gpu/run.sh"))
-            .arg(place("firebrick-gpu"))
+            .arg(path("firebrick-gpu"))
             .args(fixed)
             .args(more)
             .arg("--out")
-            .arg(place(out))
+            .arg(path(out))
             .arg("--cache")
-            .arg(place("cache"))
+            .arg(path("cache"))
             .arg("1m")
             .env("TMPDIR", self.0.path(""))
             // NVIDIA's tools and PyTorch, which this machine may have, are no part of the test.
@@ -168,6 +181,7 @@ fn read(path: &Path) -> Vec<Value> {
     // A script that was killed at once has not made the file.
     let text = fs::read_to_string(path).unwrap_or_default();
     assert!(text.is_empty() || text.ends_with('\n'), "the last line is torn");
+
     let lines: Vec<Value> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))

@@ -3,7 +3,7 @@
 #![cfg(feature = "hub")]
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-mod place;
+mod scratch;
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use std::{
     thread,
 };
 
-use place::{Outcome, Place, repository};
+use scratch::{Outcome, Scratch, repository};
 use serde_json::{Value, json};
 use sha1::{Digest as _, Sha1};
 
@@ -29,12 +29,15 @@ fn serve() -> (String, Arc<Mutex<Vec<String>>>) {
         .map(|entry| entry.unwrap())
         .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
         .collect();
+
     let rows = fs::read(repository("crates/cli/tests/data/gsm8k-style.jsonl")).unwrap();
     let rows: Files = vec![("train.jsonl".to_owned(), rows)];
+
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let log = Arc::new(Mutex::new(Vec::new()));
     let seen = log.clone();
+
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -43,6 +46,7 @@ fn serve() -> (String, Arc<Mutex<Vec<String>>>) {
                 lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
             let Some(path) = head.first().and_then(|line| line.split(' ').nth(1)) else { continue };
             seen.lock().unwrap().push(path.to_owned());
+
             let answer = match path {
                 "/api/models/kiln/tiny/revision/main?blobs=true" => Some(listing(&model)),
                 "/api/datasets/kiln/rows/revision/main?blobs=true" => Some(listing(&rows)),
@@ -52,6 +56,7 @@ fn serve() -> (String, Arc<Mutex<Vec<String>>>) {
                     })
                 }
             };
+
             let (status, body) = match answer {
                 Some(body) => ("200 OK", body),
                 None => ("404 Not Found", Vec::new()),
@@ -63,6 +68,7 @@ fn serve() -> (String, Arc<Mutex<Vec<String>>>) {
             let _ = stream.write_all(&[head.as_bytes(), &body].concat());
         }
     });
+
     (endpoint, log)
 }
 
@@ -85,7 +91,7 @@ fn file(path: &str, folder: &str, files: &Files) -> Option<Vec<u8>> {
 
 #[test]
 fn a_run_finds_its_model_and_data_by_name_and_then_needs_no_network() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let (endpoint, log) = serve();
     let recipe = "model = {path = 'kiln/tiny', lora = {rank = 2}}\n\
                   [data]\ntrain = 'kiln/rows'\nheldout_size = 4\n\
@@ -93,13 +99,14 @@ fn a_run_finds_its_model_and_data_by_name_and_then_needs_no_network() {
                   [sampling]\nprompts_per_step = 2\nmax_rounds = 1\n\
                   [reward]\nkind = 'regex'\npattern = 'e'\nmatches = true\n\
                   [train]\nsteps = 1\nmini_batch = 8\n";
-    place.write("r.toml", recipe);
+    scratch.write("r.toml", recipe);
+
     let run = |offline: &str, arguments: &[&str]| {
-        let mut command = place.command(arguments);
+        let mut command = scratch.command(arguments);
         for name in ["HF_TOKEN", "HF_HUB_CACHE"] {
             command.env_remove(name);
         }
-        command.env("HF_HOME", place.path("hf")).env("HF_ENDPOINT", &endpoint);
+        command.env("HF_HOME", scratch.path("hf")).env("HF_ENDPOINT", &endpoint);
         Outcome::of(command.env("HF_HUB_OFFLINE", offline).output().unwrap())
     };
     let succeed = |offline: &str, arguments: &[&str]| {
@@ -107,10 +114,12 @@ fn a_run_finds_its_model_and_data_by_name_and_then_needs_no_network() {
         assert_eq!(outcome.code, Some(0), "{arguments:?}: {}", outcome.stderr);
         outcome
     };
+
     let asked = |name: &str| {
         let log = log.lock().unwrap();
         log.iter().filter(|path| path.ends_with(name)).count()
     };
+
     let refused = run("1", &["train", "r.toml"]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("HF_HUB_OFFLINE"), "{}", refused.stderr);
@@ -124,19 +133,22 @@ fn a_run_finds_its_model_and_data_by_name_and_then_needs_no_network() {
         assert_eq!(asked(name), 1, "{name}");
     }
 
+    // From here on the cache answers everything.
     let before = log.lock().unwrap().len();
     for offline in ["0", "1"] {
         let name = format!("name=again-{offline}");
         let outcome = succeed(offline, &["train", "r.toml", "--set", &name]);
         assert!(!outcome.stderr.contains("downloading"), "{}", outcome.stderr);
     }
+
     // The adapter says the model's name, and the model is found again by this name.
     let checkpoint = "runs/again-1/checkpoints/step-000001";
-    let config = place.json(&format!("{checkpoint}/adapter_config.json"));
+    let config = scratch.json(&format!("{checkpoint}/adapter_config.json"));
     assert_eq!(config["base_model_name_or_path"], "kiln/tiny");
-    let card = fs::read_to_string(place.path(&format!("{checkpoint}/README.md"))).unwrap();
+    let card = fs::read_to_string(scratch.path(&format!("{checkpoint}/README.md"))).unwrap();
     let front = "---\nbase_model: \"kiln/tiny\"\ndatasets:\n- \"kiln/rows\"\nlibrary_name: peft\n";
     assert!(card.starts_with(front), "{card}");
+
     succeed("1", &["eval", checkpoint, "--samples", "1"]);
     succeed(
         "1",

@@ -1,33 +1,34 @@
-//! `firebrick recipes import`: its exit codes, and the places of its output. Tests in `crates/import` cover the
+//! `firebrick recipes import`: its exit codes, and the streams that it writes to. Tests in `crates/import` cover the
 //! translation of each key.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-mod place;
+mod scratch;
 
 use firebrick::recipe::Recipe;
-use place::Place;
+use scratch::Scratch;
 
 #[test]
 fn what_can_not_be_imported_is_refused() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     for (name, text, words) in [
         ("none.yaml", "a: {b: 1}", "the file has no key of verl or SkyRL"),
         ("empty.yaml", "# nothing", "the file has no key of verl or SkyRL"),
         ("broken.yaml", "actor_rollout_ref:\n\trollout: 1", "a tab, expected spaces"),
         ("text.yaml", "text", "the file is one value"),
     ] {
-        place.write(name, text);
-        let outcome = place.run(&["recipes", "import", name]);
+        scratch.write(name, text);
+        let outcome = scratch.run(&["recipes", "import", name]);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{name}");
         assert!(outcome.stderr.contains(words), "{name}: {}", outcome.stderr);
     }
-    assert_eq!(place.run(&["recipes", "import", "absent.yaml"]).code, Some(1));
+
+    assert_eq!(scratch.run(&["recipes", "import", "absent.yaml"]).code, Some(1));
 }
 
 #[test]
 fn what_no_recipe_has_stays_behind_with_a_remark() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     for (name, text, words) in [
         (
             "word.yaml",
@@ -41,17 +42,18 @@ fn what_no_recipe_has_stays_behind_with_a_remark() {
             "the recipe makes\n#     one update of a step",
         ),
     ] {
-        place.write(name, text);
-        let outcome = place.succeed(&["recipes", "import", name]);
+        scratch.write(name, text);
+        let outcome = scratch.succeed(&["recipes", "import", name]);
         assert!(outcome.stdout.contains(words), "{name}: {}", outcome.stdout);
-        let recipe = place.path(name).with_extension("toml");
+        let recipe = scratch.path(name).with_extension("toml");
         std::fs::write(&recipe, &outcome.stdout).unwrap();
         Recipe::load(&recipe, &[]).unwrap();
     }
-    place.write("good.yaml", "generator: {n_samples_per_prompt: 4, unheard_of: 1}");
-    let outcome = place.succeed(&["recipes", "import", "good.yaml", "trainer.seed=3"]);
-    place.write("good.toml", &outcome.stdout);
+
+    scratch.write("good.yaml", "generator: {n_samples_per_prompt: 4, unheard_of: 1}");
+    let outcome = scratch.succeed(&["recipes", "import", "good.yaml", "trainer.seed=3"]);
+    scratch.write("good.toml", &outcome.stdout);
     assert!(outcome.stderr.contains("unknown: 1"), "{}", outcome.stderr);
     assert!(outcome.stdout.contains("#   generator.unheard_of = 1"), "{}", outcome.stdout);
-    assert_eq!(Recipe::load(&place.path("good.toml"), &[]).unwrap().recipe.seed, 3);
+    assert_eq!(Recipe::load(&scratch.path("good.toml"), &[]).unwrap().recipe.seed, 3);
 }

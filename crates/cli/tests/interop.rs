@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-mod place;
+mod scratch;
 
 use std::{
     env,
@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use place::{Place, assert_same, repository};
+use scratch::{Scratch, assert_same, repository};
 
 const SHORT: [&str; 14] = [
     "--set",
@@ -38,48 +38,52 @@ const SHORT: [&str; 14] = [
 #[test]
 fn interop_checkpoints_of_a_run_open_in_python() {
     let Some(python) = python() else { return };
-    let place = Place::new();
+    let scratch = Scratch::new();
     let recipe = std::fs::read_to_string(repository("recipes/quickstart.toml")).unwrap();
-    place.write("new.toml", &recipe);
-    place.succeed(&[&["train", "new.toml", "--set", "name=new"][..], &SHORT].concat());
+    scratch.write("new.toml", &recipe);
+    scratch.succeed(&[&["train", "new.toml", "--set", "name=new"][..], &SHORT].concat());
     let model = "runs/new/checkpoints/step-000001";
-    open(&python, &place, &[model]);
+    open(&python, &scratch, &[model]);
 
     let (before, rest) = recipe.split_once("[model.new]").unwrap();
     let (_, after) = rest.split_once("[data]").unwrap();
     let lora = format!("[model]\npath = \"{model}\"\n[model.lora]\nrank = 4\n[data]");
-    place.write("lora.toml", format!("{before}{lora}{after}"));
-    place.succeed(&[&["train", "lora.toml", "--set", "name=lora"][..], &SHORT].concat());
+    scratch.write("lora.toml", format!("{before}{lora}{after}"));
+    scratch.succeed(&[&["train", "lora.toml", "--set", "name=lora"][..], &SHORT].concat());
     let adapter = "runs/lora/checkpoints/step-000001";
-    open(&python, &place, &[model, "--adapter", adapter]);
-    place.succeed(&["export", adapter, "merged", "--merge"]);
-    open(&python, &place, &["merged"]);
+    open(&python, &scratch, &[model, "--adapter", adapter]);
+    scratch.succeed(&["export", adapter, "merged", "--merge"]);
+    open(&python, &scratch, &["merged"]);
 }
 
 #[test]
 fn interop_event_files_are_read_by_their_own_readers() {
     let Some(python) = python() else { return };
-    let place = Place::new();
-    place.train_tiny("a", &[]).success();
+    let scratch = Scratch::new();
+    scratch.train_tiny("a", &[]).success();
+
     // No run of a second has such values.
     let strange = "INSERT INTO metrics VALUES (7, 'odd/nan', NULL), (7, 'odd/most', 9e999), (7, 'odd/least', -9e999), \
                    (7, 'odd/small', 5e-324), (7, 'reward/mean', 0.1)";
-    let database = rusqlite::Connection::open(place.path("runs/a/run.db")).unwrap();
+    let database = rusqlite::Connection::open(scratch.path("runs/a/run.db")).unwrap();
     database.execute(strange, []).unwrap();
-    let lines = place.succeed(&["metrics", "runs/a"]).stdout;
-    place.write("metrics.jsonl", &lines);
+
+    let lines = scratch.succeed(&["metrics", "runs/a"]).stdout;
+    scratch.write("metrics.jsonl", &lines);
     for form in ["tensorboard", "wandb"] {
         // A run that is written twice is there once.
         for _ in 0..2 {
-            place.succeed(&["metrics", "runs/a", "--form", form, "--out", form]);
+            scratch.succeed(&["metrics", "runs/a", "--form", form, "--out", form]);
         }
     }
+
     let mut command = Command::new(python);
     command.arg(repository("tests/interop/events.py"));
-    command.args(["tensorboard/a", "wandb", "metrics.jsonl"]).current_dir(place.path(""));
+    command.args(["tensorboard/a", "wandb", "metrics.jsonl"]).current_dir(scratch.path(""));
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+
     // The script skips a reader that is not installed, and says so. CI has both readers.
     say(&said);
 }
@@ -88,18 +92,22 @@ fn interop_event_files_are_read_by_their_own_readers() {
 #[test]
 fn interop_a_server_of_openenv_plays_a_run() {
     let Some(python) = named("FIREBRICK_OPENENV") else { return };
-    let place = Place::new();
+    let scratch = Scratch::new();
+
     // The port was free a moment ago.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let mut server = Command::new(python);
     server.arg(repository("tests/interop/guessing.py")).args(["--port", &port]);
     let server = Ended(server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let address = format!("127.0.0.1:{port}");
+
+    // The server needs a while before it listens.
     let until = Instant::now() + Duration::from_secs(60);
     while TcpStream::connect(&address).is_err() {
         assert!(Instant::now() < until, "the server does not come up");
         thread::sleep(Duration::from_millis(100));
     }
+
     let short = ["train.steps=2", "eval.every=1", "model.new.alphabet=0123456789-:<>=?"];
     let servers = format!("environment.servers=[\"http://{address}\"]");
     let there = [
@@ -109,18 +117,21 @@ fn interop_a_server_of_openenv_plays_a_run() {
         "environment.reset={\"secret\": {{ reference }}}",
         "environment.observation={{ observation.message }}",
     ];
+
     let train = |name: &str, more: &[&str]| {
         let (recipe, name) = (repository("recipes/guessing.toml"), format!("name={name}"));
         let sets = short.iter().chain(more).flat_map(|set| ["--set", set]);
-        place.succeed(
+        scratch.succeed(
             &["train", &recipe, "--set", &name].into_iter().chain(sets).collect::<Vec<_>>(),
         );
     };
+
     train("here", &[]);
     train("there", &there);
+
     // The server pays 0 where the game pays nothing. Waiting groups record this, so their file may differ.
     let result = |run: &str| {
-        let mut result = place.result(run);
+        let mut result = scratch.result(run);
         result.retain(|(file, _)| !file.contains("state.json"));
         result
     };
@@ -138,7 +149,7 @@ impl Drop for Ended {
     }
 }
 
-/// Returns the Python to open files with. Without one the test is skipped aloud.
+/// Returns the Python to open files with. Without one the test is skipped, and says so.
 fn python() -> Option<OsString> {
     named("FIREBRICK_PYTHON")
 }
@@ -157,10 +168,10 @@ fn say(line: &str) {
     writeln!(std::io::stderr(), "{line}").unwrap();
 }
 
-fn open(python: &OsStr, place: &Place, arguments: &[&str]) {
+fn open(python: &OsStr, scratch: &Scratch, arguments: &[&str]) {
     let mut command = Command::new(python);
     command.arg(repository("tests/interop/roundtrip.py")).args(arguments);
-    let output = command.current_dir(place.path("")).output().unwrap();
+    let output = command.current_dir(scratch.path("")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {said}");
 }

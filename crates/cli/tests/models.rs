@@ -1,8 +1,8 @@
-//! The commands that look at a model: generate, inspect and plan.
+//! Commands about a model: generate, inspect and plan.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-mod place;
+mod scratch;
 
 use std::{
     fs,
@@ -10,42 +10,44 @@ use std::{
     process::{Command, Stdio},
 };
 
-use place::{Place, repository};
+use scratch::{Scratch, repository};
 use serde_json::Value;
 
-/// Makes a place with the fixture `name` in the folder `model`.
-fn with_model(name: &str) -> Place {
-    let place = Place::new();
-    place.fixture(name, "model");
-    place
+/// Makes a scratch folder with the fixture `name` in the folder `model`.
+fn with_model(name: &str) -> Scratch {
+    let scratch = Scratch::new();
+    scratch.fixture(name, "model");
+    scratch
 }
 
-fn json(place: &Place, arguments: &[&str]) -> Value {
-    serde_json::from_str(&place.succeed(arguments).stdout).unwrap()
+fn json(scratch: &Scratch, arguments: &[&str]) -> Value {
+    serde_json::from_str(&scratch.succeed(arguments).stdout).unwrap()
 }
 
 #[test]
 fn a_completion_streams_what_json_holds() {
-    let place = with_model("qwen2-bf16");
+    let scratch = with_model("qwen2-bf16");
     let ask = ["generate", "model", "--prompt", "What is 2 + 2?", "--max-tokens", "80"];
     let with = |more: &[&'static str]| [&ask, more].concat();
-    let streamed = place.succeed(&ask);
-    let object = json(&place, &with(&["--json"]));
+
+    let streamed = scratch.succeed(&ask);
+    let object = json(&scratch, &with(&["--json"]));
     let text = object["text"].as_str().unwrap();
     assert_eq!(streamed.stdout.trim_end_matches('\n'), text.trim_end_matches('\n'));
     assert!(streamed.stdout.ends_with('\n') && !text.is_empty());
     assert!(streamed.stderr.contains("tokens/s"), "{}", streamed.stderr);
     assert!(object["logprob_sum"].as_f64().unwrap() < 0.0);
-    assert_ne!(object["text"], json(&place, &with(&["--json", "--seed", "18"]))["text"]);
+    assert_ne!(object["text"], json(&scratch, &with(&["--json", "--seed", "18"]))["text"]);
+
     // The file has 16 bits. Kept in 16 bits, the weights are the same; kept in 4 bits, they are others.
     let kept = |base: &'static str| {
-        json(&place, &with(&["--json", "--base", base]))["logprob_sum"].clone()
+        json(&scratch, &with(&["--json", "--base", base]))["logprob_sum"].clone()
     };
     assert_eq!(kept("bfloat16"), object["logprob_sum"]);
     assert_ne!(kept("int4"), object["logprob_sum"]);
 
     let prompt = |more: &[&'static str]| {
-        json(&place, &with(&[&["--json"], more].concat()))["prompt"].clone()
+        json(&scratch, &with(&[&["--json"], more].concat()))["prompt"].clone()
     };
     assert_eq!(prompt(&["--plain"]), "What is 2 + 2?");
     assert!(prompt(&[]).as_str().unwrap().contains("<|im_start|>user"));
@@ -53,7 +55,7 @@ fn a_completion_streams_what_json_holds() {
     assert!(dated.as_str().unwrap().contains("It is "), "{dated}");
     assert!(dated.as_str().unwrap().contains("Be brief."), "{dated}");
 
-    let refused = place.run(&with(&["--option", "datd=true"]));
+    let refused = scratch.run(&with(&["--option", "datd=true"]));
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("--option names `datd`"), "{}", refused.stderr);
 }
@@ -61,14 +63,15 @@ fn a_completion_streams_what_json_holds() {
 /// `echo` ends its text with a line break, which is no part of the question.
 #[test]
 fn a_prompt_of_standard_input_ends_before_its_last_line_break() {
-    let place = with_model("qwen2-bf16");
+    let scratch = with_model("qwen2-bf16");
     let mut child = Command::new(env!("CARGO_BIN_EXE_firebrick"))
         .args(["generate", "model", "--plain", "--json", "--max-tokens", "2", "--prompt", "-"])
-        .current_dir(place.path(""))
+        .current_dir(scratch.path(""))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+
     child.stdin.take().unwrap().write_all(b"One line\n\nand another\r\n").unwrap();
     let said = child.wait_with_output().unwrap();
     let object: Value = serde_json::from_slice(&said.stdout).unwrap();
@@ -77,10 +80,11 @@ fn a_prompt_of_standard_input_ends_before_its_last_line_break() {
 
 #[test]
 fn pickled_weights_are_refused_with_the_way_out() {
-    let place = with_model("qwen2-bf16");
-    fs::rename(place.path("model/model.safetensors"), place.path("model/pytorch_model.bin"))
+    let scratch = with_model("qwen2-bf16");
+    fs::rename(scratch.path("model/model.safetensors"), scratch.path("model/pytorch_model.bin"))
         .unwrap();
-    let refused = place.run(&["generate", "model", "--prompt", "1"]);
+
+    let refused = scratch.run(&["generate", "model", "--prompt", "1"]);
     assert_eq!(refused.code, Some(1));
     for words in ["pytorch_model.bin is not read", "safe_serialization=True"] {
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
@@ -89,14 +93,15 @@ fn pickled_weights_are_refused_with_the_way_out() {
 
 #[test]
 fn a_reader_that_leaves_ends_a_completion() {
-    let place = with_model("qwen2-bf16");
+    let scratch = with_model("qwen2-bf16");
     let mut child = Command::new(env!("CARGO_BIN_EXE_firebrick"))
         .args(["generate", "model", "--plain", "--prompt", "1", "--max-tokens", "30000"])
-        .current_dir(place.path(""))
+        .current_dir(scratch.path(""))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -105,16 +110,17 @@ fn a_reader_that_leaves_ends_a_completion() {
 }
 
 #[test]
-fn weights_that_are_no_numbers_are_told_before_a_completion() {
-    let place = with_model("qwen2-f32");
-    let file = place.path("model/model.safetensors");
+fn weights_that_are_no_numbers_are_reported_before_a_completion() {
+    let scratch = with_model("qwen2-f32");
+    let file = scratch.path("model/model.safetensors");
     let mut weights = fs::read(&file).unwrap();
     let last = weights.len() - 4;
     weights[last..].copy_from_slice(&f32::NAN.to_le_bytes());
     fs::write(file, weights).unwrap();
+
     let ask = ["generate", "model", "--prompt", "2 + 2", "--max-tokens", "2"];
-    let told = place.run(&ask).stderr;
-    assert!(told.contains("1 of its tensors hold values that are no numbers"), "{told}");
+    let stderr = scratch.run(&ask).stderr;
+    assert!(stderr.contains("1 of its tensors hold NaN or infinite values"), "{stderr}");
 }
 
 /// Returns a field of `config.json` with its number, as it stands there.
@@ -126,51 +132,55 @@ fn size(config: &str, field: &str) -> String {
 #[test]
 fn an_inspection_says_what_is_there_and_what_is_unusual() {
     for name in ["qwen2-f32", "qwen2-bf16", "qwen3-moe-f32", "qwen3_5-f32"] {
-        let place = with_model(name);
-        insta::assert_snapshot!(name, place.succeed(&["inspect", "model", "--check"]).stdout);
-        let object = json(&place, &["inspect", "model", "--json", "--tensors"]);
+        let scratch = with_model(name);
+        insta::assert_snapshot!(name, scratch.succeed(&["inspect", "model", "--check"]).stdout);
+        let object = json(&scratch, &["inspect", "model", "--json", "--tensors"]);
         let weights = &object["weights"];
         assert_eq!(weights["count"], weights["tensors"].as_array().unwrap().len());
     }
+
     // The broken files are named, and the rest is shown.
-    let place = with_model("qwen2-f32");
-    fs::remove_file(place.path("model/model.safetensors")).unwrap();
-    place.write("model/tokenizer.json", "{");
-    let outcome = place.run(&["inspect", "model"]);
+    let scratch = with_model("qwen2-f32");
+    fs::remove_file(scratch.path("model/model.safetensors")).unwrap();
+    scratch.write("model/tokenizer.json", "{");
+    let outcome = scratch.run(&["inspect", "model"]);
     assert_eq!(outcome.code, Some(1));
     for word in ["Qwen2ForCausalLM", "unusable", "model.safetensors", "tokenizer.json"] {
         assert!(outcome.stdout.contains(word), "{word} is not in {}", outcome.stdout);
     }
+
     // The weights have another size, or other names, than config.json says.
-    let place = with_model("qwen2-f32");
-    let config = fs::read_to_string(place.path("model/config.json")).unwrap();
+    let scratch = with_model("qwen2-f32");
+    let config = fs::read_to_string(scratch.path("model/config.json")).unwrap();
     let wrong = |from: &str, to: &str, words: &str| {
         assert!(config.contains(from), "{config}");
-        place.write("model/config.json", config.replace(from, to));
-        let outcome = place.run(&["inspect", "model"]);
+        scratch.write("model/config.json", config.replace(from, to));
+        let outcome = scratch.run(&["inspect", "model"]);
         assert_eq!(outcome.code, Some(1), "{to}");
         assert!(outcome.stdout.contains(words), "{}", outcome.stdout);
     };
+
     let intermediate = size(&config, "intermediate_size");
     wrong(&intermediate, &format!("{intermediate}0"), "they belong to different models");
     let layers = size(&config, "num_hidden_layers");
     wrong(&layers, &format!("{layers}0"), "unusable");
-    place.write("adapter/adapter_config.json", "{}");
-    assert_eq!(place.run(&["inspect", "adapter"]).code, Some(1));
 
-    place.write("model/config.json", "{");
-    let text = place.run(&["inspect", "model"]).stdout;
+    scratch.write("adapter/adapter_config.json", "{}");
+    assert_eq!(scratch.run(&["inspect", "adapter"]).code, Some(1));
+
+    scratch.write("model/config.json", "{");
+    let text = scratch.run(&["inspect", "model"]).stdout;
     assert_eq!(text.matches("model/config.json").count(), 1, "{text}");
-    assert_eq!(place.run(&["inspect", "nowhere"]).code, Some(2));
+    assert_eq!(scratch.run(&["inspect", "nowhere"]).code, Some(2));
 }
 
 #[test]
 fn a_plan_says_whether_a_recipe_fits() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let quickstart = repository("recipes/quickstart.toml");
-    let fits = place.succeed(&["plan", &quickstart, "--memory", "2GiB"]).stdout;
+    let fits = scratch.succeed(&["plan", &quickstart, "--memory", "2GiB"]).stdout;
     assert!(fits.contains("\nfits: ") && fits.contains("149,312 parameters"), "{fits}");
-    let object = json(&place, &["plan", &quickstart, "--memory", "2GiB", "--json"]);
+    let object = json(&scratch, &["plan", &quickstart, "--memory", "2GiB", "--json"]);
     let weights = object["parts"].as_array().unwrap().iter().find(|part| part["name"] == "weights");
     assert_eq!(weights.unwrap()["bytes"]["rollout"], 4 * 149_312);
     assert_eq!(object["fits"], true);
@@ -184,48 +194,53 @@ fn a_plan_says_whether_a_recipe_fits() {
     }
     config["num_attention_heads"] = 14.into();
     config["num_hidden_layers"] = 24.into();
-    place.write("large/config.json", config.to_string());
-    place.write("r.toml", "[model]\npath = \"large\"\n[data]\ntrain = \"t.jsonl\"\n");
+    scratch.write("large/config.json", config.to_string());
+    scratch.write("r.toml", "[model]\npath = \"large\"\n[data]\ntrain = \"t.jsonl\"\n");
+
     let wide = "train.micro_batch_tokens=400000";
-    let refused = place.run(&["plan", "r.toml", "--memory", "24GiB", "--set", wide]);
+    let refused = scratch.run(&["plan", "r.toml", "--memory", "24GiB", "--set", wide]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     assert!(refused.stdout.contains("does not fit"), "{}", refused.stdout);
     let advice = refused.stdout.lines().find(|line| line.contains("set train.micro_batch_tokens"));
     let value = advice.unwrap().split_whitespace().nth(3).unwrap();
     let set = format!("train.micro_batch_tokens={value}");
-    let after = place.run(&["plan", "r.toml", "--memory", "24GiB", "--set", &set]);
+    let after = scratch.run(&["plan", "r.toml", "--memory", "24GiB", "--set", &set]);
     assert_eq!(after.code, Some(0), "{}", after.stdout);
-    let never = place.run(&["plan", "r.toml", "--memory", "500MiB"]);
+
+    let never = scratch.run(&["plan", "r.toml", "--memory", "500MiB"]);
     assert!(never.stdout.contains("the smallest batches still need"), "{}", never.stdout);
     assert!(!never.stdout.contains("model.lora"), "{}", never.stdout);
+
     // Training all weights does not fit with any batch. Training adapters fits with the smallest batches.
-    let adapters = place.run(&["plan", "r.toml", "--memory", "6gib"]).stdout;
+    let adapters = scratch.run(&["plan", "r.toml", "--memory", "6gib"]).stdout;
     assert!(adapters.contains("the smallest batches still need 9.7"), "{adapters}");
     assert!(adapters.contains("set model.lora = { rank = 16 }"), "{adapters}");
     let again = ["plan", "r.toml", "--memory", "6G", "--set", "model.lora.rank=16"];
-    let again = place.run(&again).stdout;
+    let again = scratch.run(&again).stdout;
     assert!(again.contains("does not fit") && !again.contains("set model.lora"), "{again}");
 
     // The longest completion that is said to fit does fit.
-    let fit = place.succeed(&["plan", "r.toml", "--memory", "12GiB", "--fit"]).stdout;
+    let fit = scratch.succeed(&["plan", "r.toml", "--memory", "12GiB", "--fit"]).stdout;
     let tokens = fit.split_whitespace().nth(2).unwrap();
     let set =
         ["rollout.max_completion_tokens", "rollout.max_sequences", "train.micro_batch_tokens"];
     let set: Vec<String> =
         set.iter().zip([tokens, "1", "1"]).map(|(key, value)| format!("{key}={value}")).collect();
     let plan = ["plan", "r.toml", "--memory", "12GiB", "--set", &set[0], "--set", &set[1]];
-    place.succeed(&[&plan[..], &["--set", &set[2]]].concat());
-    // The words of an environment need room as well, and are no part of that length.
+    scratch.succeed(&[&plan[..], &["--set", &set[2]]].concat());
+
+    // The texts of an environment need room as well, and are no part of that length.
     let observed = ["environment.kind=calculator", "environment.max_observation_tokens=8192"];
     let talking = |more: &[&'static str]| {
         let plan =
             ["plan", "r.toml", "--memory", "1000GiB", "--set", observed[0], "--set", observed[1]];
-        place.run(&[&plan[..], more].concat())
+        scratch.run(&[&plan[..], more].concat())
     };
     let fit = talking(&["--fit"]).stdout;
     assert!(fit.starts_with("rollout.max_completion_tokens = 24064 is"), "{fit}");
     assert!(fit.contains("in addition to 8,192 tokens of an environment"), "{fit}");
     assert_eq!(talking(&["--set", "rollout.max_completion_tokens=24064"]).code, Some(0));
+
     // A run whose completions fill the context does not begin.
     let refused = talking(&["--set", "rollout.max_completion_tokens=24576"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stdout);
@@ -235,16 +250,18 @@ fn a_plan_says_whether_a_recipe_fits() {
         "{}",
         refused.stderr
     );
-    let none = place.run(&["plan", "r.toml", "--memory", "1GiB", "--fit"]);
+
+    let none = scratch.run(&["plan", "r.toml", "--memory", "1GiB", "--fit"]);
     assert!(none.code == Some(1) && none.stdout.contains("no completion fits"), "{}", none.stdout);
 
-    let unit = place.run(&["plan", "r.toml", "--memory", "24"]);
+    let unit = scratch.run(&["plan", "r.toml", "--memory", "24"]);
     assert!(unit.code == Some(2) && unit.stderr.contains("say 24GiB"), "{}", unit.stderr);
 }
 
-/// Makes a place with the published shapes of the models that recipes name, where a built-in recipe finds them.
-fn published() -> Place {
-    let place = Place::new();
+/// Makes a scratch folder with the published shapes of the models that recipes name, where a built-in recipe finds
+/// them.
+fn published() -> Scratch {
+    let scratch = Scratch::new();
     for (name, sizes, tied) in [
         ("Qwen2.5-32B", [5120, 64, 40, 8, 27648, 152_064, 131_072], false),
         ("Qwen2.5-7B", [3584, 28, 28, 4, 18944, 152_064, 131_072], false),
@@ -254,22 +271,23 @@ fn published() -> Place {
         ("Qwen3-4B-Instruct-2507", [2560, 36, 32, 8, 9728, 151_936, 262_144], true),
     ] {
         let folder = format!("Qwen/{name}");
-        place.shape(&folder, sizes, tied);
+        scratch.shape(&folder, sizes, tied);
+
         if name.starts_with("Qwen3") {
-            let mut config = place.json(&format!("{folder}/config.json"));
+            let mut config = scratch.json(&format!("{folder}/config.json"));
             config["model_type"] = "qwen3".into();
             config["architectures"] = serde_json::json!(["Qwen3ForCausalLM"]);
             config["head_dim"] = 128.into();
-            place.write(&format!("{folder}/config.json"), config.to_string());
+            scratch.write(&format!("{folder}/config.json"), config.to_string());
         }
     }
-    place
+    scratch
 }
 
-/// The headers of these recipes name the memory that a plan computes, and so does the book's page on devices.
+/// Compares the memory that a plan computes with the headers of these recipes, and with the book's page on devices.
 #[test]
 fn recipes_fit_the_cards_that_they_name() {
-    let place = published();
+    let scratch = published();
     let page = fs::read_to_string(repository("book/src/devices.md")).unwrap();
     for (name, memory, by_vulkan, by_cuda) in [
         ("gsm8k", "12GB", "10.6", "10.2"),
@@ -284,8 +302,9 @@ fn recipes_fit_the_cards_that_they_name() {
         let row = page.lines().find(|line| line.contains(&format!("| `{name}` |"))).unwrap();
         let cells = format!("| {by_vulkan} GiB | {by_cuda} GiB |");
         assert!(row.ends_with(&cells), "devices.md: {row}");
+
         for (device, needed) in [("vulkan:0", by_vulkan), ("cuda:0", by_cuda)] {
-            let outcome = place.run(&["plan", name, "--memory", memory, "--device", device]);
+            let outcome = scratch.run(&["plan", name, "--memory", memory, "--device", device]);
             assert_eq!(outcome.code, Some(0), "{name}: {}{}", outcome.stdout, outcome.stderr);
             let said = format!("needs {needed} GiB (peak");
             assert!(outcome.stdout.contains(&said), "{name} on {device}: {}", outcome.stdout);
@@ -300,17 +319,18 @@ fn the_drivers_of_the_page_are_the_program_s() {
     let page = fs::read_to_string(repository("book/src/install.md")).unwrap().replace("\r\n", "\n");
     let shown = page.split("```text\nDebian, Ubuntu\n").nth(1).unwrap();
     let shown = shown.split("  …").next().unwrap();
-    let said = Place::new().succeed(&["doctor", "--drivers"]).stdout;
+
+    let said = Scratch::new().succeed(&["doctor", "--drivers"]).stdout;
     assert!(
         said.contains(&format!("Debian, Ubuntu\n{shown}")),
         "install.md shows another list than\n{said}"
     );
 }
 
-/// The headers of these recipes name the memory that a plan computes for the published shapes of their models.
+/// Compares the memory that a plan computes, for the published shapes of the models, with the recipes' headers.
 #[test]
 fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
-    let place = published();
+    let scratch = published();
     for (name, memory, fits, needed) in [
         ("dapo-qwen2.5-32b", "80GB", false, "603.5 GiB"),
         ("dapo-80gb", "80GB", true, "65.0 GiB"),
@@ -320,12 +340,13 @@ fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
         // The paths of a built-in recipe begin at the current folder, which has the models.
         let built_in = format!("paper/{name}");
         let plan = ["plan", &built_in, "--memory", memory, "--device", "cuda:0"];
-        let outcome = place.run(&plan);
+        let outcome = scratch.run(&plan);
         assert_eq!(outcome.code, Some(i32::from(!fits)), "{}{}", outcome.stdout, outcome.stderr);
         assert!(outcome.stdout.contains(&format!("needs {needed} (peak")), "{}", outcome.stdout);
         let header = fs::read_to_string(&path).unwrap();
         assert!(header.contains(needed.trim_end_matches(" GiB")), "{name} says another number");
     }
+
     // A plan for a device that is not there takes the format that the recipe asks for, or else the likely one. Every
     // device computes in float32.
     let path = "paper/dapo-24gb";
@@ -337,19 +358,21 @@ fn the_paper_s_recipes_fit_their_cards_but_the_paper_s_own() {
     ] {
         let dtype = format!("model.dtype={dtype}");
         let plan = ["plan", path, "--memory", "24GB", "--device", device, "--set", &dtype];
-        let said = place.run(&plan).stdout;
+        let said = scratch.run(&plan).stdout;
         assert!(said.contains(&format!("needs {needed} (peak")), "{device} {dtype}: {said}");
         assert_eq!(said.contains("(assumed"), assumed, "{device} {dtype}: {said}");
     }
+
     // Memory is not all that a model needs: through Vulkan its embedding is larger than a tensor may be.
     let plan = ["plan", path, "--memory", "80GB", "--device", "vulkan:0"];
-    let outcome = place.run(&plan);
+    let outcome = scratch.run(&plan);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stdout);
     assert!(outcome.stdout.contains("loads only on such a card"), "{}", outcome.stdout);
     assert!(!outcome.stdout.contains("\nfits"), "{}", outcome.stdout);
+
     let object: Value =
-        serde_json::from_str(&place.run(&[&plan[..], &["--json"]].concat()).stdout).unwrap();
+        serde_json::from_str(&scratch.run(&[&plan[..], &["--json"]].concat()).stdout).unwrap();
     assert_eq!(object["fits"], false);
-    let fit = place.run(&[&plan[..], &["--fit"]].concat());
+    let fit = scratch.run(&[&plan[..], &["--fit"]].concat());
     assert!(fit.code == Some(1) && fit.stdout.contains("loads only on"), "{}", fit.stdout);
 }

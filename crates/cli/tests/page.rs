@@ -1,11 +1,11 @@
-//! The page of a run as a browser shows it: the report, and the page of `firebrick watch --web`.
+//! A run's page as a browser shows it: the report, and the page of `firebrick watch --web`.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 #![allow(clippy::print_stderr, reason = "the page's times are told to whoever asks for them")]
 
 mod browser;
-mod place;
+mod scratch;
 mod watching;
 
 use std::{
@@ -16,14 +16,14 @@ use std::{
 };
 
 use browser::Browser;
-use place::{Place, repository};
 use rusqlite::Connection;
+use scratch::{Scratch, repository};
 use watching::{host, nobody_else_is_answered, watch};
 
 /// A text that a model may write, and that a page must neither obey nor hide.
 const HOSTILE: &str = "<script>document.title='owned'</script>\u{1b}[31mred\u{1}\u{202e}done";
 
-/// The hostile text as the page has to show it.
+/// How the page has to show the hostile text.
 const SHOWN: &str = "<script>document.title='owned'</script>␛[31mred␁‹U+202E›done";
 
 /// A run's folder can have any name.
@@ -32,14 +32,14 @@ const NAME: &str = "<b>page & 'more'";
 #[test]
 fn a_report_is_read_in_a_browser() {
     let Some(mut browser) = Browser::start() else { return };
-    let place = Place::new();
-    place.train_tiny("page", &["record.tokens_every=1"]).success();
+    let scratch = Scratch::new();
+    scratch.train_tiny("page", &["record.tokens_every=1"]).success();
     let folder = format!("runs/{NAME}");
-    fs::rename(place.path("runs/page"), place.path(&folder)).unwrap();
-    let store = Connection::open(place.path(&folder).join("run.db")).unwrap();
+    fs::rename(scratch.path("runs/page"), scratch.path(&folder)).unwrap();
+    let store = Connection::open(scratch.path(&folder).join("run.db")).unwrap();
     write_what_is_hostile(&store);
-    place.succeed(&["report", &folder, "--out", "report.html"]);
-    let report = format!("file://{}", place.path("report.html").display());
+    scratch.succeed(&["report", &folder, "--out", "report.html"]);
+    let report = format!("file://{}", scratch.path("report.html").display());
 
     browser.size(1280, 900, 1);
     browser.prefer("light");
@@ -74,6 +74,7 @@ fn write_what_is_hostile(store: &Connection) {
             |row| row.get(0),
         )
         .unwrap();
+
     let text = "UPDATE completions SET text = ?2 WHERE group_id = ?1 AND completion = 1";
     assert_eq!(store.execute(text, (group, HOSTILE)).unwrap(), 1);
     let prompt = "UPDATE groups SET prompt = ?2, reference = ?2 WHERE group_id = ?1";
@@ -110,17 +111,22 @@ fn filters_find_what_the_database_has(browser: &mut Browser, store: &Connection)
     found(browser, store, "verdict = 'right'");
     let shown = "[...new Set([...document.querySelectorAll('#rows .badge')].map((it) => it.dataset.verdict))].join()";
     assert_eq!(browser.js(shown), "right");
+
     browser.click("#verdicts [value=wrong]");
     found(browser, store, "verdict IN ('right', 'wrong')");
+
     for (nth, step) in [(0, "2"), (1, "5")] {
         browser.js(&format!("document.querySelectorAll('[name=step]')[{nth}].focus()"));
         browser.write(step);
     }
+
     let condition = "verdict IN ('right', 'wrong') AND step BETWEEN 2 AND 5";
     found(browser, store, condition);
+
     // The filters are in the address.
     browser.reload();
     found(browser, store, condition);
+
     browser.click("#filters [type=reset]");
     found(browser, store, "true");
 }
@@ -153,21 +159,25 @@ fn hostile_texts_are_shown_and_not_obeyed(browser: &mut Browser, report: &str, s
     browser.open(report);
     found(browser, store, "true");
     let scripts = browser.js("document.scripts.length");
+
     browser.press("/");
     // The search finds small letters by capitals.
     browser.write("SCRIPT>DOCUMENT.TITLE");
     found(browser, store, "text LIKE '<script>document.title%'");
+
     browser.js("document.querySelector('#rows button').focus()");
     browser.press("Enter");
     browser.wait(&quote("Completion"), SHOWN);
     assert_eq!(browser.js(&quote("Prompt")), "<img src=x onerror=\"document.title='owned'\">");
     assert_eq!(browser.js("document.scripts.length"), scripts);
+
     assert_eq!(
         browser.js("document.querySelectorAll('#rows script, #rows img, header b, pre b').length"),
         0
     );
     assert_eq!(browser.js("document.title"), NAME);
     assert_eq!(browser.js("document.querySelector('h1').textContent"), NAME);
+
     browser.press("Escape");
     browser.wait("document.querySelectorAll('.panel').length", 0);
 }
@@ -177,7 +187,7 @@ fn quote(label: &str) -> String {
     format!("document.querySelector('.panel .quote[aria-label={label}]')?.textContent")
 }
 
-/// The script that reads the link of the open completion.
+/// Script that reads the link of the open completion.
 const LINK: &str = "document.querySelector('.panel p > a')?.getAttribute('href')";
 
 fn links_open_what_they_were_taken_from(browser: &mut Browser, report: &str, store: &Connection) {
@@ -189,10 +199,12 @@ fn links_open_what_they_were_taken_from(browser: &mut Browser, report: &str, sto
         browser.wait(&format!("typeof {LINK}"), "string");
         let link = browser.text(LINK);
         let (prompt, text) = (browser.text(&quote("Prompt")), browser.text(&quote("Completion")));
+
         browser.open(&format!("{report}{link}"));
         browser.wait(LINK, &link[..]);
         browser.reload();
         browser.wait(LINK, &link[..]);
+
         assert_eq!(
             (browser.text(&quote("Prompt")), browser.text(&quote("Completion"))),
             (prompt, text),
@@ -216,16 +228,17 @@ fn tokens_are_shaded(browser: &mut Browser, report: &str, store: &Connection) {
             getComputedStyle(it).backgroundColor)).size > 1";
         assert!(shade == "ratio" || browser.js(colours) == true, "{shade} has one colour");
     }
+
     let cell =
         |name| format!("document.querySelector('#rows > tr > [data-label={name}]').textContent");
     let (text, pieces) = (browser.text(&cell("Completion")), browser.text(&quote("Completion")));
     assert!(pieces.starts_with(&text), "the tokens make {pieces}, and the text is {text}");
 
     let link = browser.text(LINK);
-    let place: Vec<&str> = link.split('/').skip(3).collect();
+    let path: Vec<&str> = link.split('/').skip(3).collect();
     let sql = "SELECT advantage FROM trained JOIN groups USING (group_id) \
                WHERE source = 'train' AND step = ?1 AND draw = ?2 AND completion = ?3";
-    let advantage = store.query_row(sql, [place[0], place[1], place[2]], |row| row.get(0)).unwrap();
+    let advantage = store.query_row(sql, [path[0], path[1], path[2]], |row| row.get(0)).unwrap();
     same_number(&browser.text(&cell("Advantage")), advantage);
 }
 
@@ -267,31 +280,36 @@ fn the_page_fits_a_phone_and_a_dark_room(browser: &mut Browser) {
 #[test]
 fn a_page_follows_a_run_and_nobody_else() {
     let Some(mut browser) = Browser::start() else { return };
-    let place = Place::new();
-    place.train_tiny("going", &[]).success();
-    let store = Connection::open(place.path("runs/going/run.db")).unwrap();
+    let scratch = Scratch::new();
+    scratch.train_tiny("going", &[]).success();
+    let store = Connection::open(scratch.path("runs/going/run.db")).unwrap();
     // A run that is running has not ended.
     store.execute("DELETE FROM info WHERE key = 'ended'", []).unwrap();
-    let (mut watching, address) = watch(&place, "runs/going");
+    let (mut watching, address) = watch(&scratch, "runs/going");
 
     browser.open(&address);
     found(&mut browser, &store, "true");
     let last = "JSON.parse(document.querySelector('#chart-reward').dataset.chart).series[0].points.at(-1)[0]";
     assert_eq!(browser.js(last), 6);
     browser.click("#chart-reward .about summary");
+
     take_a_step(&store);
+
     let began = Instant::now();
     browser.wait(last, 7);
     found(&mut browser, &store, "true");
+
     let took = began.elapsed();
     assert!(took < Duration::from_secs(10), "the page took {took:?} to follow");
     assert_eq!(browser.js("document.querySelector('#chart-reward .about').open"), true);
     browser.wait("document.querySelector('#status').textContent", "step 7 of 6");
+
     // An evaluation comes after the numbers of its step.
     let evaluated = "INSERT INTO metrics VALUES (7, 'eval/heldout_accuracy', 0.625)";
     store.execute(evaluated, []).unwrap();
     let accuracy = "JSON.parse(document.querySelector('#chart-heldout').dataset.chart).series[0].points.at(-1)[1]";
     browser.wait(accuracy, 0.625);
+
     store.execute("INSERT INTO info VALUES ('ended', 'steps')", []).unwrap();
     browser.wait(
         "document.querySelector('#status').textContent",
@@ -330,24 +348,24 @@ fn named(variable: &str) -> PathBuf {
     Path::new(&repository("")).join(path)
 }
 
-/// Writes the report of the run in FIREBRICK_SHOTS into `place`.
-fn report_of_a_run(place: &Place) -> String {
+/// Writes the report of the run in FIREBRICK_SHOTS into `scratch`.
+fn report_of_a_run(scratch: &Scratch) -> String {
     let run = named("FIREBRICK_SHOTS");
-    place.succeed(&["report", run.to_str().unwrap(), "--out", "report.html"]);
-    format!("file://{}", place.path("report.html").display())
+    scratch.succeed(&["report", run.to_str().unwrap(), "--out", "report.html"]);
+    format!("file://{}", scratch.path("report.html").display())
 }
 
-/// Tells how long a browser takes to read the report. These are the numbers of the book's page on watching.
+/// Measures how long a browser takes to read the report, for the book's page on watching.
 #[test]
 #[ignore = "takes the time of a page"]
-fn times_of_a_report_are_told() {
+fn times_of_a_report_are_printed() {
     let mut browser = Browser::start().expect("a browser reads the page");
-    let place = Place::new();
+    let scratch = Scratch::new();
     let began = Instant::now();
-    let report = report_of_a_run(&place);
+    let report = report_of_a_run(&scratch);
     let tell = |what: &str, milliseconds: f64| eprintln!("{what:<24} {milliseconds:>8.0} ms");
     tell("report written", began.elapsed().as_secs_f64() * 1e3);
-    let bytes = fs::metadata(place.path("report.html")).unwrap().len();
+    let bytes = fs::metadata(scratch.path("report.html")).unwrap().len();
     eprintln!("report's size            {bytes:>8} bytes");
 
     let began = Instant::now();
@@ -355,6 +373,7 @@ fn times_of_a_report_are_told() {
     browser.wait("document.querySelectorAll('#rows td.step').length > 0", true);
     tell("opened, rows shown", began.elapsed().as_secs_f64() * 1e3);
     eprintln!("{}", browser.js("document.querySelector('#count').textContent"));
+
     let search = |words: &str| {
         format!(
             "const q = document.querySelector('[name=q]'); q.value = '{words}'; q.dispatchEvent(new Event('input', {{ bubbles: true }}))"
@@ -388,23 +407,27 @@ fn times_of_a_report_are_told() {
 fn pictures_of_a_report_are_taken() {
     let to = named("FIREBRICK_SHOTS_TO");
     let mut browser = Browser::start().expect("a browser takes the pictures");
-    let place = Place::new();
-    let report = report_of_a_run(&place);
+    let scratch = Scratch::new();
+    let report = report_of_a_run(&scratch);
     fs::create_dir_all(&to).unwrap();
+
     browser.prefer("light");
     for (name, width, height, scale) in [("desktop", 1280, 900, 1), ("phone", 390, 844, 2)] {
         browser.size(width, height, scale);
         browser.open(&report);
         browser.wait("document.querySelectorAll('#rows td.step').length > 0", true);
         fs::write(to.join(format!("{name}-top.png")), browser.picture()).unwrap();
+
         browser.open(&format!("{report}#completions?status=kept"));
         browser.wait("document.querySelector('[name=status]').value", "kept");
         browser.click("#rows > tr:first-child .verdict");
         browser.wait("document.querySelectorAll('.panel').length", 1);
+
         // If the run kept no tokens, there is nothing to choose.
         browser.js(&format!("document.querySelector('.shade') && {}", shade_by("entropy")));
         browser.js("document.querySelector('#rows > tr').scrollIntoView({ behavior: 'instant' })");
         fs::write(to.join(format!("{name}-completion.png")), browser.picture()).unwrap();
     }
+
     assert_eq!(browser.errors(), [""; 0]);
 }

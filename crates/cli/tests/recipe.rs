@@ -1,4 +1,4 @@
-//! The messages to a recipe's author, and the agreement of recipes and their schema with the program.
+//! Messages to a recipe's author, and whether recipes and their schema agree with the program.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -26,11 +26,13 @@ fn with_files(tables: &str) -> String {
 fn error(text: &str, overrides: &[&str]) -> String {
     let overrides: Vec<String> = overrides.iter().map(|&set| set.to_owned()).collect();
     let error = Recipe::parse(Path::new("recipe.toml"), text, &overrides).unwrap_err();
+
     let mut page = String::new();
     GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
         .with_width(80)
         .render_report(&mut page, &Message::from(&Error::from(error).into()))
         .unwrap();
+
     let lines: Vec<&str> = page.lines().map(str::trim_end).collect();
     lines.join("\n")
 }
@@ -221,7 +223,8 @@ box = true
 fn a_pattern_that_is_none() {
     let reward = "[reward]\nkind = \"regex\"\npattern = 'answer (\\d+'";
     insta::assert_snapshot!(error(&with_files(reward), &[]), @r#"
-     × recipe.toml:9:11: reward.pattern is no regular expression: unclosed group
+     × recipe.toml:9:11: reward.pattern is not a regular expression: unclosed
+     │ group
       ╭─[recipe.toml:9:11]
     8 │ kind = "regex"
     9 │ pattern = 'answer (\d+'
@@ -404,11 +407,12 @@ train = "train.jsonl"
     "#);
 }
 
-/// A fault may be anywhere in the text, also beside letters of several bytes.
+/// A fault may be anywhere in the text, even next to letters of several bytes.
 #[test]
 fn every_fault_can_be_drawn() {
     let text = "name = \"ä\"\n[model]\npath = \"ü\"\n[data]\ntrain = \"検査\"\n[rollout]\nä = 1\n";
     for (at, _) in text.char_indices() {
+        // Each of these may break TOML in its own way.
         for noise in ["", "\0", "=", "{", "]", "\"", "ü", "\n", "."] {
             let text = format!("{}{noise}{}", &text[..at], &text[at..]);
             assert!(error(&text, &[]).contains("recipe.toml"), "{text}");
@@ -423,6 +427,7 @@ fn each_rung_of_the_ladder_changes_one_setting() {
         let path = recipes().join(format!("ablation/{name}.toml"));
         Recipe::load(&path, &[]).unwrap().recipe
     };
+
     let ladder = [
         ("0-grpo", &[][..]),
         ("1-overlong-filtering", &["reward.overlong.filter"]),
@@ -432,11 +437,13 @@ fn each_rung_of_the_ladder_changes_one_setting() {
         ("4-token-level-loss", &["loss.aggregation"]),
         ("5-dapo", &["sampling.dynamic"]),
     ];
+
     for pair in ladder.windows(2) {
         let differences = differences(&[rung(pair[0].0), rung(pair[1].0)]);
         let keys: Vec<&str> = differences.iter().map(|difference| &*difference.key).collect();
         assert_eq!(keys, pair[1].1, "{} and {}", pair[0].0, pair[1].0);
     }
+
     // The original GRPO has one clip for both sides, a mean of means, every group, and nothing about length.
     let grpo = rung("0-grpo");
     assert_eq!(grpo.loss.kind.clip_ratios(), (0.2, 0.2));
@@ -469,6 +476,7 @@ fn every_fault_of_a_recipe_at_once() {
         ]
     );
     assert!(shown.contains("an AMD or Intel card needs vulkan"), "{shown}");
+
     // A setting that the misspelt key would have allowed is no fault. A setting that has nothing to do with the
     // key is one.
     for (tables, count) in [
@@ -479,6 +487,7 @@ fn every_fault_of_a_recipe_at_once() {
         let shown = error(&with_files(tables), &[]);
         assert_eq!(shown.matches("× recipe.toml:").count(), count, "{shown}");
     }
+
     // Faults of the recipe's meaning are shown together too.
     let tables =
         "[train]\nmini_batch = 4096\n[reward]\noverlong = { buffer = 2048, penalty = 1.0 }";

@@ -1,9 +1,9 @@
-//! Runs of strangers: what their texts and files may do to those who look at them, which is nothing.
+//! Runs of strangers: their texts and files do nothing to those who look at them.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-mod place;
+mod scratch;
 
 use std::{
     fs::{self, File},
@@ -15,8 +15,8 @@ use std::{
 };
 
 use firebrick_core::is_unseen;
-use place::{Outcome, Place};
 use rusqlite::Connection;
+use scratch::{Outcome, Scratch};
 use serde_json::Value;
 
 /// Commands to a terminal in C0 and in C1, a mark that turns the direction of writing, a separator of lines, and a
@@ -24,17 +24,21 @@ use serde_json::Value;
 const HOSTILE: &str = "=1\u{1b}]0;title\u{7}\u{9b}31m\u{202e}\u{2066}\u{2028}\u{85}\r";
 
 /// Runs the program, which has to end in time.
-fn ended(place: &Place, arguments: &[&str]) -> Outcome {
-    let mut child = place.command(arguments).spawn().unwrap();
+fn ended(scratch: &Scratch, arguments: &[&str]) -> Outcome {
+    let mut child = scratch.command(arguments).spawn().unwrap();
+
     // Pipes that nobody reads would hold the program up.
-    let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let mut stdout = child.stdout.take().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
     let read = |stream: &mut dyn std::io::Read| {
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
         String::from_utf8(bytes).unwrap()
     };
+
     thread::scope(|scope| {
         let outputs = (scope.spawn(|| read(&mut stdout)), scope.spawn(|| read(&mut stderr)));
+
         let begun = Instant::now();
         let status = loop {
             if let Some(status) = child.try_wait().unwrap() {
@@ -46,7 +50,9 @@ fn ended(place: &Place, arguments: &[&str]) -> Outcome {
             }
             thread::sleep(Duration::from_millis(10));
         };
-        let (stdout, stderr) = (outputs.0.join().unwrap(), outputs.1.join().unwrap());
+
+        let stdout = outputs.0.join().unwrap();
+        let stderr = outputs.1.join().unwrap();
         Outcome { code: status.code(), stdout, stderr }
     })
 }
@@ -72,7 +78,7 @@ fn poison(run: &Path, columns: &[&str]) {
 
 #[test]
 fn nothing_that_a_run_holds_is_obeyed() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     // The coefficient makes the gradient infinite in float16, so that a batch is kept.
     let more = [
         "loss.entropy_coef=1e9",
@@ -80,21 +86,25 @@ fn nothing_that_a_run_holds_is_obeyed() {
         "train.max_skipped=1",
         "sampling.dynamic=false",
     ];
-    place.train_tiny("skipped", &more);
-    place.train_tiny("a", &["record.tokens_every=1"]).success();
+    scratch.train_tiny("skipped", &more);
+    scratch.train_tiny("a", &["record.tokens_every=1"]).success();
+
     // A folder may have such a name too.
     let run = format!("runs/{}", HOSTILE.replace('/', ""));
-    fs::rename(place.path("runs/a"), place.path(&run)).unwrap();
+    fs::rename(scratch.path("runs/a"), scratch.path(&run)).unwrap();
+
     let batch = "runs/skipped/skipped-step-000001-0.json";
-    let text = fs::read_to_string(place.path(batch)).unwrap();
+    let text = fs::read_to_string(scratch.path(batch)).unwrap();
     let samples: Value = serde_json::from_str(&text).unwrap();
     assert!(samples.is_array());
+
     let checkpoint = format!("{run}/checkpoints/step-000006");
-    let mut config = place.json(&format!("{checkpoint}/config.json"));
+    let mut config = scratch.json(&format!("{checkpoint}/config.json"));
     config["note"] = HOSTILE.into();
     config["architectures"] = [HOSTILE].to_vec().into();
-    place.write(&format!("{checkpoint}/config.json"), config.to_string());
-    let out = place.path("out.html");
+    scratch.write(&format!("{checkpoint}/config.json"), config.to_string());
+
+    let out = scratch.path("out.html");
     let out = out.to_str().unwrap();
 
     let texts = ["info.value", "events.text", "groups.prompt", "groups.reference"];
@@ -103,7 +113,7 @@ fn nothing_that_a_run_holds_is_obeyed() {
     let words = ["groups.source", "groups.status", "completions.verdict", "completions.finish"];
     let names = ["metrics.name"];
     for columns in [&texts[..], &of_completions, &names, &words] {
-        poison(&place.path(&run), columns);
+        poison(&scratch.path(&run), columns);
         let commands: [&[&str]; 21] = [
             &["metrics", &run],
             &["metrics", &run, "--form", "csv"],
@@ -128,7 +138,7 @@ fn nothing_that_a_run_holds_is_obeyed() {
             &["replay", &run],
         ];
         for arguments in commands {
-            let outcome = ended(&place, arguments);
+            let outcome = ended(&scratch, arguments);
             assert_seen(arguments, &outcome);
             if arguments.contains(&"--json") && outcome.code == Some(0) {
                 serde_json::from_str::<Value>(&outcome.stdout).unwrap();
@@ -137,26 +147,26 @@ fn nothing_that_a_run_holds_is_obeyed() {
     }
 
     // JSON says the same in other letters, and a name is no formula.
-    let json = place.succeed(&["metrics", &run]).stdout;
+    let json = scratch.succeed(&["metrics", &run]).stdout;
     let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
     assert!(first.as_object().unwrap().keys().any(|name| name.ends_with(HOSTILE)), "{first}");
-    let store = Connection::open(place.path(&run).join("run.db")).unwrap();
+    let store = Connection::open(scratch.path(&run).join("run.db")).unwrap();
     store
         .execute("UPDATE metrics SET name = '=HYPERLINK(1)' WHERE name LIKE 'reward/mean%'", [])
         .unwrap();
-    let csv = place.succeed(&["metrics", &run, "--form", "csv"]).stdout;
+    let csv = scratch.succeed(&["metrics", &run, "--form", "csv"]).stdout;
     assert!(csv.lines().next().unwrap().contains(",'=HYPERLINK(1)"), "{csv}");
 
     // The file of a faulty recipe is quoted, and so are the rows of a faulty data set.
-    place.write(&format!("{run}/recipe.toml"), format!("a = \"{HOSTILE}\" b\n"));
-    place.write("bad.yaml", format!("name: [\"{HOSTILE}\"\n"));
-    place.write("bad.jsonl", format!("{{\"prompt\": {HOSTILE}}}\n"));
-    place.write(
+    scratch.write(&format!("{run}/recipe.toml"), format!("a = \"{HOSTILE}\" b\n"));
+    scratch.write("bad.yaml", format!("name: [\"{HOSTILE}\"\n"));
+    scratch.write("bad.jsonl", format!("{{\"prompt\": {HOSTILE}}}\n"));
+    scratch.write(
         "row.jsonl",
         format!("{}\n", serde_json::json!({"id": HOSTILE, "gold": HOSTILE, "response": HOSTILE})),
     );
     let recipe = format!("{run}/recipe.toml");
-    let train = place::repository("recipes/ci/tiny.toml");
+    let train = scratch::repository("recipes/ci/tiny.toml");
     for arguments in [
         &["diagnose", &run][..],
         &["plan", &recipe],
@@ -172,26 +182,26 @@ fn nothing_that_a_run_holds_is_obeyed() {
         &["inspect", HOSTILE, HOSTILE],
         &["inspect", &format!("--{HOSTILE}")],
     ] {
-        assert_seen(arguments, &ended(&place, arguments));
+        assert_seen(arguments, &ended(&scratch, arguments));
     }
 }
 
 #[test]
 fn a_run_shows_no_file_from_elsewhere_and_waits_for_none() {
-    let place = Place::new();
-    place.train_tiny("a", &["train.steps=1"]).success();
-    place.write("secret", "a = \"the secret\"\n");
+    let scratch = Scratch::new();
+    scratch.train_tiny("a", &["train.steps=1"]).success();
+    scratch.write("secret", "a = \"the secret\"\n");
     let pipe = |name: &str| {
-        let path = place.path(name);
+        let path = scratch.path(name);
         let _ = fs::remove_file(&path);
         assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
     };
     let link = |name: &str, to: &Path| {
-        let path = place.path(name);
+        let path = scratch.path(name);
         let _ = fs::remove_file(&path);
         symlink(to, path).unwrap();
     };
-    let look = || {
+    let view = || {
         let mut all = String::new();
         let ways: [&[&str]; 7] = [
             &["report", "runs/a", "--out", "page.html"],
@@ -203,61 +213,61 @@ fn a_run_shows_no_file_from_elsewhere_and_waits_for_none() {
             &["metrics", "runs/a"],
         ];
         for arguments in ways {
-            let outcome = ended(&place, arguments);
+            let outcome = ended(&scratch, arguments);
             all += &format!("{}{}", outcome.stdout, outcome.stderr);
         }
-        all + &fs::read_to_string(place.path("page.html")).unwrap_or_default()
+        all + &fs::read_to_string(scratch.path("page.html")).unwrap_or_default()
     };
 
-    let whole = fs::read(place.path("runs/a/recipe.toml")).unwrap();
+    let whole = fs::read(scratch.path("runs/a/recipe.toml")).unwrap();
     for to in ["secret", "/dev/zero", "nowhere"] {
-        link("runs/a/recipe.toml", &place.path(to));
-        let seen = look();
+        link("runs/a/recipe.toml", &scratch.path(to));
+        let seen = view();
         assert!(!seen.contains("the secret") && seen.contains("it is a link"), "{to}: {seen}");
     }
     pipe("runs/a/recipe.toml");
-    assert!(look().contains("it is a pipe"));
-    fs::remove_file(place.path("runs/a/recipe.toml")).unwrap();
-    place.write("runs/a/recipe.toml", [&whole[..], &b"#".repeat(1 << 20)].concat());
-    assert!(look().contains("larger than 1048576 bytes"));
-    place.write("runs/a/recipe.toml", &whole);
+    assert!(view().contains("it is a pipe"));
+    fs::remove_file(scratch.path("runs/a/recipe.toml")).unwrap();
+    scratch.write("runs/a/recipe.toml", [&whole[..], &b"#".repeat(1 << 20)].concat());
+    assert!(view().contains("larger than 1048576 bytes"));
+    scratch.write("runs/a/recipe.toml", &whole);
 
-    // The other files of a run's folder.
+    // Each of the other files of a run's folder is a pipe, then a link without end.
     for name in ["summary.json", "run.db-wal", "run.db"] {
         let file = format!("runs/a/{name}");
-        let aside = fs::read(place.path(&file)).ok();
+        let aside = fs::read(scratch.path(&file)).ok();
         pipe(&file);
-        look();
+        view();
         link(&file, Path::new("/dev/zero"));
-        look();
-        fs::remove_file(place.path(&file)).unwrap();
+        view();
+        fs::remove_file(scratch.path(&file)).unwrap();
         if let Some(aside) = aside {
-            place.write(&file, aside);
+            scratch.write(&file, aside);
         }
     }
 
-    // The report's own place, when it is a link to a file of the reader.
-    link("runs/a/report.html", &place.path("secret"));
-    let refused = ended(&place, &["report", "runs/a"]);
-    assert!(refused.said().contains("no ordinary file"), "{}", refused.stderr);
-    let refused = ended(&place, &["report", "runs/a", "--out", "runs/a/run.db"]);
+    // The report's own path is a link to a file of the reader.
+    link("runs/a/report.html", &scratch.path("secret"));
+    let refused = ended(&scratch, &["report", "runs/a"]);
+    assert!(refused.said().contains("not an ordinary file"), "{}", refused.stderr);
+    let refused = ended(&scratch, &["report", "runs/a", "--out", "runs/a/run.db"]);
     assert!(refused.said().contains("a file of the run"), "{}", refused.stderr);
-    assert_eq!(fs::read(place.path("secret")).unwrap(), b"a = \"the secret\"\n");
-    link("runs/a/.tmp-page.html", &place.path("secret"));
-    ended(&place, &["report", "runs/a", "--out", "runs/a/page.html"]).success();
-    assert_eq!(fs::read(place.path("secret")).unwrap(), b"a = \"the secret\"\n");
+    assert_eq!(fs::read(scratch.path("secret")).unwrap(), b"a = \"the secret\"\n");
+    link("runs/a/.tmp-page.html", &scratch.path("secret"));
+    ended(&scratch, &["report", "runs/a", "--out", "runs/a/page.html"]).success();
+    assert_eq!(fs::read(scratch.path("secret")).unwrap(), b"a = \"the secret\"\n");
 
     // Data, alone and in a folder, and a recipe.
-    place.fixture("qwen2-f32", "qwen2");
-    fs::create_dir(place.path("rows")).unwrap();
-    place.write("rows/a.jsonl", "{\"prompt\": \"1+1=\", \"answer\": \"2\"}\n");
+    scratch.fixture("qwen2-f32", "qwen2");
+    fs::create_dir(scratch.path("rows")).unwrap();
+    scratch.write("rows/a.jsonl", "{\"prompt\": \"1+1=\", \"answer\": \"2\"}\n");
     for name in ["rows/b.jsonl", "rows.jsonl", "rows.parquet", "pipe.toml"] {
         pipe(name);
     }
     for data in ["rows", "rows.jsonl", "rows.parquet"] {
         let recipe = "[model]\npath = \"qwen2\"\n[train]\nsteps = 1\n[data]\nheldout_size = 1\n";
-        place.write("rows.toml", format!("{recipe}train = \"{data}\"\n"));
-        let refused = ended(&place, &["train", "rows.toml"]);
+        scratch.write("rows.toml", format!("{recipe}train = \"{data}\"\n"));
+        let refused = ended(&scratch, &["train", "rows.toml"]);
         assert!(refused.said().contains("expected a file"), "{data}: {}", refused.stderr);
     }
     for arguments in [
@@ -266,7 +276,7 @@ fn a_run_shows_no_file_from_elsewhere_and_waits_for_none() {
         &["score", "pipe.toml"],
         &["score", "/dev/zero"],
     ] {
-        let refused = ended(&place, arguments);
+        let refused = ended(&scratch, arguments);
         assert!(refused.said().contains("expected a file"), "{}", refused.stderr);
     }
 }
@@ -274,21 +284,23 @@ fn a_run_shows_no_file_from_elsewhere_and_waits_for_none() {
 #[test]
 fn a_record_that_is_taken_away_ends_the_run() {
     for replaced in [false, true] {
-        let place = Place::new();
-        let recipe = place::repository("recipes/ci/tiny.toml");
+        let scratch = Scratch::new();
+        let recipe = scratch::repository("recipes/ci/tiny.toml");
         let train = ["train", &recipe, "--set", "name=a", "--set", "train.steps=100000"];
-        let begun = || place.newest("a").is_some();
-        let child = place.start_until(&train, begun).unwrap();
+        let begun = || scratch.newest("a").is_some();
+
+        let child = scratch.start_until(&train, begun).unwrap();
         for name in ["run.db", "run.db-wal", "run.db-shm"] {
-            let file = place.path(&format!("runs/a/{name}"));
+            let file = scratch.path(&format!("runs/a/{name}"));
             if replaced {
-                fs::copy(&file, place.path(name)).unwrap();
+                fs::copy(&file, scratch.path(name)).unwrap();
             }
             fs::remove_file(&file).unwrap();
             if replaced {
-                fs::copy(place.path(name), &file).unwrap();
+                fs::copy(scratch.path(name), &file).unwrap();
             }
         }
+
         let outcome = Outcome::of(child.wait_with_output().unwrap());
         assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
         assert!(
@@ -296,9 +308,10 @@ fn a_record_that_is_taken_away_ends_the_run() {
             "{}",
             outcome.stderr
         );
+
         if !replaced {
-            let steps = format!("train.steps={}", place.newest("a").unwrap() + 1);
-            let resumed = place.train_tiny("a", &[&steps, "--resume"]).success();
+            let steps = format!("train.steps={}", scratch.newest("a").unwrap() + 1);
+            let resumed = scratch.train_tiny("a", &[&steps, "--resume"]).success();
             assert!(resumed.said().contains("the record starts over"), "{}", resumed.stderr);
         }
     }
@@ -306,11 +319,11 @@ fn a_record_that_is_taken_away_ends_the_run() {
 
 #[test]
 fn a_full_device_is_said_to_be_full() {
-    let place = Place::new();
-    place.train_tiny("a", &["train.steps=1"]).success();
+    let scratch = Scratch::new();
+    scratch.train_tiny("a", &["train.steps=1"]).success();
     let into = |arguments: &[&str]| {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        Outcome::of(place.command(arguments).stdout(full).output().unwrap())
+        Outcome::of(scratch.command(arguments).stdout(full).output().unwrap())
     };
     for arguments in [
         &["--help"][..],
@@ -326,27 +339,30 @@ fn a_full_device_is_said_to_be_full() {
         let said = outcome.said();
         assert!(said.contains("standard output") && !said.contains("checkpoint"), "{said}");
     }
+
     let devices = [
         &["report", "runs/a", "--out"][..],
         &["eval", "runs/a/checkpoints/step-000001", "--completions"],
     ];
     for arguments in devices {
-        let outcome = place.run(&[arguments, &["/dev/full"]].concat());
+        let outcome = scratch.run(&[arguments, &["/dev/full"]].concat());
         assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-        let written = place.run(&[arguments, &["/dev/stdout"]].concat()).success().stdout;
+        let written = scratch.run(&[arguments, &["/dev/stdout"]].concat()).success().stdout;
         assert!(written.contains("<html") || written.contains("\"logprobs\""), "{written}");
     }
+
     assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
 }
 
 #[test]
 fn numbers_beyond_reading_are_short() {
-    let place = Place::new();
-    place.train_tiny("a", &[]).success();
-    let store = Connection::open(place.path("runs/a/run.db")).unwrap();
+    let scratch = Scratch::new();
+    scratch.train_tiny("a", &[]).success();
+    let store = Connection::open(scratch.path("runs/a/run.db")).unwrap();
     store
         .execute("UPDATE metrics SET value = 1e308 * (CASE WHEN step % 2 THEN 1 ELSE -1 END)", [])
         .unwrap();
+
     for arguments in [
         &["diagnose", "runs/a"][..],
         &["diagnose", "runs/a", "--json"],
@@ -355,7 +371,7 @@ fn numbers_beyond_reading_are_short() {
         &["metrics", "runs/a", "--form", "table"],
         &["report", "runs/a", "--out", "/dev/stdout"],
     ] {
-        let outcome = ended(&place, arguments);
+        let outcome = ended(&scratch, arguments);
         let text = outcome.stdout + &outcome.stderr;
         let zeros = text.contains(&"0".repeat(60));
         assert!(!zeros, "{arguments:?}");

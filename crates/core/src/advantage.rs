@@ -4,8 +4,8 @@ use crate::RewardedGroup;
 
 /// Turns the rewards of a step into advantages.
 ///
-/// An estimator sees the whole step. So it may normalise over a group, over the step, or each part of a reward by
-/// itself.
+/// An estimator sees the whole step, so it may normalise over a group, over the step, or each part of a reward
+/// separately.
 ///
 /// ```
 /// use firebrick_core::{AdvantageEstimator, Advantages, RewardedGroup};
@@ -26,8 +26,8 @@ use crate::RewardedGroup;
 )]
 pub trait AdvantageEstimator: Send + Sync {
     /// Returns one entry per group of the step, in the groups' order. An estimator uses the shaped rewards
-    /// ([`RewardedGroup::shaped_rewards`]), also those of completions that are out of the loss. The numbers are finite
-    /// if the rewards are.
+    /// ([`RewardedGroup::shaped_rewards`]), including those of completions that are not in the loss. Finite rewards
+    /// give finite advantages.
     fn advantages(&self, groups: &[RewardedGroup]) -> Vec<Advantages>;
 }
 
@@ -37,12 +37,12 @@ impl<T: AdvantageEstimator + ?Sized> AdvantageEstimator for Box<T> {
     }
 }
 
-/// The advantages of one group.
+/// Advantages of one group, as an estimator returns them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Advantages {
     /// One number per completion, for each of its tokens.
     PerCompletion(Vec<f32>),
-    /// One list per completion, with a number for each of its tokens. The list also has numbers for tokens that
-    /// the policy did not write; those numbers are not used.
+    /// One list per completion, with a number for each of its tokens. Tokens that the policy did not write have a
+    /// number too, although it is not used.
     PerToken(Vec<Vec<f32>>),
 }

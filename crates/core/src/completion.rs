@@ -4,10 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Outcome, TokenId, Version};
 
-/// The tokens behind a prompt: the policy's own tokens, and in a conversation also the tokens of the environment's
-/// observations.
+/// Everything after a prompt: the policy's own tokens and, in a conversation, those of the environment's observations.
 ///
-/// `tokens`, `mask` and `logprobs` have one entry per token. The constructors ensure this; other crates cannot
+/// `tokens`, `mask` and `logprobs` have one entry per token. The constructors ensure this, and other crates cannot
 /// write the struct out by hand.
 ///
 /// ```
@@ -22,31 +21,31 @@ use crate::{Outcome, TokenId, Version};
 /// assert_eq!(turns.count(), 3);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Stored", into = "Stored")]
+#[serde(try_from = "StoredCompletion", into = "StoredCompletion")]
 #[non_exhaustive]
 pub struct Completion {
-    /// The tokens in their order. A stop token, if one was sampled, is the last.
+    /// All tokens in their order. A stop token, if one was sampled, is the last.
     pub tokens: Vec<TokenId>,
     /// True if the policy wrote the token, false if an environment did, such as a tool that answers. Only the
     /// policy's tokens are trained on, counted and measured.
     pub mask: Vec<bool>,
-    /// The natural log-probability of each token under the policy that sampled it, at the sampling temperature and
+    /// Natural log-probability of each token under the policy that sampled it, at the sampling temperature and
     /// over the whole vocabulary (before top-k and top-p): ≤ 0. It is 0 where the mask is false.
     pub logprobs: Vec<f32>,
-    /// The number of the weights that wrote the completion, as the engine was told. A completion that spans two
-    /// versions has the older number.
+    /// Version of the weights that wrote the completion, as they were published to the engine. A completion that spans
+    /// two versions has the older one.
     pub policy_version: Version,
-    /// `tokens` as text, without those that begin, end or fill up a text. The text of a conversation has the words of
-    /// both sides, turn after turn, as far as the policy read them.
+    /// `tokens` as text, without those that begin, end or pad a text. In a conversation it has the text of both sides,
+    /// turn after turn, as far as the policy read it.
     pub text: String,
-    /// The reason why the completion ended.
+    /// Why the completion ended.
     pub finish: FinishReason,
-    /// The environment's part in the completion; `None` if the policy talked with no environment.
+    /// The environment's outcome; `None` if the policy did not talk with an environment.
     pub outcome: Option<Outcome>,
 }
 
 impl Completion {
-    /// Makes a completion from tokens that the policy wrote, all of them, with their log-probabilities.
+    /// Makes a completion from tokens that were all written by the policy, with their log-probabilities.
     ///
     /// # Panics
     /// Panics if there are not as many log-probabilities as tokens.
@@ -56,7 +55,7 @@ impl Completion {
         Completion { tokens, mask, logprobs, finish, ..Completion::default() }
     }
 
-    /// Makes a completion from a text, without tokens. It ended by itself. A verifier needs no more.
+    /// Makes a completion from a text, without tokens, that ended with a stop token. A verifier needs no more.
     pub fn of_text(text: impl Into<String>) -> Self {
         Completion { text: text.into(), ..Completion::default() }
     }
@@ -67,7 +66,7 @@ impl Completion {
         self
     }
 
-    /// Returns the completion as written by the weights with the number `version`.
+    /// Returns the completion as written by the weights of version `version`.
     pub fn with_version(mut self, version: Version) -> Self {
         self.policy_version = version;
         self
@@ -97,9 +96,9 @@ impl Completion {
     }
 }
 
-/// A completion in a file. The file leaves out a mask without holes.
+/// A completion as files store it, without the mask if it is true everywhere.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredCompletion {
     tokens: Vec<TokenId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mask: Option<Vec<bool>>,
@@ -112,12 +111,13 @@ struct Stored {
     outcome: Option<Outcome>,
 }
 
-impl TryFrom<Stored> for Completion {
+impl TryFrom<StoredCompletion> for Completion {
     type Error = String;
 
-    /// Refuses a missing log-probability. It must not become 0, which says that the token was certain.
-    fn try_from(stored: Stored) -> Result<Self, String> {
-        let Stored { tokens, mask, logprobs, policy_version, text, finish, outcome } = stored;
+    /// Refuses a missing log-probability: read as 0, it would say that the token was certain.
+    fn try_from(stored: StoredCompletion) -> Result<Self, String> {
+        let StoredCompletion { tokens, mask, logprobs, policy_version, text, finish, outcome } =
+            stored;
         let mask = mask.unwrap_or_else(|| vec![true; tokens.len()]);
         if mask.len() != tokens.len() || logprobs.len() != tokens.len() {
             return Err(format!(
@@ -128,20 +128,21 @@ impl TryFrom<Stored> for Completion {
                 logprobs.len()
             ));
         }
+
         Ok(Completion { tokens, mask, logprobs, policy_version, text, finish, outcome })
     }
 }
 
-impl From<Completion> for Stored {
+impl From<Completion> for StoredCompletion {
     fn from(completion: Completion) -> Self {
         let Completion { tokens, mask, logprobs, policy_version, text, finish, outcome } =
             completion;
         let mask = mask.contains(&false).then_some(mask);
-        Stored { tokens, mask, logprobs, policy_version, text, finish, outcome }
+        StoredCompletion { tokens, mask, logprobs, policy_version, text, finish, outcome }
     }
 }
 
-/// The reason why a completion ended.
+/// Why a completion ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -149,7 +150,7 @@ pub enum FinishReason {
     /// A stop token was sampled.
     #[default]
     Stop,
-    /// The completion reached the token limit: it is truncated.
+    /// Truncated: the completion reached the token limit.
     Length,
 }
 
@@ -169,8 +170,8 @@ impl FinishReason {
     label = "needs `fn detokenize(&self, tokens: &[TokenId]) -> String`"
 )]
 pub trait Detokenizer: Send + Sync {
-    /// Returns the text of `tokens` without those that begin, end or fill up a text. Other special tokens, such as
-    /// the tags around thoughts and calls of tools, are words of it. It skips unknown ids and never fails.
+    /// Returns the text of `tokens` without those that begin, end or pad a text. Other special tokens, such as the
+    /// tags around thoughts and tool calls, belong to the text. Unknown ids are skipped: this never fails.
     fn detokenize(&self, tokens: &[TokenId]) -> String;
 }
 
@@ -181,17 +182,23 @@ mod tests {
     #[test]
     fn a_completion_without_holes_is_stored_without_a_mask() {
         let mut completion = Completion::written(vec![1, 2], vec![-1.0, -2.0], FinishReason::Stop);
-        let stored = Stored::from(completion.clone());
+        let stored = StoredCompletion::from(completion.clone());
         assert!(stored.mask.is_none());
         assert_eq!(Completion::try_from(stored).unwrap(), completion);
+
         completion.observe(&[3]);
-        let stored = Stored::from(completion.clone());
+
+        let stored = StoredCompletion::from(completion.clone());
         assert_eq!(stored.mask.as_deref(), Some(&[true, true, false][..]));
         assert_eq!(Completion::try_from(stored).unwrap(), completion);
 
+        // A log-probability too few, one too many, a mask too short.
         for (mask, logprobs) in [(None, 2), (None, 4), (Some(vec![true]), 3)] {
-            let damaged =
-                Stored { mask, logprobs: vec![-1.0; logprobs], ..completion.clone().into() };
+            let damaged = StoredCompletion {
+                mask,
+                logprobs: vec![-1.0; logprobs],
+                ..completion.clone().into()
+            };
             let error = Completion::try_from(damaged).unwrap_err();
             assert!(error.starts_with("a completion of 3 tokens has"), "{error}");
         }

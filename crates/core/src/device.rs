@@ -51,9 +51,9 @@ impl fmt::Display for Kind {
 /// A device of this machine: `cpu`, `vulkan:0`, `cuda:1`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// The device's API.
+    /// API that the device is reached through.
     pub kind: Kind,
-    /// The device's place among the devices of its kind, counted from 0.
+    /// Index among the devices of its kind, counted from 0.
     pub index: usize,
 }
 
@@ -66,8 +66,8 @@ impl fmt::Display for Name {
     }
 }
 
-/// Returns the hint for a card's maker, or for another word that people use for a GPU: what to write instead.
-/// Returns `None` for other words.
+/// Returns what to write instead of a card's maker, or of another word that people use for a GPU; `None` for other
+/// words.
 ///
 /// ```
 /// assert_eq!(firebrick_core::device::meant("AMD"), Some("an AMD or Intel card needs vulkan"));
@@ -84,7 +84,7 @@ pub fn meant(word: &str) -> Option<&'static str> {
     })
 }
 
-/// A text that names no device.
+/// A text that does not name a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a device: expected cpu, or vulkan, wgpu, metal, cuda or rocm with a number, such as \
@@ -101,12 +101,14 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let refuse = || ParseNameError(text.to_owned());
         let (kind, index) = match text.split_once(':') {
+            // `parse` alone would accept a sign, as in `cuda:+1`.
             Some((kind, index)) if index.bytes().all(|byte| byte.is_ascii_digit()) => {
                 (kind, index.parse().map_err(|_| refuse())?)
             }
             Some(_) => return Err(refuse()),
             None => (text, 0),
         };
+
         let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(refuse)?;
         Ok(Name { kind, index })
     }

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Prompt;
+use crate::{Prompt, Reason};
 
-/// A partner that a policy talks with: a game, a tool, a simulated user. The policy takes a turn and observes
-/// the reply, until the episode is over.
+/// A counterpart that a policy talks with: a game, a tool, a simulated user. The policy takes a turn and observes the
+/// reply, until the episode is over.
 ///
-/// All completions of a group begin an episode of the same prompt, and they are compared with each other. So an
-/// episode may depend only on its prompt and on the policy's words. It must not depend on a clock, nor on any
-/// chance but the one that the prompt's id seeds.
+/// All completions of a group begin an episode of the same prompt and are compared with each other, so an episode may
+/// depend only on its prompt and on the policy's text. It must not depend on a clock, or on randomness that is not
+/// seeded by the prompt's id.
 ///
 /// ```
 /// use firebrick_core::{Environment, EnvironmentFailed, Episode, Prompt, Reply};
@@ -40,13 +40,14 @@ use crate::Prompt;
     label = "needs `fn begin(&self, prompt: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed>`"
 )]
 pub trait Environment: Send + Sync {
-    /// Begins an episode. Several threads call this at once.
+    /// Begins an episode. Several threads call this concurrently.
     ///
     /// # Errors
-    /// Fails if the environment has no episode to give.
+    /// Fails if the environment has no episode to offer.
     fn begin(&self, prompt: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed>;
 
-    /// Returns the number of episodes that may be open at once; at least 1. Other episodes wait for their turn.
+    /// Returns the number of episodes that may be open at the same time; at least 1. Other episodes wait for their
+    /// turn.
     fn sessions(&self) -> usize {
         usize::MAX
     }
@@ -54,15 +55,15 @@ pub trait Environment: Send + Sync {
 
 /// One conversation with an [`Environment`]. Dropping it ends it.
 pub trait Episode: Send {
-    /// Answers the words that the policy wrote in its turn: the turn's tokens as text, without their end.
+    /// Answers the text that the policy wrote in its turn: the turn's tokens as text, without the end token.
     ///
     /// # Errors
-    /// Fails if the environment fails. The policy's words are never a reason: a move against the rules gets a
-    /// reply too.
+    /// Fails if the environment itself fails. The policy's text is never a reason, because even an illegal move gets a
+    /// reply.
     fn step(&mut self, action: &str) -> Result<Reply, EnvironmentFailed>;
 
-    /// Returns the words that the episode began with, if the prompt was made from one of the environment's own
-    /// tasks. The policy has read them in its prompt.
+    /// Returns the text that the episode began with, if the prompt was made from one of the environment's own tasks.
+    /// The policy has read it in its prompt.
     fn opening(&self) -> &str {
         ""
     }
@@ -71,66 +72,64 @@ pub trait Episode: Send {
 /// An environment's answer to a turn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
-    /// The words that the policy reads before its next turn.
+    /// What the policy reads before its next turn.
     pub observation: String,
-    /// The reward of this turn, any finite number; `None` if the environment gives no reward.
+    /// Reward of this turn, any finite number; `None` if the environment gives none.
     pub reward: Option<f32>,
     /// True if the episode is over.
     pub over: bool,
 }
 
 impl Reply {
-    /// Makes a reply of words without a reward; the episode continues.
+    /// Makes a reply with a text and no reward; the episode continues.
     pub fn observation(words: impl Into<String>) -> Self {
         Reply { observation: words.into(), reward: None, over: false }
     }
 
-    /// Makes the last reply: its words and the reward.
+    /// Makes the last reply: its text and the reward.
     pub fn over(words: impl Into<String>, reward: f32) -> Self {
         Reply { observation: words.into(), reward: Some(reward), over: true }
     }
 }
 
-/// The reason why an environment does not answer, in a sentence.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Error of an environment that does not answer.
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum EnvironmentFailed {
-    /// The environment has no room now, or cannot be reached. The request is repeated later, and an episode that
-    /// has begun is kept.
-    #[error("{0}")]
-    Busy(String),
-    /// This episode is lost, and nobody knows what its completion is worth. Other episodes may continue.
-    #[error("{0}")]
-    Episode(String),
-    /// The environment can give no more episodes. The run ends; its finished steps are saved.
-    #[error("{0}")]
-    Environment(String),
+    /// No room now, or no connection. The request is repeated later, and an episode that has begun is kept.
+    #[error(transparent)]
+    Busy(Reason),
+    /// This episode is lost, and the reward of its completion is unknown. Other episodes may continue.
+    #[error(transparent)]
+    Episode(Reason),
+    /// No more episodes can come from the environment. The run ends with its finished steps saved.
+    #[error(transparent)]
+    Environment(Reason),
 }
 
-/// An environment's part in a completion.
+/// How a completion's conversation went, from the environment's side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The sum of the environment's rewards; `None` if it gave no reward.
+    /// Sum of the environment's rewards; `None` if it gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<f32>,
-    /// The number of turns that the policy took.
+    /// How many turns the policy took.
     pub turns: usize,
-    /// The reason why the conversation ended.
+    /// Why the conversation ended.
     pub ended: Ended,
-    /// The environment's last words, at most [`Outcome::CLOSING`] letters of them. The policy did not read them.
+    /// Last text of the environment, at most [`Outcome::CLOSING`] characters of it. The policy did not read it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub closing: String,
-    /// The reason why the environment failed; empty if it did not fail. A completion whose environment failed has
-    /// no verdict.
+    /// Why the environment failed; empty if it did not fail. A completion whose environment failed has no verdict.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub failure: String,
 }
 
 impl Outcome {
-    /// The number of letters that are kept of an environment's last words.
+    /// How many characters of an environment's last text are kept.
     pub const CLOSING: usize = 300;
 }
 
-/// The reason why a conversation ended.
+/// Why a conversation ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {

@@ -10,24 +10,24 @@ use std::{
     },
 };
 
-/// The error of a device that failed.
+/// Error of a device that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The message in the device's own words.
+    /// Message of the device.
     pub message: String,
-    /// The place in the code that panicked; `None` if nothing panicked or [`keep_panics_quiet`] was not called.
+    /// Location of the code that panicked; `None` if nothing panicked or [`silence_panics`] was not called.
     pub place: Option<String>,
 }
 
-/// The kind of a failure, which decides how the program can continue.
+/// Kind of a failure, which decides how the program can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// There was not enough memory. Earlier allocations can still be read.
     OutOfMemory {
-        /// The number of bytes asked for, if the driver tells it.
-        asked: Option<u64>,
+        /// How many bytes were asked for, if the driver says so.
+        requested: Option<u64>,
     },
-    /// The device is gone, and so is everything on it.
+    /// A lost device: everything on it is gone.
     Lost,
     /// Firebrick's own code panicked, not the driver.
     Bug,
@@ -36,13 +36,13 @@ pub enum Cause {
 }
 
 impl Failure {
-    /// Makes a failure with the driver's words.
+    /// Makes a failure with the driver's message.
     pub fn new(message: impl Into<String>) -> Self {
         Failure { message: message.into(), place: None }
     }
 
-    /// Tells the cause from the message. burn hands errors on as text, so only the text can tell. The texts here
-    /// are those of cubecl-runtime 0.12.0-pre.1 (`server/base.rs`) and of wgpu.
+    /// Reads the cause from the message, because burn passes errors on only as text. The texts here are those of
+    /// cubecl-runtime 0.12.0-pre.1 (`server/base.rs`) and of wgpu.
     pub fn cause(&self) -> Cause {
         let text = &self.message;
         let sizes = [
@@ -50,20 +50,26 @@ impl Failure {
             "can't allocate buffer of size: ",
             "Can't allocate ",
         ];
+
         for sizes in sizes {
             if let Some((_, rest)) = text.split_once(sizes) {
                 let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
-                return Cause::OutOfMemory { asked: digits.and_then(|digits| digits.parse().ok()) };
+                return Cause::OutOfMemory {
+                    requested: digits.and_then(|digits| digits.parse().ok()),
+                };
             }
         }
-        let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-        // Places in our code are relative to the workspace. Places in a dependency are not.
-        let ours = |place: &String| place.starts_with("crates/") || place.starts_with("models/");
+
+        let says = |phrases: &[&str]| phrases.iter().any(|word| text.contains(word));
+        let panicked = self.place.as_deref().and_then(crate_of);
+        let is_ours = panicked.is_some_and(|name| name.starts_with("firebrick"));
+
+        // The text decides first, because an `expect` in our code on a driver's error has a location in our code.
         if says(&["out-of-memory", "OutOfMemory", "Out of Memory", "out of memory"]) {
-            Cause::OutOfMemory { asked: None }
+            Cause::OutOfMemory { requested: None }
         } else if says(&["device is poisoned", "device was poisoned", "device is lost"]) {
             Cause::Lost
-        } else if self.place.as_ref().is_some_and(ours) {
+        } else if is_ours {
             Cause::Bug
         } else {
             Cause::Other
@@ -71,7 +77,23 @@ impl Failure {
     }
 }
 
-/// The driver's words in one line, without the stack trace that burn adds.
+/// Returns the name of the crate that a source file belongs to, from the folder above its `src`. A registry names the
+/// folder for crate and version. In our own workspace, wherever this crate was built from it, `crates/train` is
+/// `firebrick-train`.
+fn crate_of(file: &str) -> Option<String> {
+    let file = file.replace('\\', "/");
+    let (package, _) = file.rsplit_once("/src/")?;
+    let folder = package.rsplit('/').next()?;
+
+    let here = file!().replace('\\', "/");
+    let in_workspace = here.strip_suffix("crates/core/src/failure.rs").is_some_and(|root| {
+        let inside = package.strip_prefix(root);
+        inside.is_some_and(|inside| inside.starts_with("crates/") || inside == "models")
+    });
+    Some(if in_workspace { format!("firebrick-{folder}") } else { folder.to_owned() })
+}
+
+/// Writes the driver's message in one line, without the stack trace that burn adds.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let trace = |line: &&str| {
@@ -79,7 +101,9 @@ impl fmt::Display for Failure {
         };
         let lines = self.message.lines().map(str::trim).take_while(|line| !trace(line));
         let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+
         f.write_str(&lines.join(" "))?;
+
         match &self.place {
             Some(place) => write!(f, " (at {place})"),
             None => Ok(()),
@@ -92,20 +116,25 @@ impl std::error::Error for Failure {}
 /// Runs work that may panic in a driver, and returns the panic as an error.
 ///
 /// burn's operations have no `Result`: they panic if an allocation fails or the device is lost. After a failure
-/// the caller must not use the values that `work` was changing.
+/// you must not use the values that `work` was changing.
 ///
 /// # Errors
 /// Fails if `work` panicked.
 pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
+    // Counted before the work begins, so that the hook is quiet at its first panic.
     GUARDS.fetch_add(1, Ordering::SeqCst);
-    *place() = None;
+    *location() = None;
+
     let result = panic::catch_unwind(AssertUnwindSafe(work));
     GUARDS.fetch_sub(1, Ordering::SeqCst);
-    result
-        .map_err(|payload| Failure { message: words(&*payload).to_owned(), place: place().take() })
+
+    result.map_err(|payload| Failure {
+        message: panic_message(&*payload).to_owned(),
+        place: location().take(),
+    })
 }
 
-/// Runs work that may run out of a device's memory, and returns only that failure as an error. Any other panic
+/// Runs work that may run out of a device's memory, and returns only that failure as an error, while any other panic
 /// continues. The device can still be used afterwards: earlier allocations are there, and smaller work may well
 /// succeed.
 ///
@@ -113,7 +142,7 @@ pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
 /// Fails if there was not enough memory.
 pub fn guard_memory<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
-        let failure = Failure::new(words(&*payload));
+        let failure = Failure::new(panic_message(&*payload));
         match failure.cause() {
             Cause::OutOfMemory { .. } => failure,
             _ => panic::resume_unwind(payload),
@@ -121,25 +150,25 @@ pub fn guard_memory<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     })
 }
 
-/// Returns the words of a panic.
-fn words(payload: &(dyn Any + Send)) -> &str {
+/// Returns the message of a panic.
+fn panic_message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied())
         .unwrap_or("it panicked without a message")
 }
 
-/// Stops panics from being printed while a [`guard`] is there to catch them. Their place becomes part of the
-/// failure instead. If `RUST_BACKTRACE` is set, they are printed all the same. A program calls this in its `main`.
+/// Stops panics from being printed while a [`guard`] is there to catch them: their location becomes part of the
+/// failure instead. If `RUST_BACKTRACE` is set, they are printed nevertheless. A program calls this in its `main`.
 ///
-/// A driver works on a thread of its own, and burn carries that thread's panics over to the caller. So this holds
-/// for every thread.
-pub fn keep_panics_quiet() {
+/// It holds for every thread, because a driver works on its own thread, whose panics burn carries over to the caller.
+pub fn silence_panics() {
     let print = panic::take_hook();
     let talkative = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
+
     panic::set_hook(Box::new(move |info| {
         let guarded = GUARDS.load(Ordering::SeqCst) > 0;
         if guarded {
-            *place() = info.location().map(ToString::to_string);
+            *location() = info.location().map(ToString::to_string);
         }
         if talkative || !guarded {
             print(info);
@@ -147,15 +176,15 @@ pub fn keep_panics_quiet() {
     }));
 }
 
-/// The number of guards at work, on any thread.
+/// How many guards are active, on any thread.
 static GUARDS: AtomicUsize = AtomicUsize::new(0);
 
-/// The place of the latest panic. If several threads guard at once, a failure may get another's place, or none: it is
-/// a hint for a person, and nothing is decided by it beyond whose fault it is called.
-static PLACE: Mutex<Option<String>> = Mutex::new(None);
+/// Location of the latest panic. If several threads guard at once, a failure may get another's location, or none: it is
+/// a hint for the user, and decides only whose fault a failure is called.
+static LOCATION: Mutex<Option<String>> = Mutex::new(None);
 
-fn place() -> std::sync::MutexGuard<'static, Option<String>> {
-    PLACE.lock().unwrap_or_else(PoisonError::into_inner)
+fn location() -> std::sync::MutexGuard<'static, Option<String>> {
+    LOCATION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -165,28 +194,39 @@ mod tests {
     #[test]
     fn a_failure_tells_its_cause() {
         let cause = |text: &str| Failure::new(text).cause();
-        let asked = |asked| Cause::OutOfMemory { asked };
+        let out_of_memory = |requested| Cause::OutOfMemory { requested };
+
         let text = "Caused by: out of device memory allocating 4096 bytes\nBacktrace:\n 0: main";
-        assert_eq!(cause(text), asked(Some(4096)));
-        assert_eq!(cause("Can't allocate 96 bytes: every page size"), asked(Some(96)));
-        assert_eq!(cause("can't allocate buffer of size: 137438953472"), asked(Some(1 << 37)));
-        assert_eq!(cause("An out-of-memory error happened during launch"), asked(None));
+        assert_eq!(cause(text), out_of_memory(Some(4096)));
+        assert_eq!(cause("Can't allocate 96 bytes: every page size"), out_of_memory(Some(96)));
+        assert_eq!(
+            cause("can't allocate buffer of size: 137438953472"),
+            out_of_memory(Some(1 << 37))
+        );
+        assert_eq!(cause("An out-of-memory error happened during launch"), out_of_memory(None));
+
         assert_eq!(cause("The device is poisoned\nCaused by:\n  gone"), Cause::Lost);
         assert_eq!(cause("Validation: the device is lost"), Cause::Lost);
         assert_eq!(cause("poisoned lock: another task failed inside"), Cause::Other);
         assert_eq!(cause("the device refused the pipeline"), Cause::Other);
-        let ours =
-            Failure { place: Some("crates/train/src/loss.rs:1:1".into()), ..Failure::new("") };
-        assert_eq!(ours.cause(), Cause::Bug);
+
+        let at = |place: &str| Failure { place: Some(place.into()), ..Failure::new("") }.cause();
+        let registry = "/home/me/.cargo/registry/src/index";
+        assert_eq!(at(&format!("{}:1:1", file!())), Cause::Bug);
+        assert_eq!(at(&format!("{registry}/firebrick-train-0.1.0/src/loss.rs:1:1")), Cause::Bug);
+        assert_eq!(at(&format!("{registry}/cubecl-wgpu-0.12.0/src/stream.rs:1:1")), Cause::Other);
+        assert_eq!(at("src/main.rs:1:1"), Cause::Other);
     }
 
     #[test]
     fn a_panic_on_any_thread_becomes_a_failure_with_its_words() {
-        keep_panics_quiet();
+        silence_panics();
         let elsewhere = || std::thread::spawn(|| panic!("no kernel\nBacktrace:\n 0: main")).join();
+        // The panic is carried over from another thread, as burn carries those of a driver's thread.
         let failure = guard(|| elsewhere().unwrap_or_else(|payload| panic::resume_unwind(payload)));
-        let told = failure.unwrap_err().to_string();
-        // The place is that of the process's latest panic, which may be another test's.
-        assert!(told.starts_with("no kernel") && !told.contains("main"), "{told}");
+
+        let shown = failure.unwrap_err().to_string();
+        // The location is that of the process's latest panic, which may be another test's.
+        assert!(shown.starts_with("no kernel") && !shown.contains("main"), "{shown}");
     }
 }

@@ -7,29 +7,28 @@ use crate::{Completion, Prompt, Reward, Step};
 /// One prompt and the completions that were sampled for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// The question of the group.
+    /// Question that all completions answer.
     pub prompt: Prompt,
-    /// The answers to the prompt, `group_size` of them.
+    /// Answers to the prompt, `group_size` of them.
     pub completions: Vec<Completion>,
-    /// The step whose policy wrote the completions. It is older than the current step if the group is a surplus
-    /// group.
+    /// Step whose policy wrote the completions; older than the current step if the group was surplus.
     pub step: Step,
-    /// The number of this draw from the prompt source, counted over the whole run. A prompt drawn twice counts as
-    /// two draws and gets new completions.
+    /// Number of this draw from the prompt source, counted over the whole run. A prompt drawn twice counts as two
+    /// draws and gets new completions.
     pub draw: u64,
 }
 
 /// A group with one reward per completion, in the same order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RewardedGroup {
-    /// The prompt and its completions.
+    /// Prompt and completions.
     pub group: Group,
     /// One reward per completion.
     pub rewards: Vec<Reward>,
 }
 
 impl RewardedGroup {
-    /// Returns the base rewards of the completions that count, before shaping.
+    /// Returns the base rewards of the completions in the loss, before shaping.
     pub fn base_rewards_in_loss(&self) -> impl Iterator<Item = f32> {
         self.rewards.iter().filter(|reward| reward.in_loss).map(|reward| reward.base_reward)
     }
@@ -49,17 +48,17 @@ impl RewardedGroup {
     }
 }
 
-/// What became of a group in its step.
+/// Outcome of a group in its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupStatus {
-    /// The step trains on the group.
+    /// Trained on in this step.
     Kept,
-    /// There were enough groups, so the group is carried over to the next step, or dropped.
+    /// Carried over to the next step, or dropped, because there were enough groups.
     Surplus,
-    /// The filter left the group out.
+    /// Left out by the filter.
     Filtered,
-    /// None of the group's completions counts.
+    /// None of the group's completions is in the loss.
     Masked,
 }
 
@@ -75,13 +74,13 @@ impl GroupStatus {
     }
 }
 
-/// Decides which groups are worth an update. This is the rule of dynamic sampling.
+/// Decides which groups are worth an update: the rule of dynamic sampling.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not decide which groups are kept",
     label = "needs `fn keep(&self, group: &RewardedGroup) -> bool`"
 )]
 pub trait GroupFilter: Send + Sync {
-    /// Tells whether the group has something to teach.
+    /// Tells whether the group is worth training on.
     fn keep(&self, group: &RewardedGroup) -> bool;
 }
 

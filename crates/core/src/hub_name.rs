@@ -1,4 +1,4 @@
-//! The form of names on the Hugging Face Hub.
+//! The syntax of names on the Hugging Face Hub.
 
 use std::path::Path;
 
@@ -7,6 +7,7 @@ use std::path::Path;
 pub fn hub_name(text: &str) -> Option<(&str, &str)> {
     let (repository, revision) = text.split_once('@').unwrap_or((text, "main"));
     let (owner, name) = repository.split_once('/')?;
+
     let part = |part: &str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         (1..=96).contains(&part.len())
@@ -14,6 +15,7 @@ pub fn hub_name(text: &str) -> Option<(&str, &str)> {
             && !part.starts_with(['.', '-'])
             && !part.contains("..")
     };
+
     // The Hub's cache writes `/` as `--`.
     let clear = part(owner) && part(name) && !repository.contains("--");
     (clear && is_hub_revision(revision)).then_some((repository, revision))
@@ -25,14 +27,14 @@ pub fn is_hub_revision(revision: &str) -> bool {
     let parts_are_names = revision
         .split('/')
         .all(|part| !part.is_empty() && !part.starts_with(['.', '-']) && !part.ends_with('.'));
+
     revision.len() <= 128
         && revision.chars().all(plain)
         && parts_are_names
         && !revision.contains("..")
 }
 
-/// Tells whether a path has the ending of a data file. A mistyped path of this kind is no reason to ask the Hub
-/// for it.
+/// Tells whether a path has the ending of a data file. The Hub is not asked for a mistyped path of this kind.
 pub fn is_data_file(path: &Path) -> bool {
     let ends = ["json", "jsonl", "ndjson", "parquet"];
     path.extension().is_some_and(|is| ends.iter().any(|end| is.eq_ignore_ascii_case(end)))
@@ -52,6 +54,8 @@ mod tests {
         ] {
             assert_eq!(hub_name(text), Some(name));
         }
+
+        // Anything that a path would follow elsewhere, and anything that the cache's names would mix up.
         for text in [
             "gsm8k", "a/b/c", "/b", "a/", "../b", "a/..", "a/.b", "a/b..c", "a\\b/c", "a/b c",
             "~/b", "C:/b", "a/b@", "a/b@../c", "a/b@/c", "a/b@c/", "a/b@c?d", "a--b/c", "a/-b", "",

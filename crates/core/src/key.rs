@@ -1,8 +1,8 @@
-//! Secret words, such as keys of servers, which are never printed.
+//! Secrets, such as keys of servers, which are never printed.
 
 use std::fmt;
 
-/// A secret word: it is shown as `***`.
+/// A secret: it is shown as `***`.
 #[derive(Clone)]
 pub struct Key(String);
 
@@ -12,7 +12,7 @@ impl Key {
         Key(word.into())
     }
 
-    /// Returns the word, for the service that it gives access to.
+    /// Returns the secret, for the service that it gives access to.
     pub fn word(&self) -> &str {
         &self.0
     }

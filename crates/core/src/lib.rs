@@ -1,8 +1,8 @@
-//! The words of Firebrick: prompts, completions, groups, rewards, metrics and seeds, and the traits that people
+//! The vocabulary of Firebrick: prompts, completions, groups, rewards, metrics and seeds, and the traits that people
 //! implement.
 //!
-//! Nothing here knows tensors, files or the network. So a crate that adds a verifier depends on this crate alone
-//! and compiles in seconds.
+//! Nothing here uses tensors, files or the network. So a crate that adds a verifier depends only on this crate and
+//! compiles in seconds.
 //!
 //! ```
 //! use firebrick_core::{Completion, Prompt, Score, Verifier};
@@ -29,6 +29,7 @@ mod key;
 mod metrics;
 mod printable;
 mod prompt;
+mod reason;
 mod reward;
 mod run_name;
 mod seed;
@@ -40,18 +41,19 @@ pub use advantage::{AdvantageEstimator, Advantages};
 pub use completion::{Completion, Detokenizer, FinishReason};
 pub use environment::{Ended, Environment, EnvironmentFailed, Episode, Outcome, Reply};
 pub use example::SftExample;
-pub use failure::{Cause, Failure, guard, guard_memory, keep_panics_quiet};
+pub use failure::{Cause, Failure, guard, guard_memory, silence_panics};
 pub use group::{Group, GroupFilter, GroupStatus, RewardedGroup};
 pub use hub_name::{hub_name, is_data_file, is_hub_revision};
 pub use key::Key;
 pub use metrics::Metrics;
-pub use printable::{is_unseen, printable, printable_lines, short_numbers};
+pub use printable::{counted, is_unseen, printable, printable_lines, short_numbers};
 pub use prompt::{Prompt, Step, TokenId, Version};
+pub use reason::Reason;
 pub use reward::{
     Reward, RewardScale, RewardShaper, Score, Verdict, Verifier, VerifierFailed, score_each,
 };
 pub use run_name::{RunNameError, check_run_name};
-pub use seed::{Seed, Stream};
+pub use seed::{RandomStream, Seed};
 pub use source::PromptSource;
 pub use tracker::{TrackError, Tracker};
 pub use trained::Trained;

@@ -1,21 +1,21 @@
-//! Texts of strangers, made safe to print.
+//! Untrusted texts, made safe to print.
 //!
-//! A completion, a note in a run's record or the name of a metric may come from anybody. A terminal obeys control
-//! characters: it sets its title, moves over earlier lines, or fills the clipboard. Other characters turn the
-//! direction of writing, so that a line reads as another one. So texts are spelt out where they are printed, by the
-//! functions of this file.
+//! A completion, a note in a run's record or the name of a metric may come from anybody. A terminal executes control
+//! characters: it sets its title, moves over earlier lines, or fills the clipboard. Others reverse the direction of
+//! writing, so that a line reads as a different one. That is why the functions of this file spell texts out wherever
+//! they are printed.
 
 use std::fmt::Write as _;
 
-/// Tells whether a character does something, in place of being seen: control characters (C0 and C1, with line ends
-/// and tabs), marks of the direction of writing, separators of lines, and the invisible ones that text can hide in.
+/// Tells whether a character has an effect instead of a glyph: control characters (C0 and C1, with line ends and tabs),
+/// marks of the direction of writing, separators of lines, and the invisible ones that text can hide in.
 pub fn is_unseen(letter: char) -> bool {
     letter.is_control()
         || matches!(
             letter,
             '\u{61c}' // the Arabic letter mark
                 | '\u{180e}'
-                | '\u{200b}' // no space, but a place to break a word
+                | '\u{200b}' // no width, but a word may break there
                 | '\u{200e}'
                 | '\u{200f}'
                 | '\u{2028}'..='\u{202e}' // separators of lines, and embeddings
@@ -27,41 +27,51 @@ pub fn is_unseen(letter: char) -> bool {
 }
 
 /// Spells out the unseen characters of a text that belongs on one line, as JSON does: `\n`, `\u001b`. Printable texts
-/// stay as they are.
+/// are not changed.
 pub fn printable(text: &str) -> String {
     spelt(text, |_| false)
 }
 
-/// Spells out the unseen characters of a text, except its line ends and tabs. So JSON stays the same JSON, because
-/// there such characters stand in strings alone.
+/// Spells out the unseen characters of a text, except its line ends and tabs. JSON stays the same JSON, because such
+/// characters only occur in its strings.
 pub fn printable_lines(text: &str) -> String {
     spelt(text, |letter| matches!(letter, '\n' | '\t'))
 }
 
-/// Writes numbers of many digits, such as 1e300 in full, as powers of ten.
+/// Writes a number with its noun: `1 step`, `8 steps`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+/// Shortens numbers of many digits, such as 1e300 written in full, to powers of ten.
 pub fn short_numbers(text: &str) -> String {
-    let mut short = String::with_capacity(text.len());
+    let mut shortened = String::with_capacity(text.len());
     let mut rest = text;
     let is_digit = |letter: char| letter.is_ascii_digit() || letter == '.';
+
     while let Some(start) = rest.find(|letter: char| letter.is_ascii_digit()) {
         let (before, number) = rest.split_at(start);
         let (number, after) =
             number.split_at(number.find(|letter| !is_digit(letter)).unwrap_or(number.len()));
-        short += before;
+        shortened += before;
+
         // A full stop may end the sentence.
         let digits = number.trim_end_matches('.');
         match digits.parse::<f64>() {
             Ok(value) if digits.len() > DIGITS => {
-                let _ = write!(short, "{value:.2e}{}", &number[digits.len()..]);
+                let _ = write!(shortened, "{value:.2e}{}", &number[digits.len()..]);
             }
-            _ => short += number,
+            _ => shortened += number,
         }
+
         rest = after;
     }
-    short + rest
+
+    shortened + rest
 }
 
-/// The most digits of a number that is written in full.
+/// A number of at most this many digits is not changed.
 const DIGITS: usize = 30;
 
 fn spelt(text: &str, stays: impl Fn(char) -> bool) -> String {
@@ -80,6 +90,7 @@ fn spelt(text: &str, stays: impl Fn(char) -> bool) -> String {
             }
         }
     }
+
     safe
 }
 
@@ -95,8 +106,10 @@ mod tests {
             safe,
             "\\u001b]0;title\\u0007\\u009b2J\\u0085\\u202e\\u2069\\u2028\\ufeff\\udb40\\udc41\\r\\u0000é火\u{200d}"
         );
-        // A safe text stays as it is, so it may pass twice.
+
+        // A safe text is not changed, so it may be passed twice.
         assert_eq!(printable(&safe), safe);
+
         assert!(
             (0..=0x10_ffff).filter_map(char::from_u32).filter(|c| c.is_control()).all(is_unseen)
         );

@@ -3,29 +3,28 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::{Completion, Group, Prompt, guard};
+use crate::{Completion, Group, Prompt, Reason, guard};
 
 /// Scores one completion against its prompt's reference.
 ///
-/// A verifier is a pure function of its arguments. It must not hang, panic, read the clock or keep state, because
-/// many threads call it on text that a model in training wrote. A verifier that asks a program or a server comes
-/// as near to that as it can.
+/// A verifier is a pure function of its arguments. It must not hang, panic, read the clock or keep state, because many
+/// threads call it on text that a model in training wrote. One that asks a program or a server approximates that.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not judge completions",
     label = "needs `fn score(&self, prompt: &Prompt, completion: &Completion) -> Score`"
 )]
 pub trait Verifier: Send + Sync {
-    /// Returns the verdict and its grounds. A completion that can't be judged gets [`Verdict::Error`].
+    /// Returns the verdict and its grounds, which is [`Verdict::Error`] for a completion that can't be judged.
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score;
 
     /// Returns one score for each completion, in the same order, as [`Verifier::score`] would give it. A verifier
-    /// that computes on a device judges the completions together; other verifiers are asked on every core.
+    /// that computes on a device judges the completions together, while others are asked on every core.
     ///
     /// # Errors
-    /// Fails if the verifier can judge no more. The run then ends with its finished steps saved, because a step
-    /// that learns from errors is worth nothing.
-    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
-        Ok(score_each(self, asked))
+    /// Fails if the verifier can judge no more. The run then ends with its finished steps saved, because a step that
+    /// learns from errors is useless.
+    fn score_all(&self, pairs: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        Ok(score_each(self, pairs))
     }
 
     /// Tells whether two extracted answers are the same although their texts differ. maj@k counts the votes of
@@ -34,37 +33,44 @@ pub trait Verifier: Send + Sync {
         one.trim() == other.trim()
     }
 
-    /// Hears, on another thread, that nobody waits for the judgements any more, because the run is to end. A
-    /// verifier that waits for something should give up and return any scores; other verifiers need do nothing.
+    /// Called from another thread when nobody waits for the judgements any more, because the run is to end. A verifier
+    /// that waits for something should give up and return any scores; others need do nothing.
     fn cancel(&self) {}
 }
 
-/// Asks `verifier` about each completion by itself, on every core. A verifier that panics has failed, and gives
-/// [`Verdict::Error`] with its words: nobody knows what that completion is worth, and the others have their verdicts.
+/// Asks `verifier` about each completion separately, on every core. If it panics, the score is [`Verdict::Error`] with
+/// the panic's message: that completion's value is unknown, while the others have their verdicts.
 pub fn score_each<V: Verifier + ?Sized>(
     verifier: &V,
-    asked: &[(&Prompt, &Completion)],
+    pairs: &[(&Prompt, &Completion)],
 ) -> Vec<Score> {
     let score = |(prompt, completion): &(&Prompt, &Completion)| {
         guard(|| verifier.score(prompt, completion)).unwrap_or_else(|panic| {
             Score::partial(Verdict::Error, 0.0, format!("the verifier panicked: {panic}"))
         })
     };
-    asked.par_iter().map(score).collect()
+
+    pairs.par_iter().map(score).collect()
 }
 
-/// The reason why a verifier can judge no more, in a sentence: its program died for good, or its server is gone.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct VerifierFailed(pub String);
+/// Error of a verifier that can judge no more.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum VerifierFailed {
+    /// The run is to end, so judging was given up.
+    #[error("judging was interrupted")]
+    Interrupted,
+    /// Its program failed permanently, or its server is gone.
+    #[error(transparent)]
+    Failed(Reason),
+}
 
 impl<T: Verifier + ?Sized> Verifier for Box<T> {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
         (**self).score(prompt, completion)
     }
 
-    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
-        (**self).score_all(asked)
+    fn score_all(&self, pairs: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        (**self).score_all(pairs)
     }
 
     fn same(&self, one: &str, other: &str) -> bool {
@@ -76,20 +82,20 @@ impl<T: Verifier + ?Sized> Verifier for Box<T> {
     }
 }
 
-/// The judgement of a verifier.
+/// What a verifier decides about a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The answer is equivalent to the reference.
+    /// Equivalent to the reference.
     Right,
     /// An answer was found, but it differs from the reference.
     Wrong,
     /// No answer was found, or it could not be read.
     Unparsable,
-    /// The verifier's budget ran out before the verifier could tell.
+    /// Not decided before the verifier's budget ran out.
     OverBudget,
-    /// The verifier itself failed, or the reference is unreadable. This is no verdict: nobody knows what the
-    /// completion is worth, so accuracies, means and the loss leave it out.
+    /// A failure of the verifier itself, or an unreadable reference. This is not a verdict: the completion's value is
+    /// unknown, so accuracies, means and the loss leave it out.
     Error,
 }
 
@@ -113,53 +119,52 @@ impl Verdict {
 /// A verdict with its grounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
-    /// The judgement.
+    /// What was decided.
     pub verdict: Verdict,
-    /// The share of the full reward, in `[0, 1]`: 1 for right, 0 for the rest, a number between for verifiers that
-    /// give partial credit.
+    /// Share of the full reward, in `[0, 1]`: 1 for right, 0 for the rest, a number in between for verifiers that give
+    /// partial credit.
     pub credit: f32,
-    /// The answer that was found in the completion, as it stood there; empty if no answer was found.
+    /// Answer that was found in the completion, as it is written there; empty if none was found.
     pub extracted: String,
-    /// The name and credit of each part, if the verifier is put together from several, and a reward model's number
+    /// Name and credit of each part of a verifier that is put together from several, and a reward model's number
     /// before it became a credit. Otherwise empty. The numbers are finite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<(String, f32)>,
 }
 
 impl Score {
-    /// Gives full credit for the `extracted` answer.
+    /// Scores the `extracted` answer with full credit.
     pub fn right(extracted: impl Into<String>) -> Self {
         Score::partial(Verdict::Right, 1.0, extracted)
     }
 
-    /// Gives no credit: the `extracted` answer differs from the reference.
+    /// Scores the `extracted` answer, which differs from the reference, without credit.
     pub fn wrong(extracted: impl Into<String>) -> Self {
         Score::partial(Verdict::Wrong, 0.0, extracted)
     }
 
-    /// Gives no credit, for another reason than a wrong answer.
+    /// Scores a completion without credit, for another reason than a wrong answer.
     pub fn none(verdict: Verdict) -> Self {
         Score::partial(verdict, 0.0, "")
     }
 
-    /// Gives partial credit: `credit`, in `[0, 1]`, whatever the verdict on the `extracted` answer is.
+    /// Scores the `extracted` answer with `credit`, in `[0, 1]`, whatever the verdict is.
     pub fn partial(verdict: Verdict, credit: f32, extracted: impl Into<String>) -> Self {
         Score { verdict, credit, extracted: extracted.into(), parts: vec![] }
     }
 }
 
-/// The reward of one completion.
+/// What one completion earns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reward {
-    /// The verifier's judgement.
+    /// Score that the verifier gave.
     pub score: Score,
-    /// The base reward: the credit on the recipe's scale. Dynamic sampling uses this number.
+    /// Credit on the recipe's scale. Dynamic sampling uses this number.
     pub base_reward: f32,
-    /// The base reward after shaping. The advantage is made from it.
+    /// Base reward after shaping. The advantage is made from it.
     pub reward: f32,
-    /// False if overlong filtering took the completion out of the loss, or if the completion has no verdict. In
-    /// the first case the completion stays in its group's mean and standard deviation; in the second it is left
-    /// out of those too.
+    /// False if overlong filtering took the completion out of the loss, or if it has no verdict. In the first case
+    /// it stays in its group's mean and standard deviation, while in the second it is left out of those too.
     pub in_loss: bool,
 }
 
@@ -170,12 +175,12 @@ impl Reward {
     }
 }
 
-/// The two ends of the base reward.
+/// Both ends of the base reward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RewardScale {
-    /// The reward of a completion with full credit.
+    /// Reward of a completion with full credit.
     pub right: f32,
-    /// The reward of a completion without credit.
+    /// Reward of a completion without credit.
     pub wrong: f32,
 }
 
@@ -183,6 +188,7 @@ impl RewardScale {
     /// Computes the reward of `score`, unshaped and in the loss.
     pub fn reward(self, score: Score) -> Reward {
         let base_reward = self.wrong + (self.right - self.wrong) * score.credit;
+
         Reward { score, base_reward, reward: base_reward, in_loss: true }
     }
 }
@@ -221,9 +227,12 @@ mod tests {
     fn a_verifier_that_panics_has_no_verdict_and_the_others_have_theirs() {
         let prompt = Prompt::default();
         let completions = ["a", "", "\u{b2}", "b"].map(Completion::of_text);
-        let asked: Vec<_> = completions.iter().map(|completion| (&prompt, completion)).collect();
-        let scores = score_each(&Hasty, &asked);
+
+        let pairs: Vec<_> = completions.iter().map(|completion| (&prompt, completion)).collect();
+
+        let scores = score_each(&Hasty, &pairs);
         let verdicts: Vec<Verdict> = scores.iter().map(|score| score.verdict).collect();
+
         assert_eq!(verdicts, [Verdict::Right, Verdict::Error, Verdict::Error, Verdict::Right]);
         assert!(scores[1].extracted.contains("the verifier panicked"), "{:?}", scores[1]);
     }

@@ -1,9 +1,9 @@
-//! The form of a run's name.
+//! The syntax of a run's name.
 
 use crate::{is_unseen, printable};
 
-/// Checks that `name` can be the name of a run, and so of the run's folder on every system: no separators, no
-/// `..`, no leading dot or dash, no name of a device, and no character that is not seen.
+/// Checks that `name` can be the name of a run, and so of the run's folder on every system: no separators, no `..`, no
+/// leading dot or dash, no name of a device, and no invisible character.
 ///
 /// # Errors
 /// Fails if `name` can't be used; the message says why.
@@ -21,23 +21,25 @@ pub fn check_run_name(name: &str) -> Result<(), RunNameError> {
     } else if name.ends_with('.') || name.ends_with(char::is_whitespace) {
         "it ends with a dot or a space"
     } else if name.chars().any(|letter| is_unseen(letter) || r#"/\:*?"<>|"#.contains(letter)) {
-        r#"it contains one of / \ : * ? " < > |, or a character that is not seen"#
+        r#"it contains one of / \ : * ? " < > |, or an invisible character"#
     } else if is_device(name) {
-        "Windows has a device of that name; another letter in front makes it a name"
+        "Windows has a device of that name; put another letter in front"
     } else {
         return Ok(());
     };
+
     Err(RunNameError { name: name.to_owned(), why })
 }
 
-/// Tells whether Windows takes a name for a device. It does so with any ending, and in any case.
+/// Tells whether Windows treats a name as a device, which it does with any extension, in upper or lower case.
 fn is_device(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or(name).trim_end().to_uppercase();
     if ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$", "CLOCK$"].contains(&&*stem) {
         return true;
     }
+
     let port = stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT"));
-    // The three raised digits count too.
+    // The three superscript digits count too.
     let mut digits = port.unwrap_or_default().chars();
     matches!((digits.next(), digits.next()), (Some('0'..='9' | '¹' | '²' | '³'), None))
 }
@@ -46,9 +48,9 @@ fn is_device(name: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` can't be a run's name: {why}", printable(name))]
 pub struct RunNameError {
-    /// The name that was given.
+    /// Name that was refused.
     pub name: String,
-    /// The reason why the name is refused.
+    /// Why it was refused.
     pub why: &'static str,
 }
 
@@ -74,6 +76,8 @@ mod tests {
         ] {
             assert!(check_run_name(good).is_ok(), "{good}");
         }
+
+        // Refused: each would be another folder, an option or a device somewhere.
         for bad in [
             "",
             ".",
@@ -109,6 +113,7 @@ mod tests {
             "a\u{a0}",
         ] {
             let error = check_run_name(bad).unwrap_err().to_string();
+
             assert!(!error.chars().any(is_unseen), "{error:?}");
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{Metrics, RewardedGroup, Step};
 
-/// A place that stores the numbers of a run: a database, a terminal, a remote service.
+/// Keeps the numbers of a run: in a database, on a terminal, at a remote service.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not record metrics",
     label = "needs `fn log(&mut self, step: Step, metrics: &Metrics) -> Result<(), TrackError>`"
@@ -23,8 +23,8 @@ pub trait Tracker: Send {
         Ok(())
     }
 
-    /// Hears that the run continues from `step`: the run repeats later steps that were logged. By default nothing is
-    /// done about those steps.
+    /// Called when the run continues from `step`, and so repeats later steps that were logged. By default these are
+    /// kept.
     ///
     /// # Errors
     /// Fails like [`Tracker::log`].
@@ -48,7 +48,7 @@ impl<T: Tracker + ?Sized> Tracker for Box<T> {
     }
 }
 
-/// The reason why a tracker could not record something.
+/// Why a tracker could not record something.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TrackError(pub Box<dyn std::error::Error + Send + Sync>);

@@ -13,16 +13,16 @@ use crate::{
     unique::Collector,
 };
 
-/// The levels of folders inside folders that are looked into. The Hub's data sets have two.
+/// How deep folders are searched. The Hub's data sets have two levels.
 const DEPTH: usize = 32;
 
-/// The most folders that are looked into. Links may make many of few.
+/// How many folders are searched. Links may make many of few.
 const FOLDERS: usize = 1 << 14;
 
-/// The bytes that a Parquet file begins with.
+/// First bytes of a Parquet file.
 const PARQUET: &[u8; 4] = b"PAR1";
 
-/// The bytes that packed files begin with, whatever they are called, and the endings that they should have.
+/// First bytes of packed files, whatever they are called, and the endings that they should have.
 const PACKED: [(&[u8], &str); 4] = [
     (&[0x1f, 0x8b], "gz"),
     (b"PK\x03\x04", "zip"),
@@ -30,12 +30,12 @@ const PACKED: [(&[u8], &str); 4] = [
     (b"BZh", "bz2"),
 ];
 
-/// The endings of data files that people have, and that are not read.
+/// Endings of common data files that are not read.
 const OTHERS: [&str; 11] =
     ["csv", "tsv", "arrow", "feather", "xlsx", "pkl", "gz", "zst", "zip", "tar", "bz2"];
 
 /// Finds the files of a data set on this machine: a file, or the files of a folder, sorted. In a folder, a subset
-/// or split takes its part. Without either, all its data files are taken, and must be of one split. If `path` is a
+/// or split selects its files. Without either, all data files are taken, and have to be of one split. If `path` is a
 /// file, a subset or a split changes nothing.
 ///
 /// # Errors
@@ -43,18 +43,22 @@ const OTHERS: [&str; 11] =
 pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataError> {
     let refused = |problem| DataError::Folder { path: path.to_owned(), problem };
     let read = |source| DataError::Read { path: path.to_owned(), source };
-    let asked = part.subset.is_some() || part.split.is_some();
+    let is_part_chosen = part.subset.is_some() || part.split.is_some();
+
     if !fs::metadata(path).map_err(read)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let mut found = Found::default();
-    found.walk(path, "", DEPTH).map_err(read)?;
-    if let Some(problem) = found.beyond {
+
+    let mut search = Search::default();
+    search.walk(path, "", DEPTH).map_err(read)?;
+    if let Some(problem) = search.incomplete {
         return Err(refused(problem));
     }
-    found.files.sort_unstable();
-    let names: Vec<&str> = found.files.iter().map(String::as_str).collect();
-    let chosen = if asked {
+
+    search.files.sort_unstable();
+    let names: Vec<&str> = search.files.iter().map(String::as_str).collect();
+
+    let chosen = if is_part_chosen {
         part.choose(&names).map_err(refused)?
     } else {
         // A folder may have a .json for other reasons: a model's folder has some.
@@ -73,17 +77,18 @@ pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataErro
             _ => data,
         }
     };
+
     Ok(chosen.into_iter().map(|file| path.join(file)).collect())
 }
 
-/// The problems of a data set.
+/// Problems of a data set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProblemSet {
-    /// The problems to use, in the order of the files. An id is a row's place among all rows.
+    /// Problems to use, in the order of the files. An id is a row's index among all rows.
     pub problems: Vec<Problem>,
-    /// The number of rows left out because an earlier row has the same question and the same reference.
+    /// Rows left out because an earlier row has the same question and the same reference.
     pub duplicates: usize,
-    /// The number of rows left out because another row has the same question and another reference.
+    /// Rows left out because another row has the same question and another reference.
     pub conflicting: usize,
     /// A message for a person about the conflicting rows, with the first of them.
     pub note: Option<String>,
@@ -93,7 +98,7 @@ pub struct ProblemSet {
 /// become one problem, and questions with different references are left out. Memory then holds only the problems
 /// that are left: DAPO-Math-17k has each of its questions about a hundred times.
 ///
-/// The layout of the first row gives the columns that are not named.
+/// Columns that are not named are found by the layout of the first row.
 ///
 /// # Errors
 /// Fails if a file can't be read, a row does not hold what it should, or there are no rows.
@@ -104,8 +109,10 @@ pub fn read_problems(
 ) -> Result<ProblemSet, DataError> {
     let mut columns = None;
     let mut collector = Collector::new(deduplicate);
+
     for (id, row) in (0..).zip(files.iter().flat_map(|file| rows(file))) {
         let row = row?;
+        // The first row decides the columns. Later rows have to have them.
         let (columns, passed_over) = match &columns {
             Some(known) => known,
             None => {
@@ -114,18 +121,26 @@ pub fn read_problems(
                 columns.insert((found, passed_over))
             }
         };
+
         if let Some(name) = passed_over.iter().find(|name| row.get(name).is_some()) {
             let problem = format!(
                 "column `{name}` has a value, and is null in the first row, whose other columns were \
                  taken; name the columns: data.columns = {{ prompt = \"…\", reference = \"…\" }}"
             );
-            return Err(DataError::Row { path: row.file.to_path_buf(), place: row.place, problem });
+            return Err(DataError::Row {
+                path: row.file.to_path_buf(),
+                position: row.position,
+                problem,
+            });
         }
+
         collector.add(Problem::from_row(&row, id, columns)?);
     }
+
     if let (None, Some(path)) = (&columns, files.first()) {
         return Err(DataError::NoRows { path: path.clone() });
     }
+
     let set = collector.finish();
     if set.problems.is_empty()
         && let (Some(path), Some(note)) = (files.first(), &set.note)
@@ -152,6 +167,8 @@ fn open(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Row, DataError>>>,
     if extension == "parquet" || start == *PARQUET {
         return Ok(Box::new(ParquetRows::open(path)?));
     }
+
+    // A name may lie, so the first bytes tell a packed file.
     let packed = PACKED.iter().find(|(bytes, _)| start.starts_with(bytes));
     let extension = packed.map_or(extension, |(_, extension)| (*extension).to_owned());
     if OTHERS.contains(&extension.as_str()) {
@@ -168,34 +185,35 @@ fn beginning(path: &Path) -> [u8; 4] {
     if read.is_ok() { start } else { [0; 4] }
 }
 
-/// What lies below a folder. Hidden files and folders are passed over.
+/// Files below a folder. Hidden files and folders are skipped.
 #[derive(Default)]
-struct Found {
-    /// The files, as paths from the folder with `/`.
+struct Search {
+    /// Files, as paths from the folder with `/`.
     files: Vec<String>,
-    /// The folders that lead to the one that is looked into. A link may lead back to one of them.
-    above: Vec<PathBuf>,
-    /// The number of folders that were looked into.
+    /// Folders above the one that is searched. A link may lead back to one of them.
+    ancestors: Vec<PathBuf>,
+    /// Number of folders that were searched.
     folders: usize,
-    /// The reason why not all was looked into, if there is one.
-    beyond: Option<String>,
+    /// Why not all was searched, if there is a reason.
+    incomplete: Option<String>,
 }
 
-impl Found {
+impl Search {
     fn walk(&mut self, folder: &Path, prefix: &str, depth: usize) -> io::Result<()> {
+        // A link that leads back up has another path, but the same real one.
         let real = folder.canonicalize()?;
-        if self.above.contains(&real) || self.beyond.is_some() {
+        if self.ancestors.contains(&real) || self.incomplete.is_some() {
             return Ok(());
         }
         self.folders += 1;
         if depth == 0 || self.folders > FOLDERS {
-            self.beyond = Some(format!(
+            self.incomplete = Some(format!(
                 "{prefix} in it is {DEPTH} folders deep, or there are more than {FOLDERS}; name a folder below"
             ));
             return Ok(());
         }
 
-        self.above.push(real);
+        self.ancestors.push(real);
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -209,7 +227,7 @@ impl Found {
                 self.files.push(format!("{prefix}{name}"));
             }
         }
-        self.above.pop();
+        self.ancestors.pop();
         Ok(())
     }
 }
@@ -231,6 +249,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
+
         write("b/train-2.jsonl", "{\"prompt\": \"c\", \"answer\": 3}\n");
         write(
             "a/train-1.jsonl",
@@ -238,6 +257,7 @@ mod tests {
         );
         write("README.md", "no rows");
         write(".hidden.jsonl", "no rows");
+
         let files = data_set_files(folder.path(), &part("")).unwrap();
         let set = read_problems(&files, &ColumnNames::default(), true).unwrap();
         let read: Vec<_> = set.problems.iter().map(|p| (p.id, p.reference.as_str())).collect();
@@ -249,6 +269,7 @@ mod tests {
             mixed.contains("it has several splits (test, train): name one of them, with"),
             "{mixed}"
         );
+
         let test = data_set_files(folder.path(), &part("test")).unwrap();
         assert_eq!(test, [folder.path().join("test.jsonl")]);
         let file = folder.path().join("test.jsonl");
@@ -268,10 +289,11 @@ mod tests {
                 assert_eq!(found, [path.join("rows.jsonl")]);
             }
         }
+
         let error = data_set_files(folder.path(), &part("")).unwrap_err().to_string();
         assert!(error.contains("in it is 32 folders deep, or there are more"), "{error}");
 
-        // A link back up is no further folder.
+        // A link back up is not a further folder.
         #[cfg(unix)]
         {
             let below = folder.path().join("below");
@@ -281,7 +303,7 @@ mod tests {
             let found = data_set_files(folder.path(), &part("")).unwrap();
             assert_eq!(found, [below.join("rows.jsonl")]);
 
-            // A link to a folder beside it is one more name of that folder.
+            // A link to a folder next to it is one more name of that folder.
             fs::remove_file(below.join("up")).unwrap();
             std::os::unix::fs::symlink(&below, folder.path().join("again")).unwrap();
             let found = data_set_files(folder.path(), &part("")).unwrap();
@@ -304,12 +326,14 @@ mod tests {
                 .map(|problem| Problem { origin: None, ..problem })
                 .collect::<Vec<_>>()
         };
+
         assert_eq!(problems(&parquet), problems(&unnamed));
         assert_eq!(problems(&parquet), problems(&parquet.with_file_name("plain.jsonl")));
 
         let csv = folder.path().join("set.csv");
         fs::write(&csv, "a,b\n").unwrap();
         assert!(read(&csv).unwrap_err().to_string().contains("set.csv is a .csv file; expected"));
+
         let empty = folder.path().join("empty.jsonl");
         fs::write(&empty, "\n").unwrap();
         assert!(
@@ -317,7 +341,7 @@ mod tests {
         );
     }
 
-    /// The first row decides the columns. One that is null there could be the right one.
+    /// Columns are chosen by the first row, although one that is null there could be the right one.
     #[test]
     fn a_column_that_is_null_in_the_first_row_is_not_passed_over() {
         let folder = tempfile::tempdir().unwrap();
@@ -331,14 +355,17 @@ mod tests {
         let row = |answer: &str| {
             format!("{{\"problem\": \"?\", \"solution\": \"Long.\", \"answer\": {answer}}}\n")
         };
+
         let rows = row("null") + &row("8.0");
         let error = read(&rows, None).unwrap_err().to_string();
         assert!(
             error.contains("set.jsonl, line 2: column `answer` has a value, and is null in"),
             "{error}"
         );
+
         let error = read(&rows, Some("answer")).unwrap_err().to_string();
         assert!(error.contains("set.jsonl, line 1: column `answer` is null"), "{error}");
+
         // In a union of layouts a column may be null in every row.
         let references = read(&(row("null") + &row("null")), None).unwrap().problems;
         assert!(references.iter().all(|problem| problem.reference == "Long."));

@@ -10,23 +10,24 @@ use serde_json::{Map, Value};
 
 use crate::DataError;
 
-/// The largest file of a model folder that is read. The largest tokenizers have some 40 MB.
+/// Limit on a file of a model folder, in bytes. The largest tokenizers have some 40 MB.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The names under which special tokens are known to templates and configurations.
+/// Names under which templates and configurations know special tokens.
 pub(crate) const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// Reads the bytes of a file in a model folder, or in the folder that a GGUF file stands for. Returns `None` if
 /// there is no such file.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, DataError> {
-    // A GGUF file is read as the folder that it stands for.
+    // The path may lead into a GGUF file, which is read like a folder.
     if let Some(file) = file_within(path) {
         return Ok(file?);
     }
+
     let error = |source| DataError::Read { path: path.to_owned(), source };
     let size = match fs::metadata(path) {
-        // The path is looked at before it is opened, because opening a pipe waits for somebody to write into it.
+        // The kind is checked before the file is opened, because opening a pipe waits until somebody writes to it.
         Ok(metadata) if !metadata.is_file() => {
             return Err(error(io::Error::other("it is not a file")));
         }
@@ -34,14 +35,16 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, DataError> {
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(other) => return Err(error(other)),
     };
+
     if size > MAX_BYTES {
         let path = path.to_owned();
         return Err(DataError::TooLarge { path, line: None, limit: MAX_BYTES });
     }
+
     fs::read(path).map(Some).map_err(error)
 }
 
-/// Opens a file with rows. Links are followed, as the cache of the Hub needs it.
+/// Opens a file with rows. Links are followed, because the cache of the Hub is made of them.
 ///
 /// # Errors
 /// When it can't be opened, or is neither a file nor a folder.
@@ -69,12 +72,13 @@ pub(crate) fn read_text(path: &Path) -> Result<Option<String>, DataError> {
 pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, DataError> {
     let Some(bytes) = read(path)? else { return Ok(Map::new()) };
     serde_json::from_slice(&bytes).map_err(|error| {
-        let (line, column) = (error.line() as u64, error.column() as u64);
+        let line = error.line() as u64;
+        let column = error.column() as u64;
         json_error(path.to_owned(), line, column, &error, "the file should hold one JSON object")
     })
 }
 
-/// Turns an error of `serde_json` into ours, without the place that `serde_json` puts behind its message.
+/// Turns an error of `serde_json` into ours, without the position that `serde_json` appends to its message.
 pub(crate) fn json_error(
     path: PathBuf,
     line: u64,
@@ -95,6 +99,7 @@ pub(crate) fn special_tokens(folder: &Path) -> Result<Map<String, Value>, DataEr
     let mut tokens = Map::new();
     for file in ["tokenizer_config.json", "special_tokens_map.json"] {
         let object = read_object(&folder.join(file))?;
+        // The first file that names a token wins.
         for name in SPECIAL_TOKENS {
             if let Some(content) = object.get(name).and_then(content)
                 && !tokens.contains_key(name)
@@ -102,6 +107,7 @@ pub(crate) fn special_tokens(folder: &Path) -> Result<Map<String, Value>, DataEr
                 tokens.insert(name.into(), content.into());
             }
         }
+
         let additional = "additional_special_tokens";
         if let Some(Value::Array(list)) = object.get(additional)
             && !tokens.contains_key(additional)
@@ -110,10 +116,11 @@ pub(crate) fn special_tokens(folder: &Path) -> Result<Map<String, Value>, DataEr
             tokens.insert(additional.into(), list.into());
         }
     }
+
     Ok(tokens)
 }
 
-/// Returns the text of a token. A token is written as its text, or as an object with its text and the way it is
+/// Returns the text of a token, which is written as its text alone, or as an object that also says how the token is
 /// matched.
 fn content(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())

@@ -1,25 +1,25 @@
-//! The format of prompts: how a question becomes the text that the policy reads.
+//! Format of prompts: how a question becomes the text that the policy reads.
 
 use firebrick_core::TokenId;
 use serde_json::{Map, Value, json};
 
 use crate::{ChatTemplate, DataError, Question, Tokenizer, tokens_up_to};
 
-/// The bytes of a question that is looked at before its chat template is asked.
+/// Number of bytes starting at which a question is measured before its chat template is rendered.
 const LONG: usize = 1 << 20;
 
-/// The stand-in for the policy's words in a conversation.
+/// Stands for the policy's text in a conversation.
 const SPOKEN: &str = "FIREBRICK_SPOKEN";
 
-/// The way in which a question becomes the text that the policy reads.
+/// How a question becomes the text that the policy reads.
 #[derive(Clone, Debug)]
 pub struct PromptFormat {
-    /// The text around a plain-text question. `{prompt}` in it stands for the question. Questions that are already
+    /// Text around a plain-text question. `{prompt}` in it stands for the question. Questions that are already
     /// messages are left as they are.
     pub text: String,
-    /// The system message of a conversation that has none. It needs a chat template.
+    /// System message of a conversation that has none. It needs a chat template.
     pub system: Option<String>,
-    /// The chat template. Without one, the text is the prompt.
+    /// Chat template. Without one, the text is the prompt.
     pub chat: Option<ChatTemplate>,
     /// Further variables of the chat template, such as `enable_thinking`.
     pub kwargs: Map<String, Value>,
@@ -33,8 +33,8 @@ impl Default for PromptFormat {
 }
 
 impl PromptFormat {
-    /// Makes the text of a prompt. A conversation whose last message is the assistant's is to be continued: the
-    /// prompt ends with the words of that message.
+    /// Makes the text of a prompt. If the last message of a conversation is the assistant's, the model is to continue
+    /// it, so the prompt ends with the text of that message.
     ///
     /// # Errors
     /// Fails if messages come without a chat template, or the template refuses them.
@@ -42,11 +42,12 @@ impl PromptFormat {
         let error = |problem: &str| Err(DataError::Format { problem: problem.into() });
         if !self.text.contains("{prompt}") {
             return error(&format!(
-                "the prompt's text format {:?} has no place for the question: write {{prompt}} \
+                "the prompt's text format {:?} lacks the question: write {{prompt}} \
                  where the question goes",
                 self.text
             ));
         }
+
         let Some(template) = &self.chat else {
             return match question {
                 Question::Messages(_) => error(
@@ -60,6 +61,7 @@ impl PromptFormat {
                 Question::Text(text) => Ok(self.text.replace("{prompt}", text)),
             };
         };
+
         let messages = self.messages(question);
         let last = messages.as_array().and_then(|messages| messages.last());
         if last.is_some_and(|message| message["role"] == "assistant") {
@@ -69,8 +71,8 @@ impl PromptFormat {
         }
     }
 
-    /// Makes the text of a prompt and its tokens. If they are more than `most`, only as many are made as it takes to
-    /// see that, and the text may be empty.
+    /// Makes the text of a prompt and its tokens. If there are more than `limit`, it stops as soon as it knows, and the
+    /// text may be empty.
     ///
     /// # Errors
     /// Fails as [`PromptFormat::render`] and [`Tokenizer::encode`] do.
@@ -78,14 +80,14 @@ impl PromptFormat {
         &self,
         question: &Question,
         tokenizer: &Tokenizer,
-        most: usize,
+        limit: usize,
     ) -> Result<(String, Vec<TokenId>), DataError> {
-        // A template has bounds of its own. A long question is looked at by itself before it meets them.
+        // A template has its own bounds, so a long question is measured before it reaches them.
         if question.texts().map(str::len).sum::<usize>() > LONG {
             let mut tokens = Vec::new();
             for text in question.texts() {
-                tokens.extend(tokens_up_to(text, most, |text| tokenizer.encode(text, false))?);
-                if tokens.len() > most {
+                tokens.extend(tokens_up_to(text, limit, |text| tokenizer.encode(text, false))?);
+                if tokens.len() > limit {
                     return Ok((String::new(), tokens));
                 }
             }
@@ -93,27 +95,31 @@ impl PromptFormat {
 
         let text = self.render(question)?;
         // A chat template has written the special tokens already.
-        let special = self.chat.is_none();
-        let tokens = tokens_up_to(&text, most, |text| tokenizer.encode(text, special))?;
+        let adds_special_tokens = self.chat.is_none();
+        let tokens =
+            tokens_up_to(&text, limit, |text| tokenizer.encode(text, adds_special_tokens))?;
         Ok((text, tokens))
     }
 
-    /// Says what to do about a question that the chat template does not take.
+    /// Says what to do about a question that the chat template refuses.
     pub(crate) fn remedy(&self, question: &Question) -> &'static str {
         let is_system = |message: &Value| message["role"] == "system";
-        let own = match question {
+        let has_own_system = match question {
             Question::Messages(messages) => {
                 messages.as_array().is_some_and(|all| all.iter().any(is_system))
             }
             Question::Text(_) => false,
         };
+
         let mut messages = self.messages(question);
         if let Some(messages) = messages.as_array_mut() {
             messages.retain(|message| !is_system(message));
         }
+
+        // Whether the same question passes without any system message tells what to do.
         let without = PromptFormat { system: None, ..self.clone() };
         match without.render(&Question::Messages(messages)) {
-            Ok(_) if own => {
+            Ok(_) if has_own_system => {
                 "the template takes no system message: put its words into the user's message"
             }
             Ok(_) if self.system.is_some() => {
@@ -124,24 +130,25 @@ impl PromptFormat {
     }
 
     /// Returns the texts of the tokens that give a conversation its form: those that the tokenizer names, and those
-    /// that the chat template writes around messages. Tags of a model's thoughts are none of them, whether they are
-    /// special or not.
+    /// that the chat template writes around messages. Tags of a model's thoughts don't count, whether they are special
+    /// or not.
     pub(crate) fn control_tokens(&self, tokenizer: &Tokenizer) -> Vec<String> {
+        // A small conversation shows which tokens the template writes, whatever the question is.
         let Some(template) = &self.chat else { return Vec::new() };
-        let said = |role: &str| json!({"role": role, "content": "-"});
-        let messages = json!([said("user"), said("assistant"), said("user")]);
+        let message = |role: &str| json!({"role": role, "content": "-"});
+        let messages = json!([message("user"), message("assistant"), message("user")]);
         let form = template.render(&messages, false, &self.kwargs).unwrap_or_default();
+
         let mut tokens = tokenizer.control_tokens(&form);
         tokens.retain(|token| !token.contains("think"));
         tokens
     }
 
-    /// Makes the text between the policy's words and its next turn, in which it hears `words` from somebody of
-    /// `role`. With a chat template the text begins with the end of the policy's message, and ends where the
-    /// policy is to speak.
+    /// Makes the text between the policy's turn and its next one, in which somebody of `role` says `words` to it. With
+    /// a chat template, the text begins with the end of the policy's message and ends where the policy continues.
     ///
     /// # Errors
-    /// Fails if the template refuses such a conversation, or leaves the policy's words out.
+    /// Fails if the template refuses such a conversation, or leaves the policy's text out.
     pub fn reply(&self, words: &str, role: &str) -> Result<String, DataError> {
         let Some(template) = &self.chat else { return Ok(words.to_owned()) };
         let messages = json!([
@@ -149,6 +156,7 @@ impl PromptFormat {
             {"role": "assistant", "content": SPOKEN},
             {"role": role, "content": words},
         ]);
+
         let text = template.render(&messages, true, &self.kwargs)?;
         let reply = text.split_once(SPOKEN).map(|(_, reply)| reply.to_owned());
         reply.ok_or_else(|| {
@@ -168,12 +176,14 @@ impl PromptFormat {
             }
             Question::Messages(messages) => messages.as_array().cloned().unwrap_or_default(),
         };
+
         let has_system = messages.first().is_some_and(|message| message["role"] == "system");
         if let Some(system) = &self.system
             && !has_system
         {
             messages.insert(0, json!({"role": "system", "content": system}));
         }
+
         messages.into()
     }
 }
@@ -192,10 +202,12 @@ mod tests {
         let asked = Question::Text("2+2?".into());
         let mut format = PromptFormat { text: "{prompt} Think.".into(), ..Default::default() };
         assert_eq!(format.render(&asked).unwrap(), "2+2? Think.");
+
         format.chat = chat();
         assert_eq!(format.render(&asked).unwrap(), "[user]2+2? Think.[assistant]");
         format.system = Some("Be brief.".into());
         assert_eq!(format.render(&asked).unwrap(), "[system]Be brief.[user]2+2? Think.[assistant]");
+
         let messages =
             json!([{"role": "system", "content": "A."}, {"role": "user", "content": "B"}]);
         let rendered = format.render(&Question::Messages(messages)).unwrap();
@@ -208,8 +220,10 @@ mod tests {
                       {% if add_generation_prompt %}<assistant>{% endif %}";
         let chat = Some(ChatTemplate::new(source, Map::new()).unwrap());
         let format = PromptFormat { chat, system: Some("S".into()), ..Default::default() };
+
         let render = |messages: Value| format.render(&Question::Messages(messages));
         let user = json!({"role": "user", "content": "2+2?"});
+
         for (words, expected) in [
             ("Let me see.\n<think>", "Let me see.\n<think>"),
             ("Well: ", "Well:"), // The template trims, and `transformers` follows it.
@@ -219,7 +233,8 @@ mod tests {
             let prompt = format!("<system>S</><user>2+2?</><assistant>{expected}");
             assert_eq!(render(messages).unwrap(), prompt, "{words:?}");
         }
-        // An earlier turn of the assistant is closed as ever.
+
+        // An earlier turn of the assistant is closed as usual.
         let earlier = json!([user, {"role": "assistant", "content": "4"}, user]);
         assert!(render(earlier).unwrap().ends_with("<assistant>4</><user>2+2?</><assistant>"));
         let call = json!([user, {"role": "assistant", "tool_calls": []}]);

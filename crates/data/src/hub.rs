@@ -1,5 +1,5 @@
-//! Models and data sets of the Hugging Face Hub. They are kept in the cache of Python's `huggingface_hub`, so each
-//! of the two programs finds what the other has downloaded.
+//! Models and data sets of the Hugging Face Hub. They are kept in the cache of Python's `huggingface_hub`, so either
+//! program finds what the other has downloaded.
 
 mod cache;
 mod error;
@@ -18,14 +18,14 @@ use cache::{Listing, Repo};
 pub use error::HubError;
 pub use name::HubName;
 
-/// The address of the Hub, and its cache on this machine.
+/// Address of the Hub, and its cache on this machine.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hub {
-    /// The cache's folder, in Python's layout.
+    /// Folder of the cache, in Python's layout.
     pub cache: PathBuf,
     /// An access token. It is sent to the endpoint's own host and nowhere else, and never shown.
     pub token: Option<String>,
-    /// The Hub's address, such as `https://huggingface.co`.
+    /// Address of the Hub, such as `https://huggingface.co`.
     pub endpoint: String,
     /// True if only the cache is used, and no connection is ever made.
     pub offline: bool,
@@ -43,21 +43,21 @@ impl fmt::Debug for Hub {
     }
 }
 
-/// The news of a download while it goes.
+/// Progress of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
     /// A file begins.
     Begin {
-        /// The file's name on the Hub.
+        /// Name of the file on the Hub.
         file: &'a str,
-        /// The file's size.
+        /// Size of the file.
         bytes: u64,
     },
-    /// So many more bytes of the file are there.
+    /// This many more bytes of the file are there.
     Advance(u64),
     /// The file is complete.
     End,
-    /// There is a line of text for a person.
+    /// A line of text for a person.
     Note(&'a str),
 }
 
@@ -71,11 +71,11 @@ impl Hub {
     /// Finds the folder of a model: its configuration, tokenizer, chat template and `*.safetensors`. Code is never
     /// downloaded, nor are weights in other formats, which may run code.
     ///
-    /// A model that the cache has whole is taken from there, without the network, whatever its branch has become
+    /// A model that is complete in the cache is taken from there, without the network, whatever its branch has become
     /// since. Otherwise the missing files are downloaded.
     ///
     /// # Errors
-    /// Fails if the model is not there, may not be had, or can't be downloaded.
+    /// Fails if the model is not there, is not for this account, or can't be downloaded.
     pub fn model(
         &self,
         name: &HubName,
@@ -84,7 +84,7 @@ impl Hub {
         Ok(self.fetch(Kind::Model, name, &model_files, progress)?.0.snapshot())
     }
 
-    /// Finds the folder of a model, of which only `config.json` has to be there. It is found as by [`Hub::model`].
+    /// Finds the folder of a model of which only `config.json` is needed, in the way of [`Hub::model`].
     ///
     /// # Errors
     /// Fails as [`Hub::model`] does.
@@ -93,14 +93,13 @@ impl Hub {
         name: &HubName,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<PathBuf, HubError> {
-        let choose = |files: &[&str]| match files.contains(&CONFIG) {
-            true => Ok(vec![CONFIG.to_owned()]),
-            false => Err(lacks(CONFIG)),
+        let choose = |files: &[&str]| {
+            if files.contains(&CONFIG) { Ok(vec![CONFIG.to_owned()]) } else { Err(lacks(CONFIG)) }
         };
         Ok(self.fetch(Kind::Model, name, &choose, progress)?.0.snapshot())
     }
 
-    /// Finds the files of a part of a data set, sorted. They are found as by [`Hub::model`].
+    /// Finds the files of a part of a data set, sorted, in the way of [`Hub::model`].
     ///
     /// # Errors
     /// Fails as [`Hub::model`] does, and if it is not clear which files are meant.
@@ -127,16 +126,19 @@ impl Hub {
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<(Repo, Vec<String>), HubError> {
         let unclear = |problem| HubError::Choice { name: name.clone(), problem };
+
         let cached = Repo::find(&self.cache, kind, name);
         if let Some(repo) = &cached
             && let Some(listing) = repo.listing()
         {
+            // The listing tells the sizes, so a file that is cut off counts as missing.
             let chosen = choose(&names(&listing)).map_err(unclear)?;
             if chosen.iter().all(|file| repo.has(file, listing[file].size)) {
                 return Ok((repo.clone(), chosen));
             }
         }
-        // Without a listing, the files in the cache may be all that is needed.
+
+        // Python may have left no listing, although the files in the cache are all that is needed.
         let at_hand = || {
             let repo = cached.clone()?;
             let files = repo.files();
@@ -144,11 +146,13 @@ impl Hub {
             let chosen = if repo.listing().is_none() { choose(&files).ok()? } else { return None };
             Some((repo, chosen))
         };
+
         if self.offline {
             let missing = || HubError::Offline { name: name.clone(), cache: self.cache.clone() };
             return at_hand().ok_or_else(missing);
         }
-        // Without a network this takes some seconds, and then an error comes.
+
+        // Without a network, this takes some seconds before it fails.
         progress(Progress::Note(&format!("looking for {name} on the Hub")));
         let client = net::Client::new(self, kind, name);
         let (commit, listing) = match client.listing() {
@@ -162,9 +166,11 @@ impl Hub {
             }
             Err(error) => return Err(error),
         };
+
         let chosen = choose(&names(&listing)).map_err(unclear)?;
         let repo = Repo::at(&self.cache, kind, name, &commit);
-        repo.keep_listing(&listing)?;
+        repo.save_listing(&listing)?;
+
         for file in &chosen {
             let entry = &listing[file];
             if !repo.has(file, entry.size) {
@@ -173,26 +179,27 @@ impl Hub {
                 })?;
             }
         }
-        repo.keep_revision(&name.revision)?;
+        // The branch is moved last, so a download that was broken off doesn't count as the branch's commit.
+        repo.save_revision(&name.revision)?;
         Ok((repo, chosen))
     }
 }
 
-/// The choice of the wanted files among a repository's. The error says in words why there is none.
+/// Picks the wanted files among a repository's. The error says in words why there are none.
 type Choose<'a> = dyn Fn(&[&str]) -> Result<Vec<String>, String> + 'a;
 
 fn names(listing: &Listing) -> Vec<&str> {
     listing.keys().map(String::as_str).collect()
 }
 
-/// The file with a model's sizes.
+/// File with a model's sizes.
 const CONFIG: &str = "config.json";
 
 fn lacks(file: &str) -> String {
     format!("it has no {file}, which a model needs")
 }
 
-/// The files of a model that are read, if a repository has them.
+/// Files of a model that are read, if a repository has them.
 const MODEL_FILES: [&str; 7] = [
     CONFIG,
     "generation_config.json",
@@ -208,17 +215,21 @@ fn model_files(files: &[&str]) -> Result<Vec<String>, String> {
     let has = |file: &str| files.contains(&file);
     let mut chosen: Vec<String> =
         MODEL_FILES.into_iter().filter(|file| has(file)).map(str::to_owned).collect();
+
     let is_shard = |file: &&&str| {
         file.starts_with("model-") && file.contains("-of-") && file.ends_with(".safetensors")
     };
+
     let shards: Vec<&&str> = files.iter().filter(is_shard).collect();
     let of = |shard: &str| shard.rsplit_once("-of-")?.1.split('.').next()?.parse::<usize>().ok();
+
+    // All weights are in one file, or in shards with an index, whose names tell how many there should be.
     if has("model.safetensors") {
         chosen.push("model.safetensors".into());
     } else if has("model.safetensors.index.json") && !shards.is_empty() {
         if of(shards[0]).is_some_and(|count| count != shards.len()) {
             return Err(format!(
-                "it has {} shards, but the name {} gives another number",
+                "the number of its shards is {}, but the name {} gives another number",
                 shards.len(),
                 shards[0]
             ));
@@ -230,15 +241,17 @@ fn model_files(files: &[&str]) -> Result<Vec<String>, String> {
             "it has no model.safetensors: choose a repository with weights in that format".into()
         );
     }
+
     for needed in [CONFIG, "tokenizer.json"] {
         if !has(needed) {
             return Err(lacks(needed));
         }
     }
+
     Ok(chosen)
 }
 
-/// The stand-in for the network, in a build without it.
+/// Stands for the network in a build without it.
 #[cfg(not(feature = "hub"))]
 mod net {
     use std::path::Path;

@@ -10,21 +10,21 @@ use std::{
 use serde_json::{Map, Value};
 
 use crate::{
-    DataError, Place, Row,
+    DataError, Position, Row,
     folder::{self, json_error},
     number,
 };
 
-/// The longest line that is read. A prompt has a few kilobytes. Without a limit, a file without line ends would be
-/// read whole.
+/// Limit on a line, in bytes. A prompt has a few kilobytes. Without a limit, a file without line ends would be read
+/// into memory in full.
 const MAX_LINE: u64 = 64 << 20;
 
 const REMEDY: &str = "every line of a JSON Lines file is one JSON object";
 
-/// Python writes a missing number so, and JSON has no such word.
-const NAN: &str = "NaN is no JSON: write the number, or remove the row";
+/// Advice for the text that Python writes for a missing number, although JSON has none.
+const NAN: &str = "NaN is not valid JSON: write the number, or remove the row";
 
-/// The rows of a JSON Lines file, one at a time, so that a large file need not fit in memory. The file is UTF-8
+/// Reads a JSON Lines file row by row, so that a large file need not fit in memory. The file is UTF-8
 /// with one object a line. Blank lines are skipped.
 pub(crate) struct JsonlRows {
     path: PathBuf,
@@ -41,6 +41,7 @@ impl JsonlRows {
         let path = path.to_owned();
         let file =
             folder::open(&path).map_err(|source| DataError::Read { path: path.clone(), source })?;
+
         Ok(JsonlRows {
             file: path.as_path().into(),
             path,
@@ -55,6 +56,8 @@ impl JsonlRows {
         loop {
             self.buffer.clear();
             self.line += 1;
+
+            // One byte more than the limit tells a line that is too long from one that just fits.
             let read = Read::by_ref(&mut self.reader)
                 .take(MAX_LINE + 1)
                 .read_until(b'\n', &mut self.buffer)
@@ -63,13 +66,16 @@ impl JsonlRows {
                 return Ok(None);
             }
             if read as u64 > MAX_LINE {
-                let (path, line) = (self.path.clone(), Some(self.line));
+                let path = self.path.clone();
+                let line = Some(self.line);
                 return Err(DataError::TooLarge { path, line, limit: MAX_LINE });
             }
+
             // Some editors put a byte-order mark before the first character.
             let line = self.buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.buffer);
-            // The line's end is removed. Otherwise it would stand in the text of a string that is cut off.
+            // The line's end is removed, so that it isn't part of a string that is cut off.
             let line = line.trim_ascii_end();
+
             if line.starts_with(b"[") {
                 return Err(DataError::Json {
                     path: self.path.clone(),
@@ -79,14 +85,17 @@ impl JsonlRows {
                     remedy: "expected one object a line, which `jq -c '.[]'` makes of the array",
                 });
             }
+
             if !line.is_empty() {
+                // The column of an error may be after the line's last byte.
                 let fields = parse(line).map_err(|(column, error)| {
                     let rest = line.get(column.saturating_sub(1) as usize..).unwrap_or_default();
                     let remedy = if rest.starts_with(b"NaN") { NAN } else { REMEDY };
                     json_error(self.path.clone(), self.line, column, &error, remedy)
                 })?;
-                let (file, place) = (self.file.clone(), Place::Line(self.line));
-                return Ok(Some(Row { file, place, fields }));
+                let file = self.file.clone();
+                let position = Position::Line(self.line);
+                return Ok(Some(Row { file, position, fields }));
             }
         }
     }
@@ -100,6 +109,7 @@ impl Iterator for JsonlRows {
         if self.failed {
             return None;
         }
+
         let row = self.next_row().transpose();
         self.failed = !matches!(row, Some(Ok(_)));
         row
@@ -133,7 +143,10 @@ mod tests {
         let rows =
             rows(b"\xef\xbb\xbf{\"a\": 1}\r\n\n  \n{\"a\": {\"b\": {\"c\": 2}}, \"d.e\": 3}")
                 .unwrap();
-        assert_eq!(rows.iter().map(|row| row.place).collect::<Vec<_>>(), [1, 4].map(Place::Line));
+        assert_eq!(
+            rows.iter().map(|row| row.position).collect::<Vec<_>>(),
+            [1, 4].map(Position::Line)
+        );
         assert_eq!(rows[1].get("a.b.c"), Some(&Value::from(2)));
         assert_eq!(rows[1].get("d.e"), Some(&Value::from(3)));
         assert_eq!(rows[1].get("a.b.c.d"), None);
@@ -153,6 +166,7 @@ mod tests {
             "set.jsonl, line 1, column 9: EOF while parsing a string; every line of a JSON Lines \
              file is one JSON object"
         );
+
         assert!(
             message(b"\n[\n{\"a\": 1}\n]\n").starts_with(
                 "set.jsonl, line 2, column 1: a JSON array; expected one object a line"
@@ -161,8 +175,9 @@ mod tests {
         assert!(message(b"{\"a\": \"\xff\"}\n").contains("invalid unicode"));
         assert_eq!(
             message(b"{\"a\": NaN}\n"),
-            "set.jsonl, line 1, column 7: expected value; NaN is no JSON: write the number, or remove the row"
+            "set.jsonl, line 1, column 7: expected value; NaN is not valid JSON: write the number, or remove the row"
         );
+
         assert!(message(&b"[".repeat(100_000)).contains("line 1"));
     }
 }

@@ -55,11 +55,11 @@ pub use part::Part;
 pub use prepare::{Preparation, PromptReport};
 pub use problem::{ColumnNames, Columns, Problem, Question};
 pub use prompts::Prompts;
-pub use row::{Origin, Place, Row};
+pub use row::{Origin, Position, Row};
 pub use task::Task;
 pub use template::{ChatTemplate, TextTemplate};
 pub use tokenizer::{Streamer, Tokenizer, TokenizerFacts, tokens_up_to};
 pub use unique::shared_questions;
 
-/// The clock reading that a chat template may print, re-exported from `jiff`.
+/// Clock reading that a chat template may print, re-exported from `jiff`.
 pub use jiff::civil::DateTime;

@@ -11,16 +11,16 @@ use minijinja::value::{Object, ObjectRepr, Value as TemplateValue};
 use serde::de::DeserializeOwned;
 use serde_json::{Number, Value};
 
-/// The key of a number's text.
+/// Key of a number's text.
 const KEY: &str = "$firebrick_data::number";
 
-/// The most zeros that a power of ten may become. A number with more is left as it is spelt.
+/// Limit on the zeros that a power of ten may become. A number with more is left as it is spelt.
 const MOST_ZEROS: i64 = 64;
 
 /// Parses JSON for [`ChatTemplate`](crate::ChatTemplate), with all the digits of its numbers.
 ///
 /// # Errors
-/// Fails if the text is no JSON.
+/// Fails if the text is not JSON.
 pub fn parse_json(text: &str) -> serde_json::Result<Value> {
     parse(text.as_bytes())
 }
@@ -45,14 +45,17 @@ pub(crate) fn answer(value: &Value) -> Option<String> {
 pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
     let plain = serde_json::from_slice(json);
 
-    // A number beyond f64 is the one error that is none here.
-    let beyond = |error: &serde_json::Error| error.to_string().starts_with("number out of range");
-    if plain.as_ref().is_err_and(|error| !beyond(error)) {
+    // `serde_json` calls a number beyond f64 an error of syntax. What is one with texts for numbers too stays one, with
+    // the column of the original.
+    if plain.as_ref().is_err_and(|error| !error.is_syntax()) {
         return plain;
     }
-    match with_texts(json) {
-        Some(json) => serde_json::from_slice(&json),
-        None => plain,
+    let texts = with_texts(json).map(|json| serde_json::from_slice(&json));
+
+    match (plain, texts) {
+        (plain, None) => plain,
+        (Err(error), Some(Err(_))) => Err(error),
+        (_, Some(texts)) => texts,
     }
 }
 
@@ -63,35 +66,42 @@ fn is_number(text: &str) -> bool {
     let mantissa = mantissa.strip_prefix('-').unwrap_or(mantissa);
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, "0"));
     let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-    digits(whole) && digits(fraction) && digits(exponent)
+
+    let padded = whole.len() > 1 && whole.starts_with('0');
+    digits(whole) && !padded && digits(fraction) && digits(exponent)
 }
 
-/// Writes valid JSON again, with the text of every number that `serde_json` would change. Returns `None` if there is
+/// Writes JSON again, with the text of every number that `serde_json` would change. Returns `None` if there is
 /// no such number.
 fn with_texts(json: &[u8]) -> Option<Vec<u8>> {
-    let mut written = Vec::new();
-    let (mut at, mut copied) = (0, 0);
-    while at < json.len() {
-        match json[at] {
-            b'"' => at += text_length(&json[at..]),
+    let mut output = Vec::new();
+    let mut position = 0;
+    let mut copied = 0;
+
+    while position < json.len() {
+        match json[position] {
+            b'"' => position += text_length(&json[position..]),
             b'-' | b'0'..=b'9' => {
                 let is_part =
                     |byte: &&u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
-                let end = at + json[at..].iter().take_while(is_part).count();
-                if let Ok(text) = str::from_utf8(&json[at..end])
+                let number_end = position + json[position..].iter().take_while(is_part).count();
+                // Only a number that `serde_json` would change is replaced. Everything between two of them is copied.
+                if let Ok(text) = str::from_utf8(&json[position..number_end])
+                    && is_number(text)
                     && !is_kept(text)
                 {
-                    written.extend_from_slice(&json[copied..at]);
-                    written.extend_from_slice(of(text).to_string().as_bytes());
-                    copied = end;
+                    output.extend_from_slice(&json[copied..position]);
+                    output.extend_from_slice(of(text).to_string().as_bytes());
+                    copied = number_end;
                 }
-                at = end;
+                position = number_end;
             }
-            _ => at += 1,
+            _ => position += 1,
         }
     }
-    written.extend_from_slice(&json[copied..]);
-    (copied > 0).then_some(written)
+
+    output.extend_from_slice(&json[copied..]);
+    (copied > 0).then_some(output)
 }
 
 /// Returns the length of the text in quotes that JSON begins with.
@@ -120,7 +130,7 @@ pub(crate) fn of(text: &str) -> Value {
     }
 }
 
-/// Returns the text of a number as its file spells it, or `None` if the value is no number.
+/// Returns the text of a number as its file spells it, or `None` if the value is not a number.
 pub(crate) fn spelt(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::Number(number) => Some(number.to_string().into()),
@@ -132,31 +142,39 @@ pub(crate) fn spelt(value: &Value) -> Option<Cow<'_, str>> {
 }
 
 /// Returns a number as a person writes it as an answer: 8 for `8.0`, `8.00` and `8e0`, 2.5 for `2.50`. The file's
-/// spelling may be that of a whole column: one missing value makes floats of whole numbers, and a decimal has the
-/// places of its type.
+/// spelling may follow its column: one missing value turns integers into floats, and a decimal has as many digits
+/// after the point as its type.
 pub(crate) fn plain(spelt: &str) -> String {
     let (sign, unsigned) = match spelt.strip_prefix('-') {
         Some(unsigned) => ("-", unsigned),
         None => ("", spelt.trim_start_matches('+')),
     };
+
     let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = format!("{whole}{fraction}");
+    let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{integer}{fraction}");
+
+    // The index in `digits` before which the point stands, once the exponent has moved it.
     let point =
-        exponent.parse::<i64>().ok().and_then(|shift| shift.checked_add(whole.len() as i64));
+        exponent.parse::<i64>().ok().and_then(|shift| shift.checked_add(integer.len() as i64));
     let all_digits = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.is_empty();
     let Some(point) = point.filter(|_| all_digits) else { return spelt.to_owned() };
 
-    let first = digits.len() - digits.trim_start_matches('0').len();
-    let (digits, point) = (digits[first..].trim_end_matches('0'), point - first as i64);
+    // Leading zeros are removed, which moves the point, and trailing zeros are removed, which does not.
+    let leading_zeros = digits.len() - digits.trim_start_matches('0').len();
+    let digits = digits[leading_zeros..].trim_end_matches('0');
+    let point = point - leading_zeros as i64;
     if digits.is_empty() {
         return "0".into();
     }
+
+    // Zeros that the digits lack up to the point: after them in a large number, before them in a small one.
     let zeros = (point - digits.len() as i64).max(-point);
     if zeros > MOST_ZEROS && exponent != "0" {
         return spelt.to_owned();
     }
     let zeros = "0".repeat(zeros.max(0) as usize);
+
     match usize::try_from(point) {
         Err(_) | Ok(0) => format!("{sign}0.{zeros}{digits}"),
         Ok(point) if point >= digits.len() => format!("{sign}{digits}{zeros}"),
@@ -167,22 +185,24 @@ pub(crate) fn plain(spelt: &str) -> String {
 /// Writes a value as JSON, with its numbers as their file spells them.
 pub(crate) fn to_json(value: &Value) -> String {
     let json = value.to_string();
-    // Inside a text the quotes of this would be escaped, so the key stands nowhere else.
-    let open = format!("{{\"{KEY}\":\"");
-    let mut parts = json.split(open.as_str());
-    let mut written = parts.next().unwrap_or_default().to_owned();
+    // Inside a text these quotes would be escaped, so nothing else in the JSON looks like this.
+    let opening = format!("{{\"{KEY}\":\"");
+
+    let mut parts = json.split(opening.as_str());
+    let mut output = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         match part.split_once("\"}") {
             Some((number, rest)) if is_number(number) => {
-                written.extend([number, rest]);
+                output.extend([number, rest]);
             }
-            _ => written.extend([open.as_str(), part]),
+            _ => output.extend([opening.as_str(), part]),
         }
     }
-    written
+
+    output
 }
 
-/// Returns a value as templates see it: whole numbers with all their digits, and other numbers as Python's floats.
+/// Returns a value as templates see it: integers with all their digits, and other numbers as Python's floats.
 pub(crate) fn to_template(value: &Value) -> TemplateValue {
     match value {
         Value::Null => TemplateValue::from(()),
@@ -214,7 +234,7 @@ fn number_of(text: &str) -> TemplateValue {
     }
 }
 
-/// A whole number that is too large for the templates' interpreter. It can be printed, and nothing else.
+/// An integer that is too large for the templates' interpreter. It can be printed, and nothing else.
 #[derive(Debug)]
 pub(crate) struct Digits(Arc<str>);
 
@@ -263,6 +283,7 @@ mod tests {
         ] {
             assert_eq!(plain(spelt), expected, "{spelt}");
         }
+
         let long = format!("1{}", "0".repeat(300));
         assert_eq!(plain(&long), long);
     }
@@ -274,16 +295,19 @@ mod tests {
         assert_eq!(to_json(&value), json);
         assert_eq!(value["a"][0], 1);
         assert_eq!(value["a"][3], "1.50 \" 2.50");
-        // Neither is a number too large for an f64, whose digits are kept.
+
+        // A number too large for an f64 keeps its digits too.
         for spelt in [&"9".repeat(400), "-1e400", "1.5E+999999"] {
             let json = format!("[{spelt},1]");
             let value: Value = parse(json.as_bytes()).unwrap();
             assert_eq!(to_json(&value), json);
             assert_eq!(super::spelt(&value[0]).unwrap(), *spelt);
         }
+
         for broken in ["[1e400", "[1e]", "[01]", "[1e400,]"] {
             assert!(parse::<Value>(broken.as_bytes()).is_err(), "{broken}");
         }
+
         // Nobody can smuggle anything in under the key.
         for other in [
             "{\"$firebrick_data::number\":\"1}, {\"}",

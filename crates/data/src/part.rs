@@ -2,79 +2,91 @@
 
 use std::collections::BTreeSet;
 
-/// The part of a data set that is meant, if there are several.
+/// Part of a data set that is meant, if there are several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// The subset, which the Hub calls a configuration, such as `main` of `openai/gsm8k`.
+    /// Subset, which the Hub calls a configuration, such as `main` of `openai/gsm8k`.
     pub subset: Option<String>,
-    /// The split that is asked for, such as `test`.
+    /// Split that is asked for, such as `test`.
     pub split: Option<String>,
-    /// The split that is meant if none is asked for.
+    /// Split that is meant if none is asked for.
     pub default_split: &'static str,
 }
 
-/// The words by which files tell their split. All words of a line mean the same split.
+/// Words by which files tell their split. All words of a line mean the same split.
 const SPLITS: [&[&str]; 3] =
     [&["train", "training"], &["test"], &["validation", "valid", "val", "dev", "eval"]];
 
-/// The number of files that are named when a choice fails.
+/// How many files are named when a choice fails.
 const SHOWN: usize = 12;
 
 impl Part {
     /// Chooses the files of this part among all files of a data set, sorted. A split is a word of a file's name,
-    /// or else of its folders' names. If there is only one data file, it is the split that is taken by default.
+    /// or else of its folders' names. If there is only one data file, it counts as the default split.
     ///
     /// # Errors
-    /// Says in words, with the names of the files, that it is not clear which are meant.
+    /// Says in words, with the names of the files, if it is not clear which are meant.
     pub(crate) fn choose<'f>(&self, files: &[&'f str]) -> Result<Vec<&'f str>, String> {
         let mut data = data_files(files);
         data.sort_unstable();
         if data.is_empty() {
             return Err(format!("it has no .parquet or .jsonl file; it has {}", list(files)));
         }
+
+        // A subset is a folder, or else a word of the files' names.
         if let Some(subset) = &self.subset {
-            let all = data.clone();
+            let all_files = data.clone();
             data.retain(|file| folders(file).any(|folder| folder.eq_ignore_ascii_case(subset)));
             if data.is_empty() {
-                data.extend(all.iter().filter(|file| has_words(file, subset)));
+                data.extend(all_files.iter().filter(|file| has_words(file, subset)));
             }
             if data.is_empty() {
-                return Err(format!("it has no subset {subset:?}; it has {}", list(&all)));
+                return Err(format!("it has no subset {subset:?}; it has {}", list(&all_files)));
             }
         }
-        let wanted = self.split.as_deref().unwrap_or(self.default_split);
-        let with = |part: fn(&str) -> String| {
-            let found = data.iter().copied().filter(|file| has_words(&part(file), wanted));
-            found.collect::<Vec<_>>()
+
+        let split = self.split.as_deref().unwrap_or(self.default_split);
+        let files_with = |part: fn(&str) -> String| {
+            let matching = data.iter().copied().filter(|file| has_words(&part(file), split));
+            matching.collect::<Vec<_>>()
         };
-        let mut chosen = with(|file| name(file).to_owned());
+
+        // A word of the file's name counts for more than one of its folders.
+        let mut chosen = files_with(|file| name(file).to_owned());
         if chosen.is_empty() {
-            chosen = with(|file| folders(file).collect::<Vec<_>>().join("/"));
+            chosen = files_with(|file| folders(file).collect::<Vec<_>>().join("/"));
         }
-        let free = self.split.is_none() || wanted == "train";
-        if let ([only], true, true) = (data.as_slice(), chosen.is_empty(), free)
+
+        // A single file whose name tells no split holds training rows.
+        let may_be_unnamed = self.split.is_none() || split == "train";
+        if let ([only], true, true) = (data.as_slice(), chosen.is_empty(), may_be_unnamed)
             && splits(std::slice::from_ref(only)).is_empty()
         {
             return Ok(vec![only]);
         }
+
         if chosen.is_empty() {
-            return Err(format!("it has no split {wanted:?}; it has {}", list(&data)));
+            return Err(format!("it has no split {split:?}; it has {}", list(&data)));
         }
+
+        // One word may be in the names of several splits, such as `train_sft` and `train_gen`.
         let groups: BTreeSet<(String, String)> = chosen.iter().map(|file| group(file)).collect();
         if groups.len() > 1 {
-            let exact: Vec<_> = groups.iter().filter(|(_, stem)| stem == wanted).collect();
+            let exact: Vec<_> = groups.iter().filter(|(_, stem)| stem == split).collect();
             let [exact] = exact.as_slice() else {
                 return Err(format!(
-                    "it is not clear which files are the split {wanted:?}: name the subset, or the \
+                    "it is not clear which files are the split {split:?}: name the subset, or the \
                      split in full; the candidates are {}",
                     list(&chosen)
                 ));
             };
             chosen.retain(|file| group(file) == **exact);
         }
+
+        // Without this check, a missing file would only make the data set smaller.
         match chosen.iter().find_map(|file| shard(name(file))) {
-            Some((_, of)) if of != chosen.len() as u64 => Err(format!(
-                "it has {} of the {of} files of its split {wanted:?}: {}",
+            Some((_, shards)) if shards != chosen.len() as u64 => Err(format!(
+                "it has {} of the {shards} files of its split {split:?}: {}",
                 chosen.len(),
                 list(&chosen)
             )),
@@ -95,6 +107,7 @@ pub(crate) fn data_files<'f>(files: &[&'f str]) -> Vec<&'f str> {
         };
         files.iter().filter(of_kind).copied().collect()
     };
+
     let data = ending(&["parquet", "jsonl", "ndjson"]);
     let json = if data.is_empty() { ending(&["json"]) } else { Vec::new() };
     // The library datasets writes facts about a data set into such files.
@@ -111,7 +124,7 @@ pub(crate) fn splits(files: &[&str]) -> Vec<&'static str> {
     files.iter().flat_map(|file| of(file)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Returns the things that files of one split have in common: their folder and kind, and their name without the
+/// Returns what files of one split have in common: their folder and kind, and their name without the
 /// number.
 fn group(file: &str) -> (String, String) {
     let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
@@ -121,19 +134,20 @@ fn group(file: &str) -> (String, String) {
         None => {
             let number = stem.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
             let numbered = number.len() >= 3 && number.starts_with('0');
-            let end = if numbered { stem.len() - number.len() } else { stem.len() };
-            stem[..end].trim_end_matches(['-', '_', '.'])
+            let stem_end = if numbered { stem.len() - number.len() } else { stem.len() };
+            stem[..stem_end].trim_end_matches(['-', '_', '.'])
         }
     };
+
     (format!("{folder}/*.{extension}"), stem.to_ascii_lowercase())
 }
 
-/// Reads `train` and 2 from `train-00000-of-00002.parquet`, also with a hash behind it.
+/// Reads `train` and 2 from `train-00000-of-00002.parquet`, also with a hash after it.
 fn shard(name: &str) -> Option<(&str, u64)> {
-    let (before, after) = name.split_once("-of-")?;
-    let of = after.split(['-', '.']).next()?.parse().ok()?;
-    let (stem, number) = before.rsplit_once('-').unwrap_or(("", before));
-    number.chars().all(|c| c.is_ascii_digit()).then_some((stem, of))
+    let (prefix, suffix) = name.split_once("-of-")?;
+    let count = suffix.split(['-', '.']).next()?.parse().ok()?;
+    let (stem, number) = prefix.rsplit_once('-').unwrap_or(("", prefix));
+    number.chars().all(|c| c.is_ascii_digit()).then_some((stem, count))
 }
 
 fn name(file: &str) -> &str {
@@ -144,13 +158,15 @@ fn folders(file: &str) -> impl Iterator<Item = &str> {
     file.rsplit_once('/').map_or("", |(folders, _)| folders).split('/')
 }
 
-/// Tells whether `wanted` stands in a text, in capitals or not, with no letter or digit beside it.
+/// Tells whether a text contains `wanted`, in capitals or not, with no letter or digit next to it.
 fn has_words(text: &str, wanted: &str) -> bool {
-    let (text, wanted) = (text.to_ascii_lowercase(), wanted.to_ascii_lowercase());
-    let end = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
+    let text = text.to_ascii_lowercase();
+    let wanted = wanted.to_ascii_lowercase();
+    let is_boundary = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
     !wanted.is_empty()
         && text.match_indices(&wanted).any(|(at, _)| {
-            end(text[..at].chars().next_back()) && end(text[at + wanted.len()..].chars().next())
+            is_boundary(text[..at].chars().next_back())
+                && is_boundary(text[at + wanted.len()..].chars().next())
         })
 }
 
@@ -184,6 +200,7 @@ mod tests {
         let train = "main/train-00000-of-00001.parquet";
         assert_eq!(choose(&gsm8k, "main", "").unwrap(), train);
         assert_eq!(choose(&gsm8k, "main", "test").unwrap(), "main/test-00000-of-00001.parquet");
+
         let unclear = choose(&gsm8k, "", "").unwrap_err();
         assert!(unclear.contains("main/train-00000-of-00001.parquet, socratic/"), "{unclear}");
         assert!(choose(&gsm8k, "mains", "").unwrap_err().contains("no subset \"mains\""));

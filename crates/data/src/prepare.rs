@@ -7,16 +7,16 @@ use rayon::prelude::*;
 
 use crate::{DataError, Problem, PromptFormat, Tokenizer, number, tokens_up_to};
 
-/// The preparation of problems. It turns them into tokens, in parallel.
+/// Turns problems into tokens, in parallel.
 #[derive(Clone, Copy)]
 pub struct Preparation<'a> {
-    /// The policy's tokenizer.
+    /// Tokenizer of the policy.
     pub tokenizer: &'a Tokenizer,
-    /// The way in which a question is written.
+    /// How a question is written as a prompt.
     pub format: &'a PromptFormat,
-    /// The most tokens of a prompt. Longer prompts are dropped, because the policy could not read them whole.
+    /// Limit on a prompt, in tokens. Longer prompts are dropped, because the policy could not read all of them.
     pub max_prompt_tokens: usize,
-    /// The most tokens of an SFT example, prompt and completion together. Longer ones are dropped.
+    /// Limit on an SFT example, prompt and completion together, in tokens. Longer ones are dropped.
     pub max_tokens: usize,
     /// True if prompts keep the messages that they were made from.
     pub keep_messages: bool,
@@ -42,6 +42,7 @@ impl<'a> Preparation<'a> {
     pub fn prompts(&self, problems: &[Problem]) -> Result<(Vec<Prompt>, PromptReport), DataError> {
         let mut report = PromptReport { read: problems.len(), ..PromptReport::default() };
         let mut prompts = self.each(problems, |problem| self.prompt(problem))?;
+
         prompts.retain(|prompt| self.fits(prompt.tokens.len(), &mut report));
         self.unless_empty(prompts, report)
     }
@@ -56,20 +57,24 @@ impl<'a> Preparation<'a> {
         problems: &[Problem],
     ) -> Result<(Vec<(SftExample, Prompt)>, PromptReport), DataError> {
         let mut report = PromptReport { read: problems.len(), ..PromptReport::default() };
+
         let mut examples = self.each(problems, |problem| {
             let prompt = self.prompt(problem)?;
             let tokens = prompt.tokens.clone();
+
             let room = self.max_tokens.saturating_sub(tokens.len());
             if tokens.len() > self.max_prompt_tokens || room == 0 {
                 return Ok((SftExample::new(tokens, Vec::new()), prompt));
             }
+
             let mut completion =
                 tokens_up_to(problem.solution(), room, |text| self.tokenizer.encode(text, false))?;
             completion.push(self.tokenizer.eos());
             Ok((SftExample::new(tokens, completion), prompt))
         })?;
+
         examples.retain(|(example, _)| {
-            // An example that is too long as a whole counts as a prompt that is.
+            // An example that is too long counts as a prompt that is too long, whichever part makes it so.
             let tokens = example.prompt.len().saturating_add(example.completion.len());
             let counted = if tokens > self.max_tokens { usize::MAX } else { example.prompt.len() };
             self.fits(counted, &mut report)
@@ -77,8 +82,8 @@ impl<'a> Preparation<'a> {
         self.unless_empty(examples, report)
     }
 
-    /// Does `work` for each problem, in parallel. An error names the row of the problem, and is that of the first row
-    /// that has one, so that a file which is corrected row by row gets better and better.
+    /// Does `work` for each problem, in parallel. An error names the row of its problem. Of several errors, the first
+    /// row's is returned, so that you can correct a file from its top.
     fn each<T: Send>(
         &self,
         problems: &[Problem],
@@ -89,11 +94,14 @@ impl<'a> Preparation<'a> {
             self.check(problem, &control)?;
             work(problem)
         };
-        let done: Vec<Result<T, DataError>> = problems.par_iter().map(checked).collect();
-        let of_row = |(problem, done): (&Problem, Result<T, DataError>)| {
-            done.map_err(|error| self.of_row(problem, error))
+
+        // All are done before the first error is looked for, so which one is named does not depend on the threads.
+        let results: Vec<Result<T, DataError>> = problems.par_iter().map(checked).collect();
+        let of_row = |(problem, result): (&Problem, Result<T, DataError>)| {
+            result.map_err(|error| self.of_row(problem, error))
         };
-        problems.iter().zip(done).map(of_row).collect()
+
+        problems.iter().zip(results).map(of_row).collect()
     }
 
     fn of_row(&self, problem: &Problem, error: DataError) -> DataError {
@@ -102,17 +110,19 @@ impl<'a> Preparation<'a> {
             DataError::Template { .. } => format!("; {}", self.format.remedy(&problem.question)),
             _ => String::new(),
         };
+
         let problem = format!("{error}{remedy}");
-        DataError::Row { path: origin.file.to_path_buf(), place: origin.place, problem }
+        DataError::Row { path: origin.file.to_path_buf(), position: origin.position, problem }
     }
 
-    /// Refuses a question with a control token in it. As a token it would end the question, or speak for another
-    /// role, in the middle of the user's words.
+    /// Refuses a question that contains a control token, which would end the question, or speak for another role, in
+    /// the middle of the user's text.
     fn check(&self, problem: &Problem, control: &[String]) -> Result<(), DataError> {
         let holds = |token: &&String| problem.question.texts().any(|text| text.contains(*token));
         let Some(token) = control.iter().find(holds) else { return Ok(()) };
+
         let problem = format!(
-            "the question has the control token {token} in it; take it out, or set data.template = \
+            "the question contains the control token {token}; remove it, or set data.template = \
              \"plain\" if the text is a whole prompt already"
         );
         Err(DataError::Format { problem })
@@ -127,6 +137,7 @@ impl<'a> Preparation<'a> {
         } else {
             String::new()
         };
+
         let words = problem.question.words();
         let question = if words == text { String::new() } else { words.to_owned() };
         let Problem { id, reference, difficulty, .. } = problem.clone();
@@ -136,11 +147,13 @@ impl<'a> Preparation<'a> {
 
     /// Tells whether a prompt of that many tokens is kept, and counts it in the report.
     fn fits(&self, tokens: usize, report: &mut PromptReport) -> bool {
+        // `usize::MAX` stands for an example that is too long, even where prompts have no limit.
         let count = match tokens {
             0 => &mut report.empty,
             _ if tokens > self.max_prompt_tokens || tokens == usize::MAX => &mut report.too_long,
             _ => &mut report.kept,
         };
+
         *count += 1;
         (1..=self.max_prompt_tokens).contains(&tokens) && tokens < usize::MAX
     }
@@ -161,23 +174,24 @@ impl<'a> Preparation<'a> {
 /// A report on the problems that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptReport {
-    /// The number of problems that were read.
+    /// Number of problems that were read.
     pub read: usize,
-    /// The number of prompts that were kept.
+    /// Number of prompts that were kept.
     pub kept: usize,
-    /// The number of prompts dropped because they are longer than `max_prompt_tokens`.
+    /// Prompts dropped because they are longer than `max_prompt_tokens`.
     pub too_long: usize,
-    /// The number of prompts dropped because they have no token.
+    /// Prompts dropped because they have no token.
     pub empty: usize,
-    /// The number of prompts dropped because an earlier one has the same question.
+    /// Prompts dropped because an earlier one has the same question.
     pub duplicates: usize,
-    /// The number of prompts dropped because another one has the same question and another reference.
+    /// Prompts dropped because another one has the same question and another reference.
     pub conflicting: usize,
 }
 
 impl fmt::Display for PromptReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} prompts kept", self.kept, self.read)?;
+
         for (count, why) in [
             (self.too_long, "too long"),
             (self.empty, "empty"),
@@ -188,6 +202,7 @@ impl fmt::Display for PromptReport {
                 write!(f, ", {count} {why}")?;
             }
         }
+
         Ok(())
     }
 }
@@ -219,9 +234,11 @@ mod tests {
         let mut preparation = Preparation::new(&tokenizer, &format);
         preparation.max_prompt_tokens = 4;
         let problems = problems(&[("1+1=", "2"), ("10+1=", "11"), ("2+2=", "4"), ("", "0")]);
+
         let (prompts, report) = preparation.prompts(&problems).unwrap();
         assert_eq!(prompts.iter().map(|prompt| prompt.id).collect::<Vec<_>>(), [0, 2]);
         assert_eq!(report.to_string(), "2 of 4 prompts kept, 1 too long, 1 empty");
+
         preparation.max_prompt_tokens = 3;
         assert_eq!(
             preparation.prompts(&problems).unwrap_err().to_string(),
@@ -239,9 +256,11 @@ mod tests {
         let long = "1".repeat(30 << 20);
         let problems =
             problems(&[("1+1=", "2"), ("10+1=", &long), ("2+2=", &long), ("2+2=", "4444")]);
+
         let (examples, report) = preparation.sft_examples(&problems).unwrap();
         assert_eq!(report.to_string(), "1 of 4 prompts kept, 3 too long");
         assert_eq!(examples.len(), 1);
+
         // The end of the text counts too.
         preparation.max_tokens = 9;
         assert_eq!(preparation.sft_examples(&problems).unwrap().0.len(), 2);
@@ -251,8 +270,9 @@ mod tests {
         let rows = questions.iter().zip(1..).map(|(question, line)| {
             let row = serde_json::json!({"prompt": question, "answer": "4"});
             let fields = row.as_object().unwrap().clone();
-            let place = crate::Place::Line(line);
-            let row = crate::Row { file: std::path::Path::new("rows.jsonl").into(), place, fields };
+            let position = crate::Position::Line(line);
+            let row =
+                crate::Row { file: std::path::Path::new("rows.jsonl").into(), position, fields };
             let columns = crate::ColumnNames::default().find(&row).unwrap();
             Problem::from_row(&row, line, &columns).unwrap()
         });
@@ -263,7 +283,7 @@ mod tests {
         Some(crate::ChatTemplate::new(source, serde_json::Map::new()).unwrap())
     }
 
-    /// Any number of rows may be wrong. The first of them is named, with the way out.
+    /// Checks that of several wrong rows the first is named, with the way out.
     #[test]
     fn a_row_that_makes_no_prompt_is_named() {
         let tokenizer = Tokenizer::characters("0123456789+=? SUusetrym:").unwrap();
@@ -275,6 +295,7 @@ mod tests {
             let refused = Preparation::new(&tokenizer, format).prompts(&rows(questions));
             refused.unwrap_err().to_string()
         };
+
         let mut format = PromptFormat { chat: chat(template), ..PromptFormat::default() };
         let plain = serde_json::json!("1+1=");
         assert_eq!(
@@ -289,16 +310,19 @@ mod tests {
             refused(&format, &[plain.clone(), serde_json::json!("ß")])
                 .starts_with("rows.jsonl, line 2: the tokenizer has no token for 'ß'")
         );
+
         format.system = Some("S".into());
         assert!(
             refused(&format, std::slice::from_ref(&plain))
                 .ends_with("put the words of data.system into data.prompt")
         );
+
         format = PromptFormat {
             chat: chat("{{ raise_exception('never') }}"),
             ..PromptFormat::default()
         };
         assert!(refused(&format, &[plain]).ends_with("never (line 1 of the template); correct the row, or take a model whose template allows it"));
+
         format.chat = None;
         assert!(
             refused(&format, &[serde_json::json!([user("1+1=")])])
@@ -312,16 +336,18 @@ mod tests {
         let chat = chat("{% for m in messages %}<pad>{{ m.role }}: {{ m.content }}{% endfor %}");
         let mut format = PromptFormat { chat, ..PromptFormat::default() };
         assert_eq!(format.control_tokens(&tokenizer), ["<eos>", "<pad>"]);
+
         for token in ["<eos>", "<pad>"] {
             let question = serde_json::json!(format!("1+1= {token}"));
             let error =
                 Preparation::new(&tokenizer, &format).prompts(&rows(&[question])).unwrap_err();
             let expected = format!(
-                "rows.jsonl, line 1: the question has the control token {token} in it; take it out"
+                "rows.jsonl, line 1: the question contains the control token {token}; remove it"
             );
             assert!(error.to_string().starts_with(&expected), "{error}");
         }
-        // A plain prompt may be a whole one, with the tokens that its author wants.
+
+        // A plain prompt may be complete already, with the special tokens that its author wants.
         format.chat = None;
         let question = serde_json::json!("1+1=<eos>");
         let (prompts, _) =
@@ -337,6 +363,7 @@ mod tests {
         let question = serde_json::json!([{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "1+1= is"}]);
         let (prompts, _) =
             Preparation::new(&tokenizer, &format).prompts(&rows(&[question])).unwrap();
+
         assert_eq!(
             (prompts[0].text.as_str(), prompts[0].question.as_str()),
             ("user: 1+1=?assistant: 1+1= is", "1+1=")
@@ -350,6 +377,7 @@ mod tests {
         let (examples, _) = Preparation::new(&tokenizer, &format)
             .sft_examples(&problems(&[("1+1=", "2")]))
             .unwrap();
+
         let expected = SftExample::new(vec![3, 12, 3, 13], vec![4, tokenizer.eos()]);
         assert_eq!(
             examples.into_iter().map(|(example, _)| example).collect::<Vec<_>>(),

@@ -10,23 +10,23 @@ use crate::{DataError, Origin, Row, number};
 /// A question with its reference answer, before any template or tokenizer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    /// The problem's id, stable within its source: the row's place, or a hash of the question.
+    /// Id of the problem, stable within its source: the row's index, or a hash of the question.
     pub id: u64,
-    /// The question.
+    /// Question, before any template.
     pub question: Question,
-    /// The answer that the verifier compares against.
+    /// Answer that the verifier compares against.
     pub reference: String,
     /// A completion that answers the question, if it is not the reference itself. In GSM8K it is the solution that
     /// ends in the reference.
     pub worked: Option<String>,
-    /// The difficulty, in the data's words. It is empty if the data does not say.
+    /// Difficulty in the data's own words, or an empty text if the data does not say.
     pub difficulty: String,
-    /// The row that the problem is from, for messages.
+    /// Row that the problem is from, for messages.
     pub origin: Option<Origin>,
 }
 
 impl Problem {
-    /// Makes the problem of one row. `id` is the row's place among the rows of its source.
+    /// Makes the problem of one row. `id` is the row's index among the rows of its source.
     ///
     /// # Errors
     /// Fails if the row lacks a column, or the column holds something else than it should.
@@ -34,6 +34,8 @@ impl Problem {
         let question = question(row, &columns.prompt)?;
         let reference = answer(row, &columns.reference)?;
         let difficulty = difficulty(row, &columns.difficulty)?;
+
+        // A solution in the manner of GSM8K ends in its answer, which is what the verifier compares.
         let (reference, worked) = match final_answer(&reference) {
             Some(answer) => (answer, Some(reference)),
             None => (reference, None),
@@ -57,8 +59,8 @@ pub enum Question {
 }
 
 impl Question {
-    /// Returns the words of the question. In a conversation they are the words of its last message that is not the
-    /// policy's own.
+    /// Returns the text of the question. In a conversation it is the text of the last message that is not the policy's
+    /// own.
     pub(crate) fn words(&self) -> &str {
         match self {
             Question::Text(text) => text,
@@ -81,7 +83,7 @@ impl Question {
         text.into_iter().chain(contents)
     }
 
-    /// Returns the question as one text, by which questions are told apart.
+    /// Returns the question as one text, for comparison with other questions.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match self {
             Question::Text(text) => Cow::Borrowed(text),
@@ -90,29 +92,29 @@ impl Question {
     }
 }
 
-/// The columns of a data set that hold the prompt and the reference answer.
+/// Columns of a data set that hold the prompt and the reference answer.
 ///
 /// A dotted path such as `reward_model.ground_truth` leads into nested objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Columns {
-    /// The column of the prompt, which is a text or a list of messages.
+    /// Column of the prompt, which is a text or a list of messages.
     pub prompt: String,
-    /// The column of the reference, which is a text or a number. It is empty if there is no such column.
+    /// Column of the reference, which is a text or a number. It is empty if there is no such column.
     pub reference: String,
-    /// The column of the difficulty, which is a text or a number. It is empty if there is no such column.
+    /// Column of the difficulty, which is a text or a number. It is empty if there is no such column.
     #[serde(default)]
     pub difficulty: String,
 }
 
-/// The names of a data set's columns, as far as they are known before its first row is seen.
+/// Names of a data set's columns, as far as they are known before its first row is seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColumnNames {
-    /// The column of the prompt. `None` if its layout is to be recognised.
+    /// Column of the prompt. `None` if its layout is to be recognised.
     pub prompt: Option<String>,
-    /// The column of the reference answer. `None` if its layout is to be recognised.
+    /// Column of the reference answer. `None` if its layout is to be recognised.
     pub reference: Option<String>,
-    /// The column of the difficulty. `None` if nobody asks for it.
+    /// Column of the difficulty. `None` if nobody asks for it.
     pub difficulty: Option<String>,
 }
 
@@ -127,7 +129,7 @@ impl ColumnNames {
     /// # Errors
     /// Fails if the prompt or the reference is not there.
     pub fn find(&self, row: &Row) -> Result<Columns, DataError> {
-        let first = |given: &Option<String>, names: &[&str], what: &str| {
+        let choose = |given: &Option<String>, names: &[&str], what: &str| {
             if let Some(name) = given {
                 return if name.is_empty() || row.has(name) {
                     Ok(name.clone())
@@ -135,6 +137,8 @@ impl ColumnNames {
                     Err(missing(row, format!("no column `{name}`")))
                 };
             }
+
+            // A column with a value comes before an earlier one that is null.
             let found = names.iter().find(|name| row.get(name).is_some());
             let found = found.or_else(|| names.iter().find(|name| row.has(name)));
             found.map(|name| name.to_string()).ok_or_else(|| {
@@ -145,27 +149,30 @@ impl ColumnNames {
                 missing(row, format!("no column for the {what} ({}{none})", names.join(", ")))
             })
         };
+
         Ok(Columns {
-            prompt: first(&self.prompt, &PROMPTS, "prompt")?,
-            reference: first(&self.reference, &REFERENCES, "reference")?,
+            prompt: choose(&self.prompt, &PROMPTS, "prompt")?,
+            reference: choose(&self.reference, &REFERENCES, "reference")?,
             difficulty: self.difficulty.clone().unwrap_or_default(),
         })
     }
 
     /// Returns the columns that come before those of `columns` and are null in `row`. A value there in a later row
-    /// would be passed over in silence.
+    /// would be ignored silently.
     pub(crate) fn passed_over(&self, row: &Row, columns: &Columns) -> Vec<&'static str> {
-        let before = |given: &Option<String>, names: &[&'static str], taken: &str| {
-            let before = names.iter().copied().take_while(|&name| name != taken && given.is_none());
-            before.filter(|name| row.has(name)).collect::<Vec<_>>()
+        let null_columns = |given: &Option<String>, names: &[&'static str], taken: &str| {
+            let null_columns =
+                names.iter().copied().take_while(|&name| name != taken && given.is_none());
+            null_columns.filter(|name| row.has(name)).collect::<Vec<_>>()
         };
-        let mut passed = before(&self.prompt, &PROMPTS, &columns.prompt);
-        passed.extend(before(&self.reference, &REFERENCES, &columns.reference));
-        passed
+
+        let mut columns_before = null_columns(&self.prompt, &PROMPTS, &columns.prompt);
+        columns_before.extend(null_columns(&self.reference, &REFERENCES, &columns.reference));
+        columns_before
     }
 }
 
-/// The columns of a prompt that are known, and those of a reference.
+/// Known columns of a prompt, and those of a reference.
 const PROMPTS: [&str; 3] = ["prompt", "question", "problem"];
 const REFERENCES: [&str; 5] =
     ["reward_model.ground_truth", "ground_truth", "answer", "solution", "reference"];
@@ -179,6 +186,7 @@ fn question(row: &Row, column: &str) -> Result<Question, DataError> {
         },
         _ => Value::Null,
     };
+
     match if read.is_null() { value } else { &read } {
         Value::Array(messages)
             if !messages.is_empty()
@@ -191,23 +199,25 @@ fn question(row: &Row, column: &str) -> Result<Question, DataError> {
     }
 }
 
-/// Reads a text that is a list of messages, as some programs store one. Returns `None` for any other text, and the
-/// form that it should have if it is not quite such a list.
+/// Reads a text that is a list of messages, as some programs store one. Returns `None` for any other text, and an error
+/// with the expected form if the text is almost such a list.
 fn conversation(text: &str) -> Option<Result<Value, &'static str>> {
     let text = text.trim();
-    let inside = text.strip_prefix('[').unwrap_or(text).trim_start().strip_prefix('{')?;
+    let first_object = text.strip_prefix('[').unwrap_or(text).trim_start().strip_prefix('{')?;
     let has = |value: &Value, key: &str| value.get(key).is_some();
+    // Some data sets name the fields `from` and `value`. They count as messages here, to be refused with a reason.
     let is_message =
         |value: &Value| has(value, "role") || has(value, "from") && has(value, "value");
+
     match number::parse(text.as_bytes()) {
         Ok(Value::Array(list)) if list.iter().all(is_message) => Some(Ok(list.into())),
         Ok(object) if is_message(&object) => Some(Ok(object)),
         Ok(_) => None,
-        // Python writes a list with quotes of its own, and a text may have been cut off.
+        // Python writes a list with its own quotes, and a text may have been cut off.
         Err(_)
             if ["'role'", "\"role\"", "'content'", "\"content\""]
                 .iter()
-                .any(|key| inside.trim_start().starts_with(key)) =>
+                .any(|key| first_object.trim_start().starts_with(key)) =>
         {
             Some(Err("a list of {role, content}, or its JSON as Python's json.dumps writes it"))
         }
@@ -216,10 +226,11 @@ fn conversation(text: &str) -> Option<Result<Value, &'static str>> {
 }
 
 /// Returns a message with its content as one text. Content in parts is joined, because only some templates know
-/// parts, and the others print them with brackets and quotes.
+/// parts, while the others print them with brackets and quotes.
 fn spoken(row: &Row, column: &str, message: &Value) -> Result<Value, DataError> {
     let mut message = message.clone();
     let is_words = message["role"].as_str().is_some_and(|role| WORDS.contains(&role));
+
     let text = match &message["content"] {
         // The result of a tool may be of any form, and templates expect that.
         _ if !is_words => return Ok(message),
@@ -231,6 +242,7 @@ fn spoken(row: &Row, column: &str, message: &Value) -> Result<Value, DataError> 
         }
         _ => None,
     };
+
     match text {
         Some(text) => message["content"] = text.into(),
         None => {
@@ -241,7 +253,7 @@ fn spoken(row: &Row, column: &str, message: &Value) -> Result<Value, DataError> 
     Ok(message)
 }
 
-/// The roles whose messages are words.
+/// Roles whose messages are text.
 const WORDS: [&str; 4] = ["system", "developer", "user", "assistant"];
 
 /// Returns the text of a part of a message, if it has one.
@@ -256,23 +268,24 @@ fn answer(row: &Row, column: &str) -> Result<String, DataError> {
     if column.is_empty() {
         return Ok(String::new());
     }
+
     let value = value(row, column)?;
     // Some data sets wrap the one accepted answer in a list.
-    let one = match value {
+    let answer_value = match value {
         Value::Array(list) if list.len() == 1 => &list[0],
         value => value,
     };
-    number::answer(one).ok_or_else(|| unexpected(row, column, "a text or a number", value))
+    number::answer(answer_value).ok_or_else(|| unexpected(row, column, "a text or a number", value))
 }
 
-/// The most letters of a difficulty, which becomes part of a metric's name.
+/// Limit on the letters of a difficulty, which becomes part of a metric's name.
 const DIFFICULTY: usize = 64;
 
-/// Returns the difficulty's word or number. It becomes part of a name, so it may be neither long nor of more than
-/// one line.
+/// Returns the difficulty's word or number. It becomes part of a name, so it has to be short and on one line.
 fn difficulty(row: &Row, column: &str) -> Result<String, DataError> {
     let difficulty = answer(row, column)?;
     let difficulty = difficulty.trim();
+
     if difficulty.chars().count() > DIFFICULTY || difficulty.contains(char::is_control) {
         let expected = "a difficulty: a number, or a text of one line with at most 64 letters";
         return Err(unexpected(row, column, expected, &difficulty.into()));
@@ -297,23 +310,26 @@ fn value<'row>(row: &'row Row, column: &str) -> Result<&'row Value, DataError> {
             "column `{column}` {state}, and was expected to have a value; write it into the row, or \
              remove the row"
         );
-        DataError::Row { path: row.file.to_path_buf(), place: row.place, problem }
+        DataError::Row { path: row.file.to_path_buf(), position: row.position, problem }
     })
 }
 
 fn missing(row: &Row, wanted: String) -> DataError {
-    let (path, place) = (row.file.to_path_buf(), row.place);
-    DataError::Column { path, place, wanted, found: row.columns() }
+    let path = row.file.to_path_buf();
+    let position = row.position;
+    DataError::Column { path, position, wanted, found: row.columns() }
 }
 
 fn unexpected(row: &Row, column: &str, expected: &'static str, found: &Value) -> DataError {
     let text = number::to_json(found);
-    let mut shown: String = text.chars().take(60).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
+    let mut excerpt: String = text.chars().take(60).collect();
+    if excerpt.len() < text.len() {
+        excerpt.push('…');
     }
-    let (path, place) = (row.file.to_path_buf(), row.place);
-    DataError::Value { path, place, column: column.to_owned(), expected, found: shown }
+
+    let path = row.file.to_path_buf();
+    let position = row.position;
+    DataError::Value { path, position, column: column.to_owned(), expected, found: excerpt }
 }
 
 #[cfg(test)]
@@ -323,11 +339,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::Place;
+    use crate::Position;
 
     fn row(value: Value) -> Row {
         let Value::Object(fields) = value else { panic!("not an object") };
-        Row { file: Path::new("set.jsonl").into(), place: Place::Line(3), fields }
+        Row { file: Path::new("set.jsonl").into(), position: Position::Line(3), fields }
     }
 
     fn problem(value: Value, columns: &ColumnNames) -> Result<Problem, DataError> {
@@ -338,6 +354,7 @@ mod tests {
     #[test]
     fn known_layouts_need_no_mapping() {
         let messages = json!([{"role": "user", "content": "2+2?"}]);
+
         for (layout, question, reference) in [
             (json!({"prompt": "2+2?", "answer": 4}), json!("2+2?"), "4"),
             (json!({"prompt": messages, "solution": "4"}), messages.clone(), "4"),
@@ -358,6 +375,7 @@ mod tests {
                 Question::Text(text) => json!(text),
                 Question::Messages(messages) => messages,
             };
+
             assert_eq!((asked, problem.reference.as_str()), (question, reference));
         }
     }
@@ -377,13 +395,14 @@ mod tests {
         ] {
             let layout = json!({"question": "2+2?", "answer": solution});
             let problem = problem(layout, &ColumnNames::default()).unwrap();
+
             assert_eq!(problem.reference, answer.unwrap_or(solution), "{solution:?}");
             assert_eq!(problem.worked.is_some(), answer.is_some(), "{solution:?}");
             assert_eq!(problem.solution(), solution);
         }
     }
 
-    /// A row as its file has it: a number may have more digits than `json!` keeps.
+    /// Reads a row from its text, because a number may have more digits than `json!` keeps.
     fn read(line: &str) -> Result<Problem, DataError> {
         problem(number::parse(line.as_bytes()).unwrap(), &ColumnNames::default())
     }
@@ -391,6 +410,7 @@ mod tests {
     #[test]
     fn a_number_is_an_answer_with_its_own_digits() {
         let long = "10000000000000000000000000000031";
+
         for (answer, expected) in [
             ("8", "8"),
             ("8.0", "8"),
@@ -408,14 +428,16 @@ mod tests {
                 format!("{{\"prompt\": \"?\", \"reward_model\": {{\"ground_truth\": {answer}}}}}");
             assert_eq!(read(&line).unwrap().reference, expected, "{answer}");
         }
+
         let list = read("{\"prompt\": \"?\", \"answer\": [1, 20000000000000000000]}").unwrap_err();
         assert!(list.to_string().contains("but holds [1,20000000000000000000];"), "{list}");
     }
 
     #[test]
     fn a_conversation_is_one_in_every_notation() {
-        let said = |role: &str, content: &str| json!({"role": role, "content": content});
-        let expected = json!([said("system", "Be brief."), said("user", "2+2?")]);
+        let message = |role: &str, content: &str| json!({"role": role, "content": content});
+        let expected = json!([message("system", "Be brief."), message("user", "2+2?")]);
+
         let text = |text: &str| json!({"type": "text", "text": text});
         for prompt in [
             expected.clone(),
@@ -431,6 +453,7 @@ mod tests {
             assert_eq!(question, Question::Messages(expected.clone()), "{prompt}");
             assert_eq!(question.words(), "2+2?");
         }
+
         // A question may look like JSON, or be some.
         for text in [
             "[1, 2, 3]",
@@ -445,11 +468,12 @@ mod tests {
             let problem = problem(json!({"prompt": text, "answer": 4}), &ColumnNames::default());
             assert_eq!(problem.unwrap().question, Question::Text(text.into()));
         }
+
         // Questions to a tool and its answers are left as they are.
         let call =
             json!({"role": "assistant", "content": null, "tool_calls": [{"arguments": {"n": 1}}]});
         let result = json!({"role": "tool", "content": {"sum": [4]}});
-        let talk = json!([said("user", "2+2?"), call, result]);
+        let talk = json!([message("user", "2+2?"), call, result]);
         let problem = problem(json!({"prompt": talk, "answer": 4}), &ColumnNames::default());
         assert_eq!(problem.unwrap().question, Question::Messages(talk));
     }
@@ -472,6 +496,7 @@ mod tests {
         ] {
             let problem = problem(json!({"prompt": prompt, "answer": 4}), &ColumnNames::default());
             let message = problem.unwrap_err().to_string();
+
             assert!(
                 message.contains("set.jsonl, line 3: column `prompt` should hold"),
                 "{message}"
@@ -485,6 +510,7 @@ mod tests {
         let null = "set.jsonl, line 3: column `answer` is null, and was expected to have a value; write it into \
                     the row, or remove the row";
         assert_eq!(read("{\"prompt\": \"?\", \"answer\": null}").unwrap_err().to_string(), null);
+
         for (row, expected) in [
             (json!({"prompt": "?"}), "column `answer` is not there"),
             (json!({"prompt": null, "answer": 4}), "column `prompt` is null"),
@@ -499,9 +525,11 @@ mod tests {
                 reference: "answer".into(),
                 difficulty: "".into(),
             };
+
             let error = Problem::from_row(&self::row(row), 0, &columns).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+
         let nested = json!({"prompt": "?", "reward_model": null});
         let error = problem(nested, &ColumnNames::default()).unwrap_err().to_string();
         assert!(error.contains("`reward_model.ground_truth` is null"), "{error}");
@@ -517,11 +545,13 @@ mod tests {
              the columns text, meta.a, meta.b: set `data.columns = { prompt = \"…\", reference = \"…\" }` \
              to two of them"
         );
+
         let columns = ColumnNames { prompt: Some("text".into()), ..Default::default() };
         assert!(message(json!({"text": "2+2?"}), &columns).contains("no column for the reference"));
         let without = ColumnNames { reference: Some(String::new()), ..columns.clone() };
         let problem = problem(json!({"text": "2+2?"}), &without).unwrap();
         assert_eq!((problem.reference.as_str(), problem.worked), ("", None));
+
         let columns = ColumnNames { reference: Some("meta".into()), ..columns.clone() };
         assert_eq!(
             message(json!({"text": "2+2?", "meta": {"a": 1}}), &columns),
@@ -529,6 +559,7 @@ mod tests {
              correct the row, or choose another column"
         );
         assert!(message(json!({"prompt": [], "answer": 4}), &unknown).contains("list of {role"));
+
         let columns = ColumnNames { difficulty: Some("level".into()), ..Default::default() };
         let of_level = |level: &str| json!({"prompt": "2+2?", "answer": 4, "level": level});
         for level in ["x".repeat(65), "hard\u{1b}[2J".into(), "a\nb".into()] {

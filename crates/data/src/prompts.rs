@@ -7,13 +7,13 @@ use crate::DataError;
 
 /// A finite set of prompts, drawn without repetition and reshuffled every epoch.
 ///
-/// The order of an epoch is a function of the seed and the epoch's number alone. So a place in it is found again
-/// from the cursor, without any other state.
+/// An epoch's order depends on the seed and the epoch's number alone, so the cursor is all that a resumed run needs
+/// to continue in the middle of it.
 pub struct Prompts {
     prompts: Vec<Prompt>,
     seed: Seed,
     cursor: u64,
-    /// The epoch that `order` belongs to.
+    /// Epoch that `order` belongs to.
     epoch: u64,
     order: Vec<usize>,
 }
@@ -40,9 +40,10 @@ impl PromptSource for Prompts {
             self.order = shuffled(self.prompts.len(), self.seed, epoch);
             self.epoch = epoch;
         }
-        let place = (self.cursor % size) as usize;
+
+        let index = (self.cursor % size) as usize;
         self.cursor += 1;
-        self.prompts[self.order[place]].clone()
+        self.prompts[self.order[index]].clone()
     }
 
     fn cursor(&self) -> u64 {
@@ -59,13 +60,14 @@ impl PromptSource for Prompts {
 
     /// Returns a number for ids, tokens and references, in the order in which the prompts were given.
     fn fingerprint(&self) -> u64 {
-        let all = self.prompts.iter().fold(Seed::run(0), |seed, prompt| {
+        let hash = self.prompts.iter().fold(Seed::run(0), |seed, prompt| {
             let tokens = prompt.tokens.iter().map(|&token| u64::from(token));
             let reference = prompt.reference.bytes().map(u64::from);
-            let all = std::iter::once(prompt.id).chain(tokens).chain(reference);
-            seed.derive("prompt", &all.collect::<Vec<u64>>())
+            let numbers = std::iter::once(prompt.id).chain(tokens).chain(reference);
+            seed.derive("prompt", &numbers.collect::<Vec<u64>>())
         });
-        all.rng().next_u64()
+
+        hash.rng().next_u64()
     }
 }
 
@@ -88,7 +90,9 @@ mod tests {
     fn an_epoch_has_every_prompt_once_and_its_own_order() {
         let mut source = source(7);
         let mut epoch = || (0..10).map(|_| source.draw().id).collect::<Vec<_>>();
-        let (first, second) = (epoch(), epoch());
+        let first = epoch();
+        let second = epoch();
+
         assert_ne!(first, second);
         for mut ids in [first, second] {
             ids.sort_unstable();
@@ -100,12 +104,14 @@ mod tests {
     fn seeking_finds_the_same_place() {
         let mut straight = source(7);
         let ids: Vec<u64> = (0..35).map(|_| straight.draw().id).collect();
+
         let mut resumed = source(7);
         for cursor in [23, 4, 30, 0] {
             resumed.seek(cursor);
             assert_eq!(resumed.draw().id, ids[cursor as usize]);
             assert_eq!(resumed.cursor(), cursor + 1);
         }
+
         let mut other = source(8);
         assert_ne!((0..35).map(|_| other.draw().id).collect::<Vec<_>>(), ids);
     }

@@ -1,4 +1,4 @@
-//! The template filter `tojson`, which writes JSON as Python does.
+//! Template filter `tojson`, which writes JSON as Python does.
 
 use std::fmt::Write;
 
@@ -9,27 +9,29 @@ use minijinja::{
 
 use crate::number::Digits;
 
-/// The deepest nesting of JSON. Deeper JSON is refused, which bounds the recursion.
+/// Limit on the nesting of JSON. Deeper JSON is refused, which bounds the recursion.
 const MAX_DEPTH: usize = 128;
-/// The longest text, in bytes. Longer texts are refused; no prompt comes near.
+/// Limit on the text, in bytes. Longer texts are refused; no prompt comes near.
 const MAX_LENGTH: usize = 4 << 20;
 
 /// Applies the `tojson` filter of `transformers`: Python's `json.dumps(value, ensure_ascii=False)`.
 ///
-/// It differs from Jinja's own filter in that `<`, `>`, `&` and `'` stay as they are. It differs from `serde_json`
-/// in its spaces, `", "` and `": "`. It honours `ensure_ascii`, `indent`, `separators` and `sort_keys`.
+/// Unlike Jinja's own filter, it leaves `<`, `>`, `&` and `'` as they are. Unlike `serde_json`, it writes the spaces of
+/// `", "` and `": "`. It honours `ensure_ascii`, `indent`, `separators` and `sort_keys`.
 pub(crate) fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent = match options.get::<Option<Value>>("indent")? {
         None => None,
         Some(indent) if indent.is_none() => None,
         Some(indent) => Some(indentation(&indent)?),
     };
+
     let (item, key) = match options.get::<Option<Vec<String>>>("separators")?.as_deref() {
         None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
         None => (", ".to_owned(), ": ".to_owned()),
         Some([item, key]) => (item.clone(), key.clone()),
         Some(_) => return Err(invalid("tojson: separators should be two texts")),
     };
+
     let mut writer = Writer {
         text: String::new(),
         ensure_ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
@@ -38,6 +40,7 @@ pub(crate) fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
         item,
         key,
     };
+
     options.assert_all_used()?;
     writer.value(value, 0)?;
     Ok(writer.text)
@@ -55,7 +58,7 @@ struct Writer {
     text: String,
     ensure_ascii: bool,
     sort_keys: bool,
-    /// The text of one level. `None` puts everything on one line.
+    /// Indentation of one level. `None` puts everything on one line.
     indent: Option<String>,
     item: String,
     key: String,
@@ -73,6 +76,7 @@ impl Writer {
             self.text.push_str(digits);
             return Ok(());
         }
+
         match value.kind() {
             ValueKind::None => self.text.push_str("null"),
             ValueKind::Bool => self.text.push_str(if value.is_true() { "true" } else { "false" }),
@@ -103,9 +107,11 @@ impl Writer {
         if self.sort_keys {
             keys.sort();
         }
+
         self.text.push('{');
-        for (place, key) in keys.iter().enumerate() {
-            self.before_item(place == 0, depth + 1);
+        for (index, key) in keys.iter().enumerate() {
+            self.before_item(index == 0, depth + 1);
+            // A key that is not a text is written as JSON, and then put into quotes.
             match key.as_str() {
                 Some(text) => self.string(text),
                 None => {
@@ -114,6 +120,7 @@ impl Writer {
                     self.text.push('"');
                 }
             }
+
             self.text.push_str(&self.key);
             self.value(&object.get_item(key)?, depth + 1)?;
         }
@@ -155,6 +162,7 @@ impl Writer {
                 '\u{c}' => self.text.push_str("\\f"),
                 '\0'..='\u{1f}' => self.escape(u16::try_from(u32::from(c)).unwrap_or_default()),
                 '\u{7f}'.. if self.ensure_ascii => {
+                    // A character beyond 16 bits is written as two surrogates.
                     for &mut unit in c.encode_utf16(&mut [0; 2]) {
                         self.escape(unit);
                     }
@@ -162,6 +170,7 @@ impl Writer {
                 _ => self.text.push(c),
             }
         }
+
         self.text.push('"');
     }
 
@@ -179,6 +188,7 @@ pub(crate) fn float(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
     }
+
     let scientific = format!("{number:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     match exponent.parse::<i32>() {
@@ -217,19 +227,23 @@ mod tests {
             render("v|tojson", value.clone()),
             "{\"b\": [1, -2.5, true, null], \"a\": {\"<é>\": \"\\\"\\\\\\n\\u0001\u{7f}\", \"e\": []}}"
         );
+
         assert_eq!(
             render("v|tojson(indent=2, sort_keys=true)", value),
             "{\n  \"a\": {\n    \"<é>\": \"\\\"\\\\\\n\\u0001\u{7f}\",\n    \"e\": []\n  },\n  \
              \"b\": [\n    1,\n    -2.5,\n    true,\n    null\n  ]\n}"
         );
+
         assert_eq!(
             render("v|tojson(separators=(',', ':'))", json!({"a": [1, 2]})),
             "{\"a\":[1,2]}"
         );
+
         assert_eq!(
             render("v|tojson(ensure_ascii=true)", json!("é😀")),
             "\"\\u00e9\\ud83d\\ude00\""
         );
+
         assert_eq!(
             render("v|tojson", json!([1.0, 1e15, 1e16, 1.5e-5, 0.0001, -0.0, 1e300])),
             "[1.0, 1000000000000000.0, 1e+16, 1.5e-05, 0.0001, -0.0, 1e+300]"

@@ -1,4 +1,4 @@
-//! The rows of data sets, each with its place in its file.
+//! Rows of data sets, each with its position in its file.
 
 use std::{fmt, path::Path, sync::Arc};
 
@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 use crate::number;
 
-/// One row of a data set, and its place.
+/// One row of a data set, and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The file that the row is from.
+    /// File that the row is from.
     pub file: Arc<Path>,
-    /// The row's place in that file.
-    pub place: Place,
-    /// The row's columns.
+    /// Position in that file.
+    pub position: Position,
+    /// Columns of the row.
     pub fields: Map<String, Value>,
 }
 
@@ -24,12 +24,13 @@ impl Row {
         self.find(column).filter(|value| !value.is_null())
     }
 
-    /// Tells whether the row has a column, be it null.
+    /// Tells whether the row has a column, even if it is null.
     pub(crate) fn has(&self, column: &str) -> bool {
         self.find(column).is_some()
     }
 
     fn find(&self, column: &str) -> Option<&Value> {
+        // A column whose own name has dots comes before a path.
         self.fields.get(column).or_else(|| {
             let mut names = column.split('.');
             let first = self.fields.get(names.next()?)?;
@@ -41,9 +42,9 @@ impl Row {
         })
     }
 
-    /// Returns the row's place in its file.
+    /// Returns the file that the row is from, and its position there.
     pub fn origin(&self) -> Origin {
-        Origin { file: self.file.clone(), place: self.place }
+        Origin { file: self.file.clone(), position: self.position }
     }
 
     /// Returns the columns that [`Row::get`] can be asked for, down to one dot.
@@ -61,29 +62,29 @@ impl Row {
     }
 }
 
-/// The place that a problem is from.
+/// File and position that a problem is from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Origin {
-    /// The file.
+    /// Path of the file.
     pub file: Arc<Path>,
-    /// The place in the file.
-    pub place: Place,
+    /// Position in the file.
+    pub position: Position,
 }
 
-/// A place in a file, as a person finds it there: `line 3`, `row 17`. Both are counted from 1.
+/// Position in a file, as a person finds it there: `line 3`, `row 17`. Both are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Position {
     /// A line of a text file; blank lines count.
     Line(u64),
     /// A row of a table.
     Row(u64),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Line(line) => write!(f, "line {line}"),
-            Place::Row(row) => write!(f, "row {row}"),
+            Position::Line(line) => write!(f, "line {line}"),
+            Position::Row(row) => write!(f, "row {row}"),
         }
     }
 }

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DataError, Problem, Question};
 
-/// The share of all problems that training never sees.
+/// Share of all problems that training never sees.
 const HELDOUT_SHARE: f64 = 0.1;
 
-/// The number of draws in a row that may give nothing new. Then drawing stops: the task has no more.
+/// How many draws in a row may give nothing new. Then drawing stops: the task has no more.
 const MAX_MISSES: u32 = 10_000;
 
 /// A generator of problems with known answers, for runs that need no data set.
@@ -32,7 +32,7 @@ pub enum Task {
     /// Additions such as `47+85=`, to be answered with `132`. A worked solution goes column by column from the
     /// right, with the carry as third summand and sums of two digits: `7+5+0=12,4+8+1=13;132`.
     Addition {
-        /// The most digits of a summand, 1 to 18. Every number of digits is equally likely.
+        /// The maximum number of digits of a summand, 1 to 18. Every number of digits is equally likely.
         digits: u32,
         /// True if a solution shows its working before the answer.
         #[serde(default)]
@@ -45,7 +45,7 @@ pub enum Task {
     /// Multiplications such as `47*85=`, to be answered with `3995`. A worked solution goes digit by digit of the
     /// right factor from its right, with the running sum: `47*5=235,47*80=3760,235+3760=3995;3995`.
     Multiplication {
-        /// The most digits of a factor, 1 to 9. Every number of digits is equally likely.
+        /// The maximum number of digits of a factor, 1 to 9. Every number of digits is equally likely.
         digits: u32,
         /// True if a solution shows its working before the answer.
         #[serde(default)]
@@ -78,8 +78,8 @@ pub enum Task {
     WordProblems {
         /// The number of operations that an answer takes, 1 to 10.
         steps: u32,
-        /// The fewest operations that an answer takes, 1 to `steps`. If set, every number of operations from here
-        /// to `steps` is equally likely.
+        /// The minimum number of operations that an answer takes, 1 to `steps`. If set, every number of operations from
+        /// here to `steps` is equally likely.
         #[serde(default)]
         fewest_steps: Option<u32>,
     },
@@ -145,22 +145,27 @@ impl Task {
         belongs: impl Fn(f64) -> bool,
     ) -> Result<Vec<Problem>, DataError> {
         self.check()?;
+
         let mut problems = Vec::new();
-        let mut seen = HashSet::new();
+        let mut seen_ids = HashSet::new();
         let mut misses = 0;
+
         for draw in 0.. {
             if problems.len() >= count || misses >= MAX_MISSES {
                 break;
             }
             let sketch = self.sketch(seed.derive("problem", &[draw]));
             let key = Seed::run(0).derive(self.name(), &sketch.key);
-            // A hidden number is no part of the prompt.
+
+            // A hidden number is not part of the prompt.
             let words = match self {
                 Task::Guessing { .. } => &sketch.key[..],
                 _ => &[],
             };
+
+            // The id tells a prompt, while the key tells its problem: `47+85=` and `85+47=` share one key.
             let id = Seed::run(0).derive(&sketch.prompt, words).rng().next_u64();
-            if belongs(key.stream().uniform_at(0)) && seen.insert(id) {
+            if belongs(key.stream().uniform_at(0)) && seen_ids.insert(id) {
                 misses = 0;
                 problems.push(Problem {
                     id,
@@ -174,12 +179,14 @@ impl Task {
                 misses += 1;
             }
         }
+
         if problems.is_empty() && count > 0 {
             let problem =
                 "its settings give no problem for this split; choose settings with more problems"
                     .to_owned();
             return Err(DataError::Task { task: self.name(), problem });
         }
+
         Ok(problems)
     }
 
@@ -249,6 +256,7 @@ impl Task {
             }
             _ => return Ok(()),
         };
+
         Err(DataError::Task { task: self.name(), problem })
     }
 
@@ -266,7 +274,7 @@ impl Task {
 
 /// A problem as a generator makes it.
 struct Sketch {
-    /// The key. Problems that give each other away have the same key.
+    /// Problems that give each other away have the same key.
     key: Vec<u64>,
     prompt: String,
     reference: String,
@@ -278,16 +286,20 @@ fn guessing(rng: &mut impl Rng, numbers: u32) -> Sketch {
     let low = rng.random_range(0..numbers - 1);
     let high = rng.random_range(low + 1..numbers);
     let secret = rng.random_range(low..=high);
-    let (mut from, mut to, mut worked) = (low, high, String::new());
+
+    let mut min_guess = low;
+    let mut max_guess = high;
+    let mut worked = String::new();
     loop {
-        let guess = from.midpoint(to);
+        let guess = min_guess.midpoint(max_guess);
         worked += &guess.to_string();
         match secret.cmp(&guess) {
             Ordering::Equal => break,
-            Ordering::Less => (to, worked) = (guess - 1, worked + "<"),
-            Ordering::Greater => (from, worked) = (guess + 1, worked + ">"),
+            Ordering::Less => (max_guess, worked) = (guess - 1, worked + "<"),
+            Ordering::Greater => (min_guess, worked) = (guess + 1, worked + ">"),
         }
     }
+
     Sketch {
         key: [low, high, secret].map(u64::from).to_vec(),
         prompt: format!("{low}-{high}:"),
@@ -329,8 +341,10 @@ mod tests {
             let (a, b) = text(problem).trim_end_matches('=').split_once('+').unwrap();
             unseen.insert(format!("{b}+{a}="));
         }
+
         let train = task.train(Seed::run(7), 100_000).unwrap();
         assert!(train.iter().all(|problem| !unseen.contains(text(problem))));
+
         // Nearly all of the ten thousand were found, a tenth of them held out.
         assert!((800..1200).contains(&heldout.len()), "{}", heldout.len());
         assert!((8500..9200).contains(&train.len()), "{}", train.len());
@@ -343,6 +357,7 @@ mod tests {
             let train = task.train(Seed::run(7), 500).unwrap();
             assert_eq!(train.len(), 500);
             assert_eq!(train.iter().map(|p| p.id).collect::<HashSet<_>>().len(), 500);
+
             for problem in &train {
                 tokenizer.encode(text(problem), false).unwrap();
                 tokenizer.encode(problem.solution(), false).unwrap();
@@ -351,6 +366,7 @@ mod tests {
                     assert_eq!(answer, problem.reference);
                 }
             }
+
             assert_eq!(task.train(Seed::run(7), 500).unwrap(), train);
             assert_ne!(task.train(Seed::run(8), 500).unwrap(), train);
         }
@@ -367,6 +383,7 @@ mod tests {
             let range = text(problem).trim_end_matches(':').split_once('-').unwrap();
             let [low, high, secret] =
                 [range.0, range.1, &problem.reference].map(|it| it.parse::<u32>().unwrap());
+
             assert!(
                 (low..=high).contains(&secret) && problem.solution().ends_with(&problem.reference)
             );

@@ -20,15 +20,15 @@ pub use text::TextTemplate;
 
 use crate::{DataError, folder, number, python_json::tojson};
 
-/// The most template instructions of one rendering. A long conversation takes some thousands.
+/// Limit on the template instructions of one rendering. A long conversation takes some thousands.
 const FUEL: u64 = 4_000_000;
-/// The deepest nesting of calls that a template may make.
+/// Limit on the nesting of a template's calls.
 const MAX_RECURSION: usize = 100;
-/// The longest text that a rendering may give, in bytes.
+/// Limit on the text of a rendering, in bytes.
 const MAX_OUTPUT: usize = 16 << 20;
-/// The variables that every template is given.
+/// Variables that every template is given.
 const GIVEN: [&str; 2] = ["messages", "add_generation_prompt"];
-/// The mark of the end of a text that a template is to leave open. It is the mark of `transformers`, because some
+/// Marks the end of a text that a template is to leave open. It is the mark of `transformers`, because some
 /// templates look for it.
 const END_OF_TEXT: &str = "CONTINUE_FINAL_MESSAGE_TAG";
 
@@ -41,8 +41,8 @@ const END_OF_TEXT: &str = "CONTINUE_FINAL_MESSAGE_TAG";
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    /// The file that the template is from, for messages.
-    place: String,
+    /// File that the template is from, for messages.
+    origin: String,
     source: String,
     special_tokens: Map<String, serde_json::Value>,
 }
@@ -57,18 +57,20 @@ impl ChatTemplate {
     pub fn from_folder(folder: impl AsRef<Path>) -> Result<Option<Self>, DataError> {
         let folder = folder.as_ref();
         let special_tokens = folder::special_tokens(folder)?;
+
         let path = folder.join("chat_template.jinja");
         if let Some(source) = folder::read_text(&path)? {
-            let place = path.display().to_string();
-            return Self::named(place, &[("default", &source)], special_tokens).map(Some);
+            let origin = path.display().to_string();
+            return Self::named(origin, &[("default", &source)], special_tokens).map(Some);
         }
+
         let path = folder.join("tokenizer_config.json");
         let config = folder::read_object(&path)?;
-        let place = path.display().to_string();
+        let origin = path.display().to_string();
         match config.get("chat_template") {
             None | Some(serde_json::Value::Null) => Ok(None),
             Some(serde_json::Value::String(source)) => {
-                Self::named(place, &[("default", source)], special_tokens).map(Some)
+                Self::named(origin, &[("default", source)], special_tokens).map(Some)
             }
             Some(list) => {
                 let templates: Vec<(&str, &str)> = list
@@ -79,7 +81,7 @@ impl ChatTemplate {
                         Some((entry["name"].as_str()?, entry["template"].as_str()?))
                     })
                     .collect();
-                Self::named(place, &templates, special_tokens).map(Some)
+                Self::named(origin, &templates, special_tokens).map(Some)
             }
         }
     }
@@ -96,34 +98,37 @@ impl ChatTemplate {
     }
 
     fn named(
-        place: String,
+        origin: String,
         templates: &[(&str, &str)],
         special_tokens: Map<String, serde_json::Value>,
     ) -> Result<Self, DataError> {
         let mut environment = environment();
         let mut default = String::new();
+
         for (name, source) in templates {
             if *name == "default" {
                 default = source.to_string();
             }
             let source = with_line_feeds(source);
             guard::check_source(&source, syntax())
-                .map_err(|error| template_error(&place, &error))?;
+                .map_err(|error| template_error(&origin, &error))?;
             environment
                 .add_template_owned(name.to_string(), without_generation_tags(&source))
-                .map_err(|error| template_error(&place, &error))?;
+                .map_err(|error| template_error(&origin, &error))?;
         }
+
         if environment.get_template("default").is_err() {
             let problem = "`chat_template` should be a text, or a list of {name, template} with \
                            one named `default`"
                 .to_owned();
-            return Err(DataError::Template { place, problem });
+            return Err(DataError::Template { origin, problem });
         }
-        Ok(ChatTemplate { environment, place, source: default, special_tokens })
+
+        Ok(ChatTemplate { environment, origin, source: default, special_tokens })
     }
 
-    /// Sets `now` as the date that `strftime_now` prints. Without it that function is an error, because nothing
-    /// here reads the clock.
+    /// Sets `now` as the date that `strftime_now` prints. Otherwise that function is an error, because nothing here
+    /// reads the clock.
     pub fn with_date(mut self, now: DateTime) -> Self {
         self.environment.add_function("strftime_now", move |format: &str| {
             jiff::fmt::strtime::format(format, now).map_err(|error| {
@@ -162,20 +167,23 @@ impl ChatTemplate {
     ) -> Result<String, DataError> {
         let error = |problem: &str| {
             let problem = format!("{problem}: it cannot be continued");
-            DataError::Template { place: self.place.clone(), problem }
+            DataError::Template { origin: self.origin.clone(), problem }
         };
+
         let mut messages = conversation(messages);
         let content = messages.last_mut().and_then(last_text);
         let content = content.ok_or_else(|| error("the last message has no text"))?;
-        let end = content.trim_matches(python::is_space).to_owned();
-        // The space at the end says whether the template trims the text.
+        let final_text = content.trim_matches(python::is_space).to_owned();
+
+        // The space after the mark shows whether the template trims the text.
         *content += END_OF_TEXT;
         *content += " ";
         let text = self.fill(messages, false, kwargs)?;
+
         match text.rfind(END_OF_TEXT) {
-            Some(place) if text.contains(&end) => {
-                let trimmed = !text[place + END_OF_TEXT.len()..].starts_with(' ');
-                let text = &text[..place];
+            Some(cut) if text.contains(&final_text) => {
+                let trimmed = !text[cut + END_OF_TEXT.len()..].starts_with(' ');
+                let text = &text[..cut];
                 Ok(if trimmed { text.trim_end_matches(python::is_space) } else { text }.to_owned())
             }
             _ => Err(error("the template leaves out text of the last message")),
@@ -189,11 +197,11 @@ impl ChatTemplate {
 
     /// Returns the file that the template is from.
     pub fn place(&self) -> &str {
-        &self.place
+        &self.origin
     }
 
-    /// Returns the variables that may be given as `kwargs`, sorted. The template reads them, and nothing else
-    /// gives them.
+    /// Returns the variables that may be given as `kwargs`, sorted: those that the template reads and that nothing else
+    /// sets.
     pub fn variables(&self) -> Vec<String> {
         let mut names: Vec<String> = self
             .environment
@@ -204,6 +212,7 @@ impl ChatTemplate {
             .filter(|name| !folder::SPECIAL_TOKENS.contains(&name.as_str()))
             .filter(|name| self.environment.globals().all(|(global, _)| global != name))
             .collect();
+
         names.sort();
         names.dedup();
         names
@@ -217,8 +226,10 @@ impl ChatTemplate {
     ) -> Result<String, DataError> {
         if messages.is_empty() {
             let problem = "a conversation needs at least one message".to_owned();
-            return Err(DataError::Template { place: self.place.clone(), problem });
+            return Err(DataError::Template { origin: self.origin.clone(), problem });
         }
+
+        // Templates ask whether these are none, so they are null and not undefined.
         let mut context = Map::new();
         for name in ["tools", "documents"] {
             context.insert(name.into(), serde_json::Value::Null);
@@ -236,7 +247,7 @@ impl ChatTemplate {
         };
         template
             .and_then(|template| evaluated(&self.environment, &template, &context))
-            .map_err(|error| template_error(&self.place, &error))
+            .map_err(|error| template_error(&self.origin, &error))
     }
 }
 
@@ -247,6 +258,7 @@ fn evaluated(
     variables: &Map<String, serde_json::Value>,
 ) -> Result<String, Error> {
     let program = guard::guarded(&get_compiled_template(template).instructions)?;
+
     let mut text = String::new();
     eval(
         environment,
@@ -261,12 +273,14 @@ fn evaluated(
     Ok(text)
 }
 
-/// Changes messages as `transformers` does before a template sees them. Keys without a value are left out. A
-/// model's thoughts get the names `thinking` and `reasoning_content`, which templates have for them.
+/// Prepares messages for a template as `transformers` does. Keys without a value are left out. A model's thoughts get
+/// the names `thinking` and `reasoning_content`, under which templates look for them.
 fn conversation(messages: &serde_json::Value) -> Vec<serde_json::Value> {
     let mut messages = messages.as_array().cloned().unwrap_or_default();
     for message in messages.iter_mut().filter_map(serde_json::Value::as_object_mut) {
         message.retain(|_, value| !value.is_null());
+
+        // Whichever name the data uses, both names are set.
         let thoughts = ["reasoning_content", "thinking", "reasoning"];
         if let Some(thoughts) = thoughts.iter().find_map(|name| message.get(*name)).cloned() {
             if !message.contains_key("thinking") {
@@ -307,9 +321,11 @@ fn environment() -> Environment<'static> {
     environment.set_recursion_limit(MAX_RECURSION);
     environment.set_unknown_method_callback(python::method);
     environment.set_formatter(write);
+
     guard::add_guards(&mut environment);
     python::add_words(&mut environment);
     environment.remove_global("debug");
+
     environment.add_filter("tojson", tojson);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
@@ -320,6 +336,7 @@ fn environment() -> Environment<'static> {
             "the template prints today's date, which only `ChatTemplate::with_date` gives it",
         ))
     });
+
     environment
 }
 
@@ -331,7 +348,7 @@ fn write(output: &mut Output, state: &mut State, value: &Value) -> Result<(), Er
     output.write_str(&text).map_err(Error::from)
 }
 
-fn template_error(place: &str, error: &Error) -> DataError {
+fn template_error(origin: &str, error: &Error) -> DataError {
     let mut problem = match (error.kind(), error.detail()) {
         (ErrorKind::OutOfFuel, None) => {
             format!("the template ran for more than {FUEL} instructions; does it loop?")
@@ -339,15 +356,16 @@ fn template_error(place: &str, error: &Error) -> DataError {
         (ErrorKind::OutOfFuel, Some(_)) => {
             "the template makes more than any conversation needs; does it loop?".to_owned()
         }
-        // This is mostly the message that the template itself gave to `raise_exception`.
+        // Mostly, this is the message that the template itself passes to `raise_exception`.
         (ErrorKind::InvalidOperation, Some(detail)) => format!("the template stops: {detail}"),
         (kind, Some(detail)) => format!("{kind}: {detail}"),
         (kind, None) => kind.to_string(),
     };
+
     if let Some(line) = error.line() {
         problem.push_str(&format!(" (line {line} of the template)"));
     }
-    DataError::Template { place: place.to_owned(), problem }
+    DataError::Template { origin: origin.to_owned(), problem }
 }
 
 /// Returns a template with `\n` as its only line end, as Jinja reads one that was checked out on Windows.
@@ -355,27 +373,31 @@ fn with_line_feeds(source: &str) -> String {
     source.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// Replaces `{% generation %}` and `{% endgeneration %}` by a plain scope, with the same white space and the same
-/// reach of variables. `transformers` marks the model's words with these tags.
+/// Replaces `{% generation %}` and `{% endgeneration %}` by a plain scope, with the same white space and the same reach
+/// of variables. `transformers` marks the model's text with these tags.
 fn without_generation_tags(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let (before, tag) = rest.split_at(start + 2);
-        text.push_str(before);
-        rest = tag;
-        let Some(end) = tag.find("%}") else { break };
-        let inside = &tag[..end];
-        let name = inside.trim_matches(['-', '+']).trim();
+    let mut remaining = source;
+
+    while let Some(start) = remaining.find("{%") {
+        let (text_before, tag) = remaining.split_at(start + 2);
+        text.push_str(text_before);
+        remaining = tag;
+
+        let Some(tag_end) = tag.find("%}") else { break };
+        let tag_text = &tag[..tag_end];
+        let name = tag_text.trim_matches(['-', '+']).trim();
         let replacement = match name {
             "generation" => "with",
             "endgeneration" => "endwith",
             _ => continue,
         };
-        text.push_str(&inside.replacen(name, replacement, 1));
-        rest = &tag[end..];
+
+        text.push_str(&tag_text.replacen(name, replacement, 1));
+        remaining = &tag[tag_end..];
     }
-    text.push_str(rest);
+
+    text.push_str(remaining);
     text
 }
 
@@ -406,18 +428,20 @@ mod tests {
     fn generation_tags_only_mark() {
         assert_eq!(render("a {% generation %}b{% endgeneration %} c").unwrap(), "a b c");
         assert_eq!(render("a {%- generation -%} b {%-endgeneration-%} c").unwrap(), "abc");
+
         let not_a_tag = "{% set generation = 1 %}{{ generation }}{% if generation %}!{% endif %}";
         assert_eq!(render(not_a_tag).unwrap(), "1!");
         assert!(render("{% generation").unwrap_err().to_string().contains("syntax error"));
     }
 
-    /// Jinja's lexer does the same, also inside texts. An escape in a text is no line end.
+    /// Compares with Jinja's lexer, which does the same, also inside texts. An escape in a text is not a line end.
     #[test]
     fn every_line_end_is_a_line_feed() {
         let source = "{% for m in messages %}\r\n<{{ m.role }}>\r\n{% endfor %}\r\n{{ 'a\r\nb' }}\r{{ 'a\\rb' }}\r\n";
         let text = render(source).unwrap();
         assert_eq!(text, render(&source.replace("\r\n", "\n").replace('\r', "\n")).unwrap());
         assert_eq!(text, "<user>\na\nb\na\rb");
+
         let messages = json!([{"role": "user", "content": "a\r\nb"}]);
         let template = ChatTemplate::new("{{ messages[0].content }}", Map::new()).unwrap();
         assert_eq!(template.render(&messages, false, &Map::new()).unwrap(), "a\r\nb");
@@ -426,11 +450,13 @@ mod tests {
     /// Python prints integers with all their digits, and floats as its `repr` does.
     #[test]
     fn numbers_have_the_digits_of_their_file() {
-        let (long, longer) = ("10000000000000000000000000000031", "9".repeat(60));
+        let long = "10000000000000000000000000000031";
+        let longer = "9".repeat(60);
         let json = format!(
             "[{{\"role\": \"user\", \"content\": \"\", \"n\": [100000000000000000000, -{long}, {longer}, 8.0, 1.50, 1e20]}}]"
         );
         let messages = number::parse(json.as_bytes()).unwrap();
+
         for (source, expected) in [
             (
                 "{{ messages[0].n | tojson }}",
@@ -474,8 +500,10 @@ mod tests {
             render("\n{{ raise_exception('no system role') }}").unwrap_err().to_string(),
             "chat template: the template stops: no system role (line 2 of the template)"
         );
+
         let message = render("{% if %}").unwrap_err().to_string();
         assert!(message.contains("syntax error") && message.contains("line 1"), "{message}");
+
         let undated = ChatTemplate::new("{{ strftime_now('%Y') }}", Map::new()).unwrap();
         let hello = json!([{"role": "user", "content": "Hello."}]);
         let message = undated.render(&hello, false, &Map::new()).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! The tokenizer of a model folder, with its special tokens and its files.
+//! Tokenizers of model folders, with their special tokens and their files.
 
 mod characters;
 mod facts;
@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::{DataError, folder};
 
-/// The files of a model folder that make its tokenizer. [`Tokenizer::save`] writes them back.
+/// Files of a model folder that make its tokenizer. [`Tokenizer::save`] writes them back.
 const FILES: [&str; 9] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -44,7 +44,7 @@ const ENDS: [&str; 8] = [
     "</s>",
 ];
 
-/// A tokenizer, which turns text into tokens and back. It knows the ids of the special tokens.
+/// Turns text into tokens and back, and knows the ids of the special tokens.
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
@@ -52,16 +52,16 @@ pub struct Tokenizer {
     eos: TokenId,
     pad: TokenId,
     stop: Vec<TokenId>,
-    /// The special tokens that begin, end or fill up a text, and are no words of it.
+    /// Special tokens that begin, end or fill up a text, and are not part of its text.
     wordless: Vec<TokenId>,
     /// See [`Tokenizer::switched_off`].
     switched_off: Vec<String>,
-    /// The most bytes that one byte of a text becomes before it is cut into tokens.
+    /// How many bytes one byte of a text may become before it is cut into tokens.
     growth: usize,
     files: BTreeMap<&'static str, Vec<u8>>,
 }
 
-/// The most bytes that a text may become before it is cut into tokens. The library takes some 400 bytes of memory for
+/// Limit on what a text becomes before it is cut into tokens, in bytes. The library takes some 400 bytes of memory for
 /// each token, and a token may be one byte.
 const LONGEST: usize = 8 << 20;
 
@@ -69,9 +69,9 @@ impl Tokenizer {
     /// Reads the tokenizer of a Hugging Face model folder.
     ///
     /// `tokenizer.json` must be there. Special tokens come from `tokenizer_config.json`, else
-    /// `special_tokens_map.json`. More stop tokens come from `generation_config.json`, else `config.json`.
-    /// Truncation and padding that the file asks for are switched off, so that a prompt is never cut in silence, and
-    /// so is BPE dropout, which would give the same text other tokens each time ([`Tokenizer::switched_off`]).
+    /// `special_tokens_map.json`. More stop tokens come from `generation_config.json`, else `config.json`. Truncation
+    /// and padding that the file asks for are switched off, so that a prompt is never cut silently. So is BPE dropout,
+    /// which would give the same text different tokens each time ([`Tokenizer::switched_off`]).
     ///
     /// # Errors
     /// Fails if a file is missing or broken, or nothing says which token ends a text.
@@ -83,24 +83,26 @@ impl Tokenizer {
                 files.insert(name, bytes);
             }
         }
+
         let generation = folder::read_object(&folder.join("generation_config.json"))?;
         let model = folder::read_object(&folder.join("config.json"))?;
-        let named = folder::special_tokens(folder)?;
-        let place = folder.join("tokenizer.json").display().to_string();
+        let special_tokens = folder::special_tokens(folder)?;
+        let origin = folder.join("tokenizer.json").display().to_string();
         let stop = match eos_ids(&generation) {
             ids if ids.is_empty() => eos_ids(&model),
             ids => ids,
         };
-        Self::assemble(place, files, &named, stop)
+
+        Self::assemble(origin, files, &special_tokens, stop)
     }
 
     fn assemble(
-        place: String,
+        origin: String,
         files: BTreeMap<&'static str, Vec<u8>>,
-        named: &Map<String, Value>,
+        special_tokens: &Map<String, Value>,
         mut stop: Vec<TokenId>,
     ) -> Result<Self, DataError> {
-        let error = |problem: String| DataError::Tokenizer { place: place.clone(), problem };
+        let error = |problem: String| DataError::Tokenizer { origin: origin.clone(), problem };
         let json = files.get("tokenizer.json").ok_or_else(|| {
             error(
                 "there is no such file; `transformers` writes it with \
@@ -113,10 +115,12 @@ impl Tokenizer {
                 error(format!("the tokenizer cannot be read ({problem}); download it again"))
             })?;
 
-        // Configurations are copied from model to model. An id that this vocabulary lacks would be an index past
-        // the end of the embedding.
+        // Configurations are copied from model to model. An id that this vocabulary lacks would index beyond the
+        // embedding.
         stop.retain(|&id| inner.id_to_token(id).is_some());
-        let id = |name: &str| named.get(name)?.as_str().and_then(|token| inner.token_to_id(token));
+        let id = |name: &str| {
+            special_tokens.get(name)?.as_str().and_then(|token| inner.token_to_id(token))
+        };
         let eos = id("eos_token").or(stop.first().copied()).ok_or_else(|| {
             error(
                 "no file says which token ends a text; set `eos_token` in \
@@ -124,19 +128,24 @@ impl Tokenizer {
                     .into(),
             )
         })?;
-        // SFT teaches the tokenizer's own end token. So generation must stop there too, even if
+
+        // SFT teaches the tokenizer's own end token, so generation has to stop there too, even if
         // generation_config.json lists only other tokens.
         stop.retain(|&id| id != eos);
         stop.insert(0, eos);
-        let (bos, pad) = (id("bos_token"), id("pad_token").unwrap_or(eos));
+        let bos = id("bos_token");
+        let pad = id("pad_token").unwrap_or(eos);
+
         let ends = ENDS.iter().filter_map(|name| inner.token_to_id(name));
         let mut wordless: Vec<TokenId> =
             stop.iter().copied().chain(bos).chain([pad]).chain(ends).collect();
-        // A model may stop at a word, which is one all the same.
+
+        // A model may stop at a word, which remains part of its text.
         let added = inner.get_added_vocabulary();
         wordless.retain(|&id| {
             inner.id_to_token(id).is_some_and(|token| added.is_special_token(&token))
         });
+
         Ok(Tokenizer { inner, bos, eos, pad, stop, wordless, switched_off, growth, files })
     }
 
@@ -150,15 +159,17 @@ impl Tokenizer {
     /// Fails if the text has a character that the vocabulary cannot write, or may become more than 8 MiB when it is
     /// normalised, or if the tokenizer's parts contradict each other.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, DataError> {
-        let failed = |problem| DataError::Tokenizer { place: of_text(text), problem };
-        let most = LONGEST / self.growth;
-        if text.len() > most {
-            let (bytes, growth) = (text.len(), self.growth);
+        let failed = |problem| DataError::Tokenizer { origin: of_text(text), problem };
+        let max_bytes = LONGEST / self.growth;
+        if text.len() > max_bytes {
+            let bytes = text.len();
+            let growth = self.growth;
             return Err(failed(format!(
-                "the text has {bytes} bytes, expected at most {most}, since the tokenizer may make {growth} of each; \
+                "the text has {bytes} bytes, expected at most {max_bytes}, since the tokenizer may make {growth} of each; \
                  shorten it"
             )));
         }
+
         match guard(|| self.inner.encode_fast(text, add_special_tokens)) {
             Ok(Ok(encoding)) => Ok(encoding.get_ids().to_vec()),
             Ok(Err(problem)) => Err(self.explain(text, problem.to_string())),
@@ -168,13 +179,13 @@ impl Tokenizer {
 
     /// Returns the text of `tokens`. With `skip_special_tokens`, the special tokens among them are left out.
     ///
-    /// Ids outside the vocabulary are skipped, and bytes that are no text become `�`.
+    /// Ids outside the vocabulary are skipped, and bytes that are not text become `�`.
     pub fn decode(&self, tokens: &[TokenId], skip_special_tokens: bool) -> String {
-        // Decoders rewrite strings. No decoder has an input that it refuses.
+        // Decoders only rewrite strings, so none of them fails.
         self.inner.decode(tokens, skip_special_tokens).unwrap_or_default()
     }
 
-    /// Returns what the tokenizer's file asks for and does not get, in words: padding, truncation, BPE dropout.
+    /// Returns the settings of the tokenizer's file that are ignored, in words: padding, truncation, BPE dropout.
     pub fn switched_off(&self) -> &[String] {
         &self.switched_off
     }
@@ -231,9 +242,10 @@ impl Tokenizer {
     /// Returns the special tokens that end or begin a text, and those in `form`, as they are spelt.
     pub(crate) fn control_tokens(&self, form: &str) -> Vec<String> {
         let of_form = self.encode(form, false).unwrap_or_default();
-        let named = self.stop.iter().copied().chain(self.bos).chain([self.pad]);
+        let named_tokens = self.stop.iter().copied().chain(self.bos).chain([self.pad]);
+
         let mut tokens: Vec<String> =
-            named.chain(of_form).filter_map(|id| self.inner.id_to_token(id)).collect();
+            named_tokens.chain(of_form).filter_map(|id| self.inner.id_to_token(id)).collect();
         tokens.retain(|token| self.inner.get_added_vocabulary().is_special_token(token));
         tokens.sort_unstable();
         tokens.dedup();
@@ -243,31 +255,33 @@ impl Tokenizer {
     /// Finds the character that made an encoding fail, if a character did.
     fn explain(&self, text: &str, problem: String) -> DataError {
         let mut buffer = [0; 4];
-        let unknown = text.chars().take(EXPLAINED).find(|c| {
-            let alone =
+        // Each character is encoded alone, to see which of them fails.
+        let unknown_character = text.chars().take(EXPLAINED).find(|c| {
+            let fails_alone =
                 guard(|| self.inner.encode_fast(&*c.encode_utf8(&mut buffer), false).is_err());
-            alone == Ok(true)
+            fails_alone == Ok(true)
         });
-        match unknown {
+
+        match unknown_character {
             Some(character) => {
                 let text = text.chars().take(80).collect();
                 DataError::Character { character, text }
             }
-            None => DataError::Tokenizer { place: of_text(text), problem },
+            None => DataError::Tokenizer { origin: of_text(text), problem },
         }
     }
 }
 
 impl Detokenizer for Tokenizer {
-    /// Returns the words of `tokens`. A tokenizer may call a tag such as `<think>` special, but who judges an answer
-    /// has to see it, so only the tokens that begin, end or fill up a text are left out.
+    /// Returns the text of `tokens`. Although a tokenizer may call a tag such as `<think>` special, a
+    /// verifier has to see it, so only the tokens that begin, end or fill up a text are left out.
     fn detokenize(&self, tokens: &[TokenId]) -> String {
         let words = tokens.iter().copied().filter(|token| !self.wordless.contains(token));
         self.decode(&words.collect::<Vec<_>>(), false)
     }
 }
 
-/// The number of characters among which the one is looked for that made an encoding fail.
+/// How many characters are searched for the one that made an encoding fail.
 const EXPLAINED: usize = 1 << 16;
 
 /// Says which text an error is about.
@@ -275,7 +289,7 @@ fn of_text(text: &str) -> String {
     format!("encoding {:?}", text.chars().take(80).collect::<String>())
 }
 
-/// Returns the end tokens of a model or generation configuration, which has a number or a list of them.
+/// Returns the end tokens of a model or generation configuration, which names one number or a list.
 fn eos_ids(config: &Map<String, Value>) -> Vec<TokenId> {
     let id = |value: &Value| value.as_u64().and_then(|id| TokenId::try_from(id).ok());
     match config.get("eos_token_id") {
@@ -298,14 +312,16 @@ mod tests {
         assert_eq!(loaded.encode("1+2=", false).unwrap(), [3, 12, 4, 13]);
         assert_eq!((loaded.pad(), loaded.eos(), loaded.bos(), loaded.len()), (0, 1, None, 14));
         assert_eq!(loaded.stop_tokens(), [1]);
+
         assert_eq!(loaded.detokenize(&[3, 12, 4, 13, 1, 0, 999]), "1+2=");
         assert_eq!(loaded.files, made.files);
     }
 
-    /// The tags of thoughts and tools are special tokens of many published tokenizers.
+    /// Many published tokenizers make the tags of thoughts and tools special tokens.
     #[test]
     fn special_tokens_that_are_words_are_in_the_text() {
         let folder = tempfile::tempdir().unwrap();
+
         Tokenizer::characters("7x").unwrap().save(folder.path()).unwrap();
         let path = folder.path().join("tokenizer.json");
         let mut json: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -317,6 +333,7 @@ mod tests {
             }));
         }
         fs::write(&path, json.to_string()).unwrap();
+
         let config = folder.path().join("tokenizer_config.json");
         let mut json: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
         json["bos_token"] = "<bos>".into();
@@ -330,7 +347,7 @@ mod tests {
         assert_eq!(tokenizer.detokenize(&tokens), words);
         assert_eq!(tokenizer.decode(&tokens, true), "x7");
 
-        // The text that is shown as it comes is the one that is judged.
+        // Streaming shows the same text that is judged.
         let mut streamer = tokenizer.streamer();
         let shown: String = tokens.iter().map(|&token| streamer.push(token)).collect();
         assert_eq!(shown + &streamer.finish(), words);
@@ -345,8 +362,9 @@ mod tests {
              alphabet, or take it out of the text"
         );
         let problem = |alphabet| Tokenizer::characters(alphabet).err().unwrap().to_string();
-        assert!(problem("abca").contains("\"a\" is there twice"));
+        assert!(problem("abca").contains("\"a\" occurs twice"));
         assert!(problem("").contains("the alphabet is empty"));
+
         let folder = tempfile::tempdir().unwrap();
         let missing = Tokenizer::from_folder(folder.path()).err().unwrap().to_string();
         assert!(missing.contains("tokenizer.json: there is no such file"), "{missing}");
@@ -357,6 +375,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         Tokenizer::characters("abc").unwrap().save(folder.path()).unwrap();
         let path = folder.path().join("tokenizer.json");
+
         let whole = fs::read_to_string(&path).unwrap();
         for (good, bad) in [
             (
@@ -391,6 +410,7 @@ mod tests {
         let vocab = serde_json::json!({"<pad>": 0, "<eos>": 1, "a": 2, "b": 2, "h": 3});
         let error = with(serde_json::json!({"model": {"vocab": vocab}})).err().unwrap().to_string();
         assert!(error.contains("have the id 2"), "{error}");
+
         let sequence = |id: &str| serde_json::json!({"Sequence": {"id": id, "type_id": 0}});
         let around = serde_json::json!({"post_processor": {
             "type": "TemplateProcessing",
@@ -399,21 +419,23 @@ mod tests {
             "special_tokens": {"z": {"id": "z", "ids": [4_000_000_000_u32], "tokens": ["z"]}},
         }});
         let error = with(around).err().unwrap().to_string();
-        assert!(error.contains("it puts the id 4000000000 into texts"), "{error}");
+        assert!(error.contains("it adds the id 4000000000 to texts"), "{error}");
     }
 
-    /// Makes a tokenizer with other parts, or other fields of the model, than the made one.
+    /// Makes a character tokenizer, with some parts or some fields of its model replaced.
     fn with(parts: Value) -> Result<Tokenizer, DataError> {
         let folder = tempfile::tempdir().unwrap();
         Tokenizer::characters("abh ").unwrap().save(folder.path()).unwrap();
         let path = folder.path().join("tokenizer.json");
         let mut json: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+
         for (name, part) in parts.as_object().unwrap() {
             match json[name].as_object_mut().filter(|_| name == "model") {
                 Some(fields) => fields.extend(part.as_object().unwrap().clone()),
                 None => json[name] = part.clone(),
             }
         }
+
         fs::write(&path, json.to_string()).unwrap();
         Tokenizer::from_folder(folder.path())
     }
@@ -425,6 +447,7 @@ mod tests {
             "dropout": 0.5, "merges": [["a", "b"]], "ignore_merges": false,
             "vocab": {"<pad>": 0, "<eos>": 1, "a": 2, "b": 3, "ab": 4},
         });
+
         let text = "ab".repeat(40);
         let whole = serde_json::json!({"model": merged, "pre_tokenizer": null});
         let tokenizer = with(whole).unwrap();
@@ -432,6 +455,7 @@ mod tests {
         for _ in 0..4 {
             assert_eq!(tokenizer.encode(&text, false).unwrap(), [4; 40]);
         }
+
         let padding = serde_json::json!({
             "strategy": {"Fixed": 1_000_000_000_u64}, "direction": "Right", "pad_to_multiple_of": null,
             "pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>",
@@ -443,6 +467,7 @@ mod tests {
             with(serde_json::json!({"padding": padding, "truncation": truncation})).unwrap();
         assert_eq!(tokenizer.switched_off(), ["padding", "truncation"]);
         assert_eq!(tokenizer.encode("ab", false).unwrap().len(), 2);
+
         assert_eq!(
             with(serde_json::json!({"model": {"dropout": 0.0}})).unwrap().switched_off().len(),
             0
@@ -459,11 +484,13 @@ mod tests {
                 "normalizer": {"type": "Sequence", "normalizers": vec![replace; times]},
             }))
         };
+
         let error = normalizer(3, 100).err().unwrap().to_string();
         assert!(
-            error.contains("it may make 3000000 bytes of one, expected at most 16384"),
+            error.contains("it may turn one byte into 3000000, expected at most 16384"),
             "{error}"
         );
+
         let tokenizer = normalizer(2, 10).unwrap();
         assert_eq!(tokenizer.encode("h", false).unwrap().len(), 100);
         let error = tokenizer.encode(&"h".repeat(1 << 20), false).unwrap_err().to_string();
@@ -475,10 +502,12 @@ mod tests {
     fn stop_tokens_start_with_the_tokenizers_own() {
         let folder = tempfile::tempdir().unwrap();
         Tokenizer::characters("abc").unwrap().save(folder.path()).unwrap();
+
         let stop = |file: &str, text: &str| {
             fs::write(folder.path().join(file), text).unwrap();
             Tokenizer::from_folder(folder.path()).unwrap().stop_tokens().to_vec()
         };
+
         assert_eq!(stop("config.json", r#"{"eos_token_id": 4}"#), [1]);
         assert_eq!(stop("generation_config.json", r#"{"eos_token_id": [3, 1, 2, 99]}"#), [1, 3, 2]);
         assert_eq!(stop("generation_config.json", "{}"), [1, 4]);

@@ -7,10 +7,10 @@ use std::{
 
 use crate::{Origin, Problem, ProblemSet};
 
-/// The number of conflicts that are shown to a person.
+/// How many conflicts are shown to a person.
 const SHOWN: usize = 3;
 
-/// The number of characters of a question or a reference that are shown.
+/// How many characters of a question or a reference are shown.
 const CLIP: usize = 60;
 
 /// Counts the problems of `others` whose question is also one of `problems`.
@@ -19,20 +19,20 @@ pub fn shared_questions(problems: &[Problem], others: &[Problem]) -> usize {
     others.iter().filter(|other| questions.contains(&other.question.text())).count()
 }
 
-/// A collector of problems, which keeps the first problem of each question and nothing of the rest. So a data set
-/// may be far larger than memory if its questions are few.
+/// Collects problems. It keeps the first problem of each question and nothing of the rest, so a data set with few
+/// questions may be far larger than memory.
 pub(crate) struct Collector {
     deduplicate: bool,
     kept: Vec<Kept>,
-    /// The places in `kept` by the hash of the question. There is nearly always one place.
-    places: HashMap<u64, Vec<usize>>,
+    /// Indices in `kept` by the hash of the question. A hash nearly always has one index.
+    indices: HashMap<u64, Vec<usize>>,
     hasher: RandomState,
     conflicts: Vec<Conflict>,
 }
 
 struct Kept {
     problem: Problem,
-    /// The number of rows with this question.
+    /// Number of rows with this question.
     rows: usize,
     conflicting: bool,
 }
@@ -49,17 +49,18 @@ impl Collector {
         Collector {
             deduplicate,
             kept: Vec::new(),
-            places: HashMap::new(),
+            indices: HashMap::new(),
             hasher: RandomState::new(),
             conflicts: Vec::new(),
         }
     }
 
-    /// Takes a problem.
+    /// Adds a problem, or counts it if its question is known.
     pub(crate) fn add(&mut self, problem: Problem) {
         if let Some(index) = self.earlier(&problem) {
             let kept = &mut self.kept[index];
             kept.rows += 1;
+            // The first conflict of a question is enough for the note.
             if !kept.conflicting && kept.problem.reference != problem.reference {
                 kept.conflicting = true;
                 let Problem { reference, origin, .. } = problem;
@@ -70,24 +71,28 @@ impl Collector {
         self.kept.push(Kept { problem, rows: 1, conflicting: false });
     }
 
-    /// Finds the place of a kept problem with the same question. If there is none, remembers the place that this
+    /// Finds the index of a kept problem with the same question. If there is none, remembers the index that this
     /// problem is going to have.
     fn earlier(&mut self, problem: &Problem) -> Option<usize> {
         if !self.deduplicate {
             return None;
         }
+
         let question = problem.question.text();
-        let places = self.places.entry(self.hasher.hash_one(&question)).or_default();
-        let same = |place: &usize| self.kept[*place].problem.question.text() == question;
-        let earlier = places.iter().copied().find(same);
+        let indices = self.indices.entry(self.hasher.hash_one(&question)).or_default();
+        // Two questions may share a hash, so the texts are compared as well.
+        let same = |index: &usize| self.kept[*index].problem.question.text() == question;
+        let earlier = indices.iter().copied().find(same);
+
         if earlier.is_none() {
-            places.push(self.kept.len());
+            indices.push(self.kept.len());
         }
         earlier
     }
 
     pub(crate) fn finish(self) -> ProblemSet {
         let note = self.note();
+
         let mut set = ProblemSet { note, ..ProblemSet::default() };
         for kept in self.kept {
             if kept.conflicting {
@@ -105,25 +110,31 @@ impl Collector {
         if count == 0 {
             return None;
         }
-        let shown = self.conflicts.iter().take(SHOWN).map(|conflict| {
+
+        let examples = self.conflicts.iter().take(SHOWN).map(|conflict| {
             let kept = &self.kept[conflict.kept];
             let question = clip(&kept.problem.question.text());
-            let (one, other) = (clip(&kept.problem.reference), clip(&conflict.reference));
-            let place = |origin: &Option<Origin>| match origin {
-                Some(Origin { file, place }) => {
-                    format!("{}, {place}", file.file_name().unwrap_or_default().display())
+            let first_reference = clip(&kept.problem.reference);
+            let other_reference = clip(&conflict.reference);
+            let position = |origin: &Option<Origin>| match origin {
+                Some(Origin { file, position }) => {
+                    format!("{}, {position}", file.file_name().unwrap_or_default().display())
                 }
                 None => "a problem without a file".into(),
             };
-            let (here, there) = (place(&kept.problem.origin), place(&conflict.origin));
-            format!("\n  {question}: {one} in {here}; {other} in {there}")
+
+            let first_position = position(&kept.problem.origin);
+            let other_position = position(&conflict.origin);
+            format!("\n  {question}: {first_reference} in {first_position}; {other_reference} in {other_position}")
         });
+
         let questions =
             if count == 1 { "1 question comes" } else { &format!("{count} questions come") };
         let heading = format!("{questions} with different reference answers, and are left out");
         let heading = if count == 1 { heading.replace("are left", "is left") } else { heading };
-        let first = if count > SHOWN { "; the first:" } else { ":" };
-        Some(heading + first + &shown.collect::<String>())
+        let introduction = if count > SHOWN { "; the first:" } else { ":" };
+
+        Some(heading + introduction + &examples.collect::<String>())
     }
 }
 
@@ -141,7 +152,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::{Place, Question};
+    use crate::{Position, Question};
 
     fn collect(rows: &[(&str, &str)], deduplicate: bool) -> ProblemSet {
         let mut collector = Collector::new(deduplicate);
@@ -149,7 +160,7 @@ mod tests {
             let question = Question::Text(question.to_string());
             let reference = reference.to_string();
             let file = Path::new("data/set.parquet").into();
-            let origin = Some(Origin { file, place: Place::Row(id + 1) });
+            let origin = Some(Origin { file, position: Position::Row(id + 1) });
             let difficulty = String::new();
             collector.add(Problem { id, question, reference, worked: None, difficulty, origin });
         }
@@ -161,12 +172,14 @@ mod tests {
         let rows = [("a", "1"), ("b", "2"), ("a", "1"), ("c\n", "3"), ("c\n", "4"), ("c\n", "3")];
         let set = collect(&rows, true);
         assert_eq!(set.problems.iter().map(|problem| problem.id).collect::<Vec<_>>(), [0, 1]);
+
         assert_eq!((set.duplicates, set.conflicting), (1, 3));
         assert_eq!(
             set.note.unwrap(),
             "1 question comes with different reference answers, and is left out:\n  \"c\\n\": \"3\" \
              in set.parquet, row 4; \"4\" in set.parquet, row 5"
         );
+
         let all = collect(&rows, false);
         assert_eq!((all.problems.len(), all.duplicates, all.conflicting), (6, 0, 0));
         assert_eq!(all.note, None);

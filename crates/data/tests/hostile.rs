@@ -12,12 +12,12 @@ use std::{
 use firebrick_data::ChatTemplate;
 use serde_json::{Map, json};
 
-/// The most time of a template. This is generous: most take milliseconds, in a release build.
+/// Limit on the time of a template. This is generous: most take milliseconds, in a release build.
 const TIME: Duration = Duration::from_secs(20);
-/// The most memory, in kB. A text of 100 MB is the largest single thing that the interpreter itself allows.
+/// Limit on memory, in kB. A text of 100 MB is the largest single thing that the interpreter itself allows.
 const MEMORY: u64 = 600_000;
 
-/// The reasons that count. A template that fails for another reason shows nothing.
+/// Reasons that count. A template that fails for another reason shows nothing.
 const REASONS: [&str; 6] = [
     "makes more than any conversation",
     "ran for more than",
@@ -36,6 +36,7 @@ fn hostile_templates_are_refused_in_bounded_time_and_memory() {
         )
     };
     let straight = "{% set x = x ~ x %}".repeat(60);
+
     let cases = [
         ("loops", loops("")),
         ("doubling", loops("{% set ns.x = ns.x ~ ns.x %}")),
@@ -100,14 +101,17 @@ fn hostile_templates_are_refused_in_bounded_time_and_memory() {
         ("counting", loops("{% set ns.x = (ns.x ~ ns.x)[:3000000] %}{% set c = ns.x | length %}")),
         ("slicing", loops("{% set ns.x = (ns.x ~ ns.x)[:3000000] %}{% set c = ns.x[:1] %}")),
     ];
+
     let before = peak();
     for (name, source) in cases {
         let began = Instant::now();
         let rendered = ChatTemplate::new(&source, Map::new()).and_then(|template| {
             template.render(&json!([{"role": "user", "content": "hi"}]), true, &Map::new())
         });
+
         let problem = rendered.map(|text| text.len()).unwrap_err().to_string();
         let (took, memory) = (began.elapsed(), peak().zip(before).map(|(now, then)| now - then));
+
         assert!(REASONS.iter().any(|reason| problem.contains(reason)), "{name}: {problem}");
         assert!(took < TIME, "{name} took {took:.1?}");
         assert!(memory.is_none_or(|memory| memory < MEMORY), "{name} needed {memory:?} kB");

@@ -5,42 +5,43 @@ use serde::Serialize;
 
 use crate::{Kind, Name, Precision};
 
-/// A device and its abilities, as far as its driver tells.
+/// A device and its abilities, as far as its driver reports them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Description {
-    /// The device's name, such as `vulkan:0`.
+    /// Name of the device, such as `vulkan:0`.
     pub device: Name,
-    /// The name of the card or the processor.
+    /// Name of the card or the processor.
     pub name: String,
-    /// True if the device computes on the processor although its API is a GPU's.
+    /// Whether the device computes on the processor although its API is a GPU's.
     pub software: bool,
-    /// The bytes that the device may hold, if known.
+    /// Bytes that the device may hold, if known.
     pub memory: Option<u64>,
-    /// The bytes of the largest single tensor, if there is a limit.
+    /// Bytes of the largest single tensor, if there is a limit.
     pub largest_tensor: Option<u64>,
-    /// The driver and its version, if known.
+    /// Driver and its version, if known.
     pub driver: Option<String>,
     /// burn's runtime, with the language of its kernels, such as `wgpu<wgsl>`.
     pub runtime: Option<String>,
-    /// The formats that the device computes in.
+    /// Formats that the device computes in.
     pub computes: Vec<Precision>,
-    /// True if the device has matrix units that burn uses.
+    /// Whether the device has matrix units that burn uses.
     pub matrix_units: bool,
-    /// True if the lanes of a subgroup (warp, wave) can exchange values.
+    /// Whether the lanes of a subgroup (warp, wave) can exchange values.
     pub subgroups: bool,
 }
 
 impl Description {
     /// Describes the device in a line: its name, and whether it is a software device.
     pub fn headline(&self) -> String {
-        match self.software {
-            true => format!("{}, a software device: it computes on the processor", self.name),
-            false => self.name.clone(),
+        if self.software {
+            format!("{}, a software device: it computes on the processor", self.name)
+        } else {
+            self.name.clone()
         }
     }
 }
 
-/// Writes a number of bytes for a person to read.
+/// Formats a number of bytes for the user.
 pub fn gibibytes(bytes: u64) -> String {
     match bytes as f64 / f64::from(1 << 30) {
         gib if gib >= 1.0 => format!("{gib:.1} GiB"),
@@ -50,8 +51,8 @@ pub fn gibibytes(bytes: u64) -> String {
 
 /// Finds the formats that `device` can be trusted to compute in.
 ///
-/// burn's flex holds narrower formats too, but some of its sums seem to be as narrow: a product of f16 matrices
-/// (1×129×65) is off by 1.5e-3, and sums in f32 explain only 6e-5.
+/// burn's flex holds narrower formats too, but some of its sums seem to be as narrow: a matmul of f16 matrices
+/// (1×129×65) is off by 1.5e-3, although sums in f32 explain only 6e-5.
 pub(crate) fn computes(kind: Kind, device: &Device) -> Vec<Precision> {
     let usable = |precision: &Precision| {
         device.supports_dtype(precision.dtype())
@@ -62,9 +63,11 @@ pub(crate) fn computes(kind: Kind, device: &Device) -> Vec<Precision> {
 
 /// Asks the driver about `device`, which is called `name`. This opens the device, and may panic in the driver.
 pub fn describe(name: Name, device: &Device) -> Description {
-    // With autodiff the device is a wrapper that hides which device it wraps.
+    // With autodiff, the device is a wrapper that hides which device it wraps.
     let device = &device.clone().without_autodiff();
+
     let computes = computes(name.kind, device);
+    // The CPU's description is the basis: a GPU's driver replaces what it knows better.
     let cpu = Description {
         device: name,
         name: processor(),
@@ -77,6 +80,7 @@ pub fn describe(name: Name, device: &Device) -> Description {
         matrix_units: false,
         subgroups: false,
     };
+
     #[cfg(feature = "gpu")]
     if name.kind != Kind::Cpu {
         return gpu(cpu, device);
@@ -88,8 +92,10 @@ pub fn describe(name: Name, device: &Device) -> Description {
 fn gpu(cpu: Description, device: &Device) -> Description {
     use burn_dispatch::DispatchDevice;
     let DispatchDevice::Cube(cube) = device.as_dispatch() else { return cpu };
+
     let client = cube.client();
     let properties = client.properties();
+
     Description {
         name: properties.identity.name.clone(),
         software: is_software(device),
@@ -103,13 +109,14 @@ fn gpu(cpu: Description, device: &Device) -> Description {
     }
 }
 
-/// Finds the driver of the card called `card`, in the place where the card's API keeps it.
+/// Finds the driver of the card called `card`, at the path where the card's API keeps it.
 #[cfg(feature = "gpu")]
 fn driver(kind: Kind, card: &str) -> Option<String> {
     let first_line = |path: &str| {
         let text = std::fs::read_to_string(path).ok()?;
         text.lines().next().map(|line| line.trim().to_owned())
     };
+
     match kind {
         Kind::Cuda => first_line("/proc/driver/nvidia/version"),
         Kind::Rocm => {
@@ -140,15 +147,18 @@ fn adapter(kind: Kind, card: &str) -> Option<String> {
         Kind::Metal => Backends::METAL,
         _ => Backends::all(),
     };
+
     let instance = Instance::new(InstanceDescriptor {
         backends,
         ..InstanceDescriptor::new_without_display_handle()
     });
+
     let adapters = pin!(instance.enumerate_adapters(backends));
-    // On a native machine the answer is there at once. It is a future only for the browser's sake.
+    // On a native machine the answer is ready immediately. It is a future only because browsers need one.
     let Poll::Ready(adapters) = adapters.poll(&mut Context::from_waker(Waker::noop())) else {
         return None;
     };
+
     let info = adapters.iter().map(|adapter| adapter.get_info()).find(|info| info.name == card)?;
     let Info { backend, driver, driver_info, .. } = info;
     Some(
@@ -175,14 +185,14 @@ pub(crate) fn is_software(device: &Device) -> bool {
     false
 }
 
-/// Returns the machine's memory in bytes, if the kernel tells.
+/// Returns the host memory in bytes, if the kernel reports it.
 fn memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     kib.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// Returns the processor's name, in the kernel's own words.
+/// Returns the processor's name, as the kernel reports it.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1));

@@ -1,8 +1,8 @@
-//! The driver that a card needs before it computes, by the card's maker and the system.
+//! Which driver a card needs before it computes, by the card's maker and the system.
 
 use std::{fmt, fs};
 
-/// The maker of a GPU.
+/// Maker of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Vendor {
@@ -20,11 +20,11 @@ pub enum Vendor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum System {
-    /// Debian, Ubuntu and the systems made from them.
+    /// Debian, Ubuntu and systems based on them.
     Debian,
     /// Fedora and Red Hat's systems.
     Fedora,
-    /// Arch and the systems made from it.
+    /// Arch and systems based on it.
     Arch,
     /// Another Linux.
     Linux,
@@ -35,7 +35,7 @@ pub enum System {
 }
 
 impl Vendor {
-    /// Returns the makers whose cards people have in a machine with this system.
+    /// Returns the makers whose cards are found in machines with this system.
     pub fn on(system: System) -> &'static [Vendor] {
         match system {
             System::Macos => &[Vendor::Apple],
@@ -79,7 +79,7 @@ impl System {
         System::Linux,
     ];
 
-    /// Finds the system of this machine.
+    /// Detects the system of this machine.
     pub fn here() -> Self {
         match std::env::consts::OS {
             "windows" => System::Windows,
@@ -88,29 +88,36 @@ impl System {
         }
     }
 
-    /// Finds the system that an `os-release` file describes.
+    /// Detects the system that an `os-release` file describes.
     fn of(release: &str) -> Self {
         let value = |name: &str| {
             let line = release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
             line.unwrap_or_default().trim_matches('"').to_owned()
         };
+
+        // A derived system names the systems that it is made from in ID_LIKE.
         let names = format!("{} {}", value("ID"), value("ID_LIKE"));
         let like = |known: &[&str]| names.split_whitespace().any(|name| known.contains(&name));
-        match () {
-            () if like(&["debian", "ubuntu"]) => System::Debian,
-            () if like(&["fedora", "rhel", "centos"]) => System::Fedora,
-            () if like(&["arch"]) => System::Arch,
-            () => System::Linux,
+
+        if like(&["debian", "ubuntu"]) {
+            System::Debian
+        } else if like(&["fedora", "rhel", "centos"]) {
+            System::Fedora
+        } else if like(&["arch"]) {
+            System::Arch
+        } else {
+            System::Linux
         }
     }
 }
 
-/// Says how a card of this maker gets its driver on this system, and which cargo feature the card needs. Nobody
+/// Describes how a card of this maker gets its driver on this system, and which cargo feature the card needs. Nobody
 /// has tried these names, except Mesa's names on Debian.
 pub fn driver(vendor: Vendor, system: System) -> String {
     use System::{Arch, Debian, Fedora, Linux, Macos, Windows};
     use Vendor::{Amd, Apple, Intel, Nvidia};
     const NVIDIA: &str = "vulkan, or cuda, which also needs libdevice.10.bc of the CUDA toolkit";
+
     let (how, feature) = match (vendor, system) {
         (Amd | Intel, Debian) => {
             ("sudo apt install mesa-vulkan-drivers libvulkan1 vulkan-tools", "vulkan")
@@ -121,6 +128,7 @@ pub fn driver(vendor: Vendor, system: System) -> String {
         (Amd, Arch) => ("sudo pacman -S vulkan-radeon vulkan-icd-loader vulkan-tools", "vulkan"),
         (Intel, Arch) => ("sudo pacman -S vulkan-intel vulkan-icd-loader vulkan-tools", "vulkan"),
         (Amd | Intel, Linux) => ("install Mesa's Vulkan driver and the Vulkan loader", "vulkan"),
+
         (Nvidia, Debian) => (
             "sudo apt install nvidia-driver libvulkan1 (Debian, from non-free), or \
              sudo ubuntu-drivers install (Ubuntu)",
@@ -131,6 +139,7 @@ pub fn driver(vendor: Vendor, system: System) -> String {
         }
         (Nvidia, Arch) => ("sudo pacman -S nvidia-open nvidia-utils vulkan-icd-loader", NVIDIA),
         (Nvidia, Linux) => ("install NVIDIA's driver and the Vulkan loader", NVIDIA),
+
         (Amd, Windows) => ("install AMD's Adrenalin driver, which brings Vulkan", "vulkan"),
         (Intel, Windows) => ("install Intel's graphics driver, which brings Vulkan", "vulkan"),
         (Nvidia, Windows) => ("install NVIDIA's driver, which brings Vulkan", NVIDIA),
@@ -138,30 +147,33 @@ pub fn driver(vendor: Vendor, system: System) -> String {
         (Amd | Intel, Macos) => ("Metal is part of macOS", "metal"),
         (Nvidia, Macos) => return "macOS has no driver for NVIDIA cards".into(),
     };
+
     format!("{how}; feature {feature}")
 }
 
 /// Finds the makers of this machine's graphics cards, as Linux lists them. `None` if nothing lists them.
 pub fn cards() -> Option<Vec<Vendor>> {
-    let mut found = Vec::new();
+    let mut vendors = Vec::new();
     for entry in fs::read_dir("/sys/bus/pci/devices").ok()?.flatten() {
         let read = |name: &str| fs::read_to_string(entry.path().join(name)).unwrap_or_default();
-        // The class 0x03 is a display controller. Some cards that only compute are accelerators, 0x12, but so are
-        // NPUs.
+
+        // Class 0x03 is a display controller. Some cards that only compute are accelerators, 0x12, but so are NPUs.
         if !read("class").starts_with("0x03") {
             continue;
         }
+
         let vendor = match read("vendor").trim() {
             "0x1002" => Vendor::Amd,
             "0x8086" => Vendor::Intel,
             "0x10de" => Vendor::Nvidia,
             _ => continue,
         };
-        if !found.contains(&vendor) {
-            found.push(vendor);
+
+        if !vendors.contains(&vendor) {
+            vendors.push(vendor);
         }
     }
-    Some(found)
+    Some(vendors)
 }
 
 #[cfg(test)]

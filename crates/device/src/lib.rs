@@ -1,9 +1,9 @@
 //! Devices by name, what they can do, and the suite that compares each with the CPU.
 //!
-//! A device has a name such as `vulkan:0`: its [`Kind`], and its number among the devices of that kind. [`list`]
-//! finds the devices of this machine. [`open`] gives the device of a name and never another, and [`name_of`] gives
-//! a device's name. [`describe`] says what a device can do. [`suite`] runs the work of training on the device and
-//! on the CPU, and compares the two.
+//! A device has a name such as `vulkan:0`: its [`Kind`], and its number among the devices of that kind. [`list`] finds
+//! the devices of this machine. [`open`] opens the device of a name and never another, and [`name_of`] returns a
+//! device's name. [`describe`] reports what a device can do. [`suite`] runs the work of training on the device and on
+//! the CPU, and compares the two.
 //!
 //! ```
 //! use firebrick_device::{Name, Precision, describe, name_of, open};
@@ -27,7 +27,7 @@ pub use describe::{Description, describe, gibibytes};
 pub use firebrick_core::{
     Cause, Failure,
     device::{Kind, Name, ParseNameError},
-    guard, keep_panics_quiet,
+    guard, silence_panics,
 };
 pub use open::{OpenError, compiled, list, missing, name_of, open};
 pub use precision::{Precision, Tolerance};

@@ -1,4 +1,4 @@
-//! Lists the devices of a machine and opens one by name, or says what is missing for it.
+//! Lists the devices of a machine and opens one by name, or says what is missing.
 
 use std::{
     collections::BTreeMap,
@@ -32,21 +32,21 @@ fn is_compiled(kind: Kind) -> bool {
     }
 }
 
-/// Lists the devices of `kind` that this machine has and this build reaches, in the order of their numbers:
-/// discrete GPUs, integrated GPUs, virtual GPUs, and last the devices that compute on the processor.
+/// Lists the devices of `kind` that this machine has and this build reaches, in the order of their numbers: discrete
+/// GPUs, integrated GPUs, virtual GPUs, and last the devices that compute on the processor.
 ///
 /// # Errors
-/// Fails if the driver fails while it is asked.
+/// If the driver fails while it is asked.
 pub fn list(kind: Kind) -> Result<Vec<Device>, Failure> {
-    // The devices are kept, because a driver's loader always finds the same devices, and some loaders print text
-    // each time.
+    // A driver's loader always finds the same devices, and some loaders print text each time. So the devices are kept.
     static FOUND: Mutex<BTreeMap<Kind, Vec<Device>>> = Mutex::new(BTreeMap::new());
-    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-    match found.get(&kind) {
+    let mut known_devices = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+
+    match known_devices.get(&kind) {
         Some(devices) => Ok(devices.clone()),
         None => {
             let devices = guard(|| enumerate(kind))?;
-            Ok(found.entry(kind).or_insert(devices).clone())
+            Ok(known_devices.entry(kind).or_insert(devices).clone())
         }
     }
 }
@@ -54,6 +54,7 @@ pub fn list(kind: Kind) -> Result<Vec<Device>, Failure> {
 fn enumerate(kind: Kind) -> Vec<Device> {
     #[cfg(feature = "gpu")]
     configure();
+
     match kind {
         Kind::Cpu => vec![Device::flex()],
         #[cfg(feature = "vulkan")]
@@ -71,25 +72,22 @@ fn enumerate(kind: Kind) -> Vec<Device> {
     }
 }
 
-/// Settles how kernels are run, before the first device is opened.
+/// Decides how kernels are run, before the first device is opened.
 ///
-/// Without these settings cubecl would take its own from any `cubecl.toml` in this folder or above it, and give
-/// every thread a stream with pools of its own. One stream is enough for a program that computes on one thread,
-/// and leaves memory one way less to grow (<https://github.com/tracel-ai/burn/issues/5212>). `CUBECL_` variables
-/// still hold.
+/// Without these settings, cubecl would take its own from any `cubecl.toml` in this folder or above it, and give every
+/// thread a stream with its own pools. One stream is enough for a program that computes on one thread, and avoids one
+/// cause of growing memory (<https://github.com/tracel-ai/burn/issues/5212>). `CUBECL_` variables still hold.
 ///
-/// Matrix units of some NVIDIA cards take factors in f32 if they may round them to TF32, which has f16's 11 bits.
-/// They may not: a recipe that says f32 means f32, and the product of few rows, which decoding takes, never rounds.
+/// Matrix units of some NVIDIA cards take factors in f32 if they may round them to TF32, which has f16's 11 bits. They
+/// may not: a recipe that says f32 means f32, and the matmul of few rows, which decoding uses, never rounds.
 #[cfg(feature = "gpu")]
 fn configure() {
     use burn::cubecl::config::{CubeClRuntimeConfig, RuntimeConfig as _};
     use cubek_std::config::{CubekConfig, MatmulConfig};
-
     let mut config = CubeClRuntimeConfig::default();
     config.streaming.max_streams = 1;
-    // Settings that were made before stay as they are.
+    // Settings that were made before are kept.
     CubeClRuntimeConfig::try_set(config.override_from_env());
-
     let matmul = MatmulConfig { allow_tf32: false };
     CubekConfig::try_set(CubekConfig { matmul });
 }
@@ -104,12 +102,14 @@ fn wgpu(backend: WgpuBackend) -> Vec<Device> {
         WgpuDeviceKind::Other(0),
         WgpuDeviceKind::Cpu,
     ];
+
     let like =
         |kind| CubeDevice::enumerate(CubeDevice::Wgpu(WgpuDevice::new(kind).on(backend)).to_id());
+
     let mut devices: Vec<Device> = Vec::new();
     for id in kinds.into_iter().flat_map(like) {
         let device = Device::new(CubeDevice::from_id(id));
-        // All adapters that compute on the processor have one id. It means the first of them.
+        // All adapters that compute on the processor share one id, which means the first of them.
         if !devices.contains(&device) {
             devices.push(device);
         }
@@ -130,19 +130,23 @@ pub fn name_of(device: &Device) -> Option<Name> {
 /// whether or not the machine has it.
 ///
 /// # Errors
-/// Fails if the device is not compiled in, is not there, does not compute, or does not compute in `needed`.
+/// If the device is not compiled in, does not exist, does not compute, or does not compute in `needed`.
 pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
     if !is_compiled(name.kind) {
         return Err(OpenError::NotCompiled { name, compiled: compiled() });
     }
+
+    // Whether the device exists is known without opening it.
     let mut devices = list(name.kind).map_err(|failure| OpenError::Broken { name, failure })?;
     if name.index >= devices.len() {
         return Err(OpenError::Absent { name, count: devices.len() });
     }
+
     let device = devices.swap_remove(name.index);
     if name.kind == Kind::Cpu {
         keep_memory();
     }
+
     #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
     fewer_at_once(&device);
     #[cfg(feature = "gpu")]
@@ -151,15 +155,17 @@ pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
     {
         return Err(OpenError::SharedMemory { name, bytes });
     }
+
     if cfg!(feature = "spirv") && is_software(&device) {
         // cubecl-spirv 0.12.0-pre.1 declares shared memory with the type of a pointer to it if the driver lacks
         // VK_KHR_workgroup_memory_explicit_layout, and Mesa's llvmpipe crashes on that. Drivers that have the
-        // extension, like 26.2, have matrix units too. The drivers that were seen without it, up to 25.0, have
-        // none.
+        // extension, like 26.2, have matrix units too. The drivers that were seen without it, up to 25.0, have none.
         if !guard(|| describe(name, &device).matrix_units).unwrap_or(false) {
             return Err(OpenError::Spirv { name });
         }
     }
+
+    // A device that is listed may still fail once it has something to do.
     let computes = guard(|| match device.sync() {
         Ok(()) => Ok(computes(name.kind, &device)),
         Err(error) => Err(Failure::new(error.to_string())),
@@ -167,14 +173,16 @@ pub fn open(name: Name, needed: Precision) -> Result<Device, OpenError> {
     let computes = computes
         .and_then(|answer| answer)
         .map_err(|failure| OpenError::Broken { name, failure })?;
-    match computes.contains(&needed) {
-        true => Ok(device),
-        false => Err(OpenError::Precision { name, needed, computes }),
+
+    if computes.contains(&needed) {
+        Ok(device)
+    } else {
+        Err(OpenError::Precision { name, needed, computes })
     }
 }
 
-/// Has an integrated GPU take fewer launches at once. It draws the desktop too, and a driver gives up a batch of
-/// launches that holds the desktop for too long. cubecl's own number is 32.
+/// Makes an integrated GPU take fewer launches in a batch. It also draws the desktop, and a driver aborts a batch of
+/// launches that blocks the desktop for too long. cubecl's own number is 32.
 #[cfg(any(feature = "vulkan", feature = "wgpu", feature = "metal"))]
 fn fewer_at_once(device: &Device) {
     use burn_dispatch::{
@@ -189,63 +197,64 @@ fn fewer_at_once(device: &Device) {
     if is_set || !matches!(wgpu.kind, WgpuDeviceKind::IntegratedGpu(_)) {
         return;
     }
+
     let mut set_up = SET_UP.lock().unwrap_or_else(PoisonError::into_inner);
     if set_up.contains(wgpu) {
         return;
     }
     set_up.push(wgpu.clone());
-    // A device that is open already keeps its number. Any other failure comes again when the device is used, and
-    // is reported then.
+    // A device that is open already keeps its number. Any other failure occurs again when the device is used, and is
+    // reported then.
     if let Ok(options) = RuntimeOptions::with_tasks_max(Some(8)) {
         let _ = guard(|| try_init_setup::<AutoGraphicsApi>(wgpu, options).is_ok());
     }
 }
 
-/// Returns the bytes that the units of a cube can share.
+/// Returns how many bytes the units of a cube can share.
 #[cfg(feature = "gpu")]
 fn shared_memory(device: &Device) -> Option<usize> {
     let burn_dispatch::DispatchDevice::Cube(cube) = device.as_dispatch() else { return None };
     Some(cube.client().properties().hardware.max_shared_memory_size)
 }
 
-/// The reason why a device can't be had.
+/// Why a device is not available.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OpenError {
     /// The build lacks the API.
     #[error("device {name} is not in this build, which has {}", list_of(compiled))]
     NotCompiled {
-        /// The device that was asked for.
+        /// Requested device.
         name: Name,
-        /// The kinds that the build has.
+        /// Kinds that the build has.
         compiled: Vec<Kind>,
     },
     /// The machine lacks the device.
     #[error("there is no device {name}: {}", found(name, *count))]
     Absent {
-        /// The device that was asked for.
+        /// Requested device.
         name: Name,
-        /// The number of devices of its kind.
+        /// Number of devices of its kind.
         count: usize,
     },
     /// The device lacks a format.
     #[error("device {name} does not compute in {needed}; it computes in {}", list_of(computes))]
     Precision {
-        /// The device that was asked for.
+        /// Requested device.
         name: Name,
-        /// The format that is needed.
+        /// Format that is needed.
         needed: Precision,
-        /// The formats that the device computes in.
+        /// Formats that the device computes in.
         computes: Vec<Precision>,
     },
-    /// The units of a cube can't share enough memory.
+    /// Units of a cube can't share enough memory.
     #[error(
-        "device {name} gives a workgroup {bytes} bytes of shared memory, expected at least {}",
+        "device {name} offers a workgroup {bytes} bytes of shared memory, expected at least {}",
         firebrick_kernels::SHARED_MEMORY
     )]
     SharedMemory {
-        /// The device that was asked for.
+        /// Requested device.
         name: Name,
-        /// The bytes that it gives.
+        /// Bytes that it offers.
         bytes: usize,
     },
     /// SPIR-V kernels crash older drivers that compute on the processor.
@@ -253,21 +262,21 @@ pub enum OpenError {
         "device {name} computes on the processor, and its driver is too old for the SPIR-V kernels of this build"
     )]
     Spirv {
-        /// The device that was asked for.
+        /// Requested device.
         name: Name,
     },
     /// The driver refuses the device.
     #[error("device {name} can't be used: {failure}")]
     Broken {
-        /// The device that was asked for.
+        /// Requested device.
         name: Name,
-        /// The driver's words.
+        /// What the driver reported.
         failure: Failure,
     },
 }
 
 impl OpenError {
-    /// Says what to do about the error.
+    /// Suggests what to do about the error.
     pub fn remedy(&self) -> String {
         match self {
             OpenError::NotCompiled { name: Name { kind: Kind::Metal, .. }, .. }
@@ -275,31 +284,34 @@ impl OpenError {
             {
                 missing(Kind::Metal).into()
             }
+
             OpenError::NotCompiled { name, compiled } => {
-                let all = compiled.iter().chain([&name.kind]).filter(|kind| **kind != Kind::Cpu);
-                let all: Vec<&str> = all.map(|kind| kind.name()).collect();
+                let features = compiled.iter().chain([&name.kind]).filter(|kind| **kind != Kind::Cpu);
+                let features: Vec<&str> = features.map(|kind| kind.name()).collect();
                 // A user without a clone has an archive or a wheel, and there are several of each.
                 let archive = match name.kind {
-                    Kind::Vulkan => "take an archive with vulkan, or in a clone: ",
+                    Kind::Vulkan => "use an archive with vulkan, or in a clone: ",
                     _ => "in a clone: ",
                 };
+
                 format!(
                     "{archive}cargo install --path crates/cli --locked --features {}",
-                    all.join(",")
+                    features.join(",")
                 )
             }
+
             OpenError::Absent { name, count: 0 } => missing(name.kind).to_owned(),
             OpenError::Absent { .. } | OpenError::Precision { .. } => {
                 "firebrick doctor lists the devices of this machine".into()
             }
             OpenError::SharedMemory { .. } => {
-                "the kernels of attention need it: take another device, or the CPU".into()
+                "the attention kernels need it: use another device, or the CPU".into()
             }
             OpenError::Spirv { .. } => {
-                "build with the feature vulkan in place of spirv, or install Mesa 26.2".into()
+                "build with the feature vulkan instead of spirv, or install Mesa 26.2".into()
             }
             OpenError::Broken { .. } => {
-                "firebrick doctor shows the driver's words for each device; is the driver as new \
+                "firebrick doctor shows what the driver reports for each device; is the driver as new \
                  as the card, and does another program hold the device?"
                     .into()
             }
@@ -307,7 +319,7 @@ impl OpenError {
     }
 }
 
-/// Says what to do on a machine without a device of `kind`.
+/// Suggests what to do on a machine without a device of `kind`.
 pub fn missing(kind: Kind) -> &'static str {
     match kind {
         Kind::Cpu => "",

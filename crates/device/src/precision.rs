@@ -1,4 +1,4 @@
-//! The number formats of the suite, and the allowed distance between a device and the CPU.
+//! Number formats of the suite, and the allowed distance between a device and the CPU.
 
 use std::fmt;
 
@@ -50,42 +50,41 @@ impl fmt::Display for Precision {
     }
 }
 
-/// The largest allowed distance between a device's numbers and the right ones. Its unit is an epsilon times the
-/// largest entry of the right array, because sums that cancel have no relative error of their own.
+/// Largest allowed distance between a device's numbers and the right ones. Its unit is an epsilon times the largest
+/// entry of the right array, because sums that cancel have no bounded relative error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tolerance {
-    /// The name of the bound.
+    /// Name of the bound.
     pub name: &'static str,
-    /// The bound in epsilons of f32 if all arithmetic is f32. Rounding errors of a sum grow with its length.
+    /// Bound in epsilons of f32 if all arithmetic is f32. Rounding errors of a sum grow with its length.
     f32: f64,
-    /// The bound in epsilons of a narrower format. On GPUs burn sums in f32 there too, so the format rounds only
-    /// the numbers that go in and come out. `None` if it rounds neither; the bound of f32 then holds.
+    /// Bound in epsilons of a narrower format. On GPUs, burn sums in f32 there too, so the format rounds only inputs
+    /// and outputs. `None` if it rounds neither; the bound of f32 then holds.
     narrow: Option<f64>,
 }
 
 impl Tolerance {
-    /// Whole numbers, copies and comparisons must be equal to the bit.
+    /// Integers, copies and comparisons must be equal to the bit.
     pub const EXACT: Tolerance = Tolerance::new("exact", 0.0, 0.0);
-    /// The bound for one rounding or a few, exponentials included. GPUs' exponentials are good to some units in
-    /// the last place.
+    /// For one rounding or a few, exponentials included. GPUs' exponentials are good to some units in the last place.
     pub const ELEMENTWISE: Tolerance = Tolerance::new("elementwise", 32.0, 2.0);
-    /// The bound for sums of hundreds of terms, in another order.
+    /// For sums of hundreds of terms, in another order.
     pub const SUM: Tolerance = Tolerance::new("sum", 64.0, 4.0);
-    /// The bound for matrix products.
+    /// For matmuls.
     pub const PRODUCT: Tolerance = Tolerance::new("product", 64.0, 4.0);
-    /// The bound for a network's forward pass.
+    /// For a network's forward pass.
     pub const FORWARD: Tolerance = Tolerance::new("forward", 256.0, 16.0);
-    /// The bound for a network's backward pass.
+    /// For a network's backward pass.
     pub const BACKWARD: Tolerance = Tolerance::new("backward", 1024.0, 64.0);
-    /// The bound for the distance that weights move in some optimizer steps. Adam divides small gradients by their
-    /// own size, which makes their rounding errors large. 2.6e-3 was seen on llvmpipe.
+    /// For the distance that weights move in some optimizer steps. Adam divides small gradients by their own size,
+    /// which makes their rounding errors large. 2.6e-3 was seen on llvmpipe.
     pub const STEPS: Tolerance = Tolerance::new("steps", 65536.0, 256.0);
-    /// The bound for sums of up to some ten thousand products into f32, of factors that their format holds exactly.
-    /// Only the sum is rounded. If each of K / 16 additions cuts off a unit in the last place, as matrix units may,
-    /// a sum of K = 12,288 products of random signs is off by some 150 epsilons of the largest.
+    /// For sums of up to some ten thousand products into f32, of factors that their format holds exactly. Only the sum
+    /// is rounded. If each of K / 16 additions cuts off a unit in the last place, as matrix units may, a sum of K =
+    /// 12,288 products of random signs is off by some 150 epsilons of the largest.
     pub const LONG_SUM: Tolerance = Tolerance { name: "long sum", f32: 1024.0, narrow: None };
-    /// The bound for numbers that a narrow format rounds once, before or behind sums in f32: half an epsilon, and
-    /// room for what is rounded on the way. In bf16 it is just below a hundredth.
+    /// For numbers that a narrow format rounds once, before or after sums in f32: half an epsilon, and a margin for
+    /// intermediate rounding. In bf16, it is just below a hundredth.
     pub const ROUNDED: Tolerance = Tolerance::new("rounded", 256.0, 1.25);
 
     const fn new(name: &'static str, f32: f64, narrow: f64) -> Self {

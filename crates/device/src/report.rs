@@ -6,36 +6,36 @@ use serde::Serialize;
 
 use crate::{Description, Name, Precision};
 
-/// The results of the suite on one device.
+/// Results of the suite on one device.
 #[derive(Clone, Debug, Serialize)]
 pub struct SuiteReport {
-    /// The device that the suite ran on.
+    /// Device that the suite ran on.
     pub device: Name,
-    /// The description of that device.
+    /// Description of that device.
     pub description: Description,
-    /// True if no case failed.
+    /// Whether no case failed.
     pub passed: bool,
-    /// The seconds that all cases took.
+    /// Seconds that all cases took.
     pub seconds: f64,
-    /// The results of the cases, in their order.
+    /// Results of the cases, in their order.
     pub cases: Vec<CaseReport>,
 }
 
-/// The result of one case.
+/// Result of one case.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaseReport {
-    /// The case's name, as `group/name`.
+    /// Name of the case, as `group/name`.
     pub name: &'static str,
-    /// The format of the numbers on the device.
+    /// Format of the numbers on the device.
     pub precision: Precision,
-    /// The name of the bound, such as `sum`.
+    /// Name of the bound, such as `sum`.
     pub tolerance: &'static str,
-    /// The bound, relative to the largest entry of an array.
+    /// Bound, relative to the largest entry of an array.
     pub bound: f64,
-    /// The verdict.
+    /// Verdict.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// The seconds on the device, compilation of kernels included.
+    /// Seconds on the device, compilation of kernels included.
     pub seconds: f64,
 }
 
@@ -43,63 +43,64 @@ pub struct CaseReport {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// The case is within its bound.
+    /// Within its bound.
     Passed {
-        /// The largest error, relative to the largest entry of its array.
+        /// Largest error, relative to the largest entry of its array.
         error: f64,
     },
-    /// The case is beyond its bound.
+    /// Beyond its bound.
     Failed {
-        /// The largest error, relative to the largest entry of its array.
+        /// Largest error, relative to the largest entry of its array.
         error: f64,
-        /// The array with that error.
+        /// Array with that error.
         array: String,
-        /// The place of that entry in the array, row-major.
+        /// Index of that entry in the array, row-major.
         index: usize,
-        /// The number that the device computed there.
+        /// Number that the device computed there.
         #[serde(rename = "computed")]
         device: f32,
-        /// The number that is right.
+        /// Number that is right.
         expected: f32,
     },
-    /// The case did not get to an end.
+    /// Ended by a failure before there was a result.
     Broken {
-        /// The device's message.
+        /// Message of the device.
         message: String,
     },
-    /// The case does not apply to the device.
+    /// Not for this device.
     Skipped {
-        /// The reason why it does not apply.
+        /// Why it does not apply.
         reason: String,
     },
 }
 
-/// The number of cases with each verdict.
+/// How many cases have each verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdicts {
-    /// The cases within their bounds.
+    /// Cases within their bounds.
     pub passed: usize,
-    /// The cases beyond their bounds.
+    /// Cases beyond their bounds.
     pub failed: usize,
-    /// The cases that did not get to an end.
+    /// Cases that a failure ended.
     pub broken: usize,
-    /// The cases that do not apply.
+    /// Cases that do not apply.
     pub skipped: usize,
 }
 
 impl SuiteReport {
     /// Counts the verdicts.
     pub fn verdicts(&self) -> Verdicts {
-        let mut of = Verdicts::default();
+        let mut counts = Verdicts::default();
+
         for case in &self.cases {
             *match case.outcome {
-                Outcome::Passed { .. } => &mut of.passed,
-                Outcome::Failed { .. } => &mut of.failed,
-                Outcome::Broken { .. } => &mut of.broken,
-                Outcome::Skipped { .. } => &mut of.skipped,
+                Outcome::Passed { .. } => &mut counts.passed,
+                Outcome::Failed { .. } => &mut counts.failed,
+                Outcome::Broken { .. } => &mut counts.broken,
+                Outcome::Skipped { .. } => &mut counts.skipped,
             } += 1;
         }
-        of
+        counts
     }
 
     /// Says in a line how many cases passed.
@@ -127,6 +128,7 @@ impl fmt::Display for CaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CaseReport { name, precision, bound, seconds, .. } = self;
         write!(f, "{name:<29} {precision:<5}")?;
+
         match &self.outcome {
             Outcome::Passed { error } => {
                 write!(f, "passed   {error:8.1e} of {bound:.1e}  {seconds:6.1} s")

@@ -1,8 +1,7 @@
-//! A comparison of the work of training on a device and on the CPU.
+//! Compares the work of training on a device with the same work on the CPU.
 //!
-//! A [`Case`] computes some arrays on any device that it is given. The suite runs it on the CPU and on the device,
-//! and compares the arrays entry by entry. One suite serves every device, as a test and in
-//! `firebrick doctor --suite`.
+//! A [`Case`] computes some arrays on any device that it gets. The suite runs it on the CPU and on the device, and
+//! compares the arrays entry by entry. One suite serves every device, as a test and in `firebrick doctor --suite`.
 
 mod attention;
 mod defects;
@@ -28,28 +27,28 @@ use crate::{
 
 /// One comparison.
 pub struct Case {
-    /// The case's name, as `group/name`.
+    /// Name of the case, as `group/name`.
     pub name: &'static str,
-    /// The format of the numbers on the device. The CPU computes in f32 from the same numbers.
+    /// Format of the numbers on the device. The CPU computes in f32 from the same numbers.
     pub precision: Precision,
-    /// The largest allowed distance between the arrays.
+    /// Largest allowed distance between the arrays.
     pub tolerance: Tolerance,
-    /// True if the computation would take minutes on a processor: such a case is for GPUs.
+    /// Whether the computation would take minutes on a processor: such a case is for GPUs.
     pub large: bool,
-    /// The computation.
+    /// What the case computes.
     pub compute: Compute,
 }
 
-/// The computation of a case, in a format.
+/// Computes a case's arrays, in a format.
 pub type Compute = fn(&Device, Precision) -> Result<Vec<Array>, Failure>;
 
 /// Numbers that a case computed.
 pub struct Array {
-    /// The name of the numbers.
+    /// Name of the numbers.
     pub name: String,
-    /// The numbers, row-major.
+    /// Numbers, row-major.
     pub values: Vec<f32>,
-    /// The right numbers, if they are not the numbers that the CPU computes.
+    /// Right numbers, if they are not those that the CPU computes.
     pub expected: Option<Vec<f32>>,
 }
 
@@ -94,12 +93,12 @@ pub fn smoke() -> Vec<Case> {
         .collect()
 }
 
-/// Runs `cases` on `device`, which is called `name`. `done` hears of each case as it ends.
+/// Runs `cases` on `device`, which is called `name`. `done` is called with each case as it ends.
 ///
 /// A case that fails or panics is reported, and the next case runs.
 ///
 /// # Errors
-/// Fails if the device can't even say what it is.
+/// If the device can't even say what it is.
 pub fn run(
     name: Name,
     device: &Device,
@@ -107,13 +106,16 @@ pub fn run(
     done: &mut dyn FnMut(&CaseReport),
 ) -> Result<SuiteReport, Failure> {
     let began = Instant::now();
+    // A driver that fails here would fail in each case.
     let description = guard(|| describe(name, device))?;
+
     let mut reports = Vec::with_capacity(cases.len());
     for case in cases {
         let report = case.run(device, &description);
         done(&report);
         reports.push(report);
     }
+
     let bad = |report: &CaseReport| {
         matches!(report.outcome, Outcome::Failed { .. } | Outcome::Broken { .. })
     };
@@ -127,7 +129,7 @@ pub fn run(
 }
 
 impl Case {
-    /// Makes a case that every device can compute that has the format.
+    /// Makes a case that every device with the format can compute.
     pub fn new(
         name: &'static str,
         precision: Precision,
@@ -146,7 +148,7 @@ impl Case {
         Precision::ALL.map(|precision| Case::new(name, precision, tolerance, compute))
     }
 
-    /// Says why the case does not apply to a device, if it does not.
+    /// Explains why the case does not apply to a device, if it does not.
     fn idle(&self, about: &Description) -> Option<String> {
         let on_processor = about.software || about.device.kind == Kind::Cpu;
         if !about.computes.contains(&self.precision) {
@@ -161,11 +163,14 @@ impl Case {
     fn run(&self, device: &Device, about: &Description) -> CaseReport {
         let began = Instant::now();
         let bound = self.tolerance.relative(self.precision);
+
+        // Only the device is timed: the CPU computes its reference afterwards.
         let computed = match self.idle(about) {
             Some(reason) => Err(reason),
             None => Ok(guard(|| (self.compute)(device, self.precision)).and_then(|arrays| arrays)),
         };
         let seconds = began.elapsed().as_secs_f64();
+
         let outcome = match computed {
             Err(reason) => Outcome::Skipped { reason },
             Ok(Err(failure)) => Outcome::Broken { message: failure.to_string() },
@@ -185,13 +190,14 @@ impl Case {
                 }
             }
         };
+
         let Case { name, precision, tolerance, .. } = *self;
         CaseReport { name, precision, tolerance: tolerance.name, bound, outcome, seconds }
     }
 }
 
-/// Finds the largest error over all arrays, each relative to its array's largest expected entry. An expected entry
-/// stands with its array, or is the entry of `reference` in the same place. A number that is not finite is never
+/// Finds the largest error over all arrays, each relative to its array's largest expected entry. An array holds its
+/// expected entries, or those of `reference` at the same index are expected. A number that is not finite is never
 /// right.
 fn compare(arrays: &[Array], reference: Option<&[Array]>, bound: f64) -> Outcome {
     if let Some(reference) = reference
@@ -201,18 +207,23 @@ fn compare(arrays: &[Array], reference: Option<&[Array]>, bound: f64) -> Outcome
             format!("the device computed {} arrays, expected {}", arrays.len(), reference.len());
         return Outcome::Broken { message };
     }
+
     let mut worst = Outcome::Passed { error: 0.0 };
     let mut largest = 0.0;
-    for (place, array) in arrays.iter().enumerate() {
-        let computed = reference.map(|reference| &reference[place].values);
+
+    for (index, array) in arrays.iter().enumerate() {
+        let computed = reference.map(|reference| &reference[index].values);
         let Some(expected) = array.expected.as_ref().or(computed) else {
             return Outcome::Broken { message: format!("{} has no expected values", array.name) };
         };
+
         if array.values.len() != expected.len() {
             let (got, wanted) = (array.values.len(), expected.len());
             let message = format!("{} has {got} entries, expected {wanted}", array.name);
             return Outcome::Broken { message };
         }
+
+        // Infinite entries would make every error of the others 0.
         let finite = expected.iter().filter(|value| value.is_finite());
         let scale = finite.fold(0f64, |most, value| most.max(f64::from(value.abs())));
         for (index, (&device, &expected)) in array.values.iter().zip(expected).enumerate() {
@@ -222,6 +233,7 @@ fn compare(arrays: &[Array], reference: Option<&[Array]>, bound: f64) -> Outcome
                 // If all entries should be zero, the error is absolute.
                 f64::from((device - expected).abs()) / if scale > 0.0 { scale } else { 1.0 }
             };
+
             if error >= largest {
                 largest = error;
                 worst = if error > bound {
@@ -247,12 +259,14 @@ mod tests {
     #[test]
     fn a_comparison_fails_where_it_should() {
         let failed = |outcome: Outcome, at: usize| matches!(outcome, Outcome::Failed { index, .. } if index == at);
+
         assert_eq!(verdict(&[1.0, 4.5], &[1.0, 4.0]), Outcome::Passed { error: 0.125 });
         assert!(failed(verdict(&[2.0, 4.0], &[1.0, 4.0]), 0));
         assert!(failed(verdict(&[0.0, 0.25], &[0.0, 0.0]), 1));
         assert!(failed(verdict(&[f32::NAN], &[f32::NAN]), 0));
         assert!(failed(verdict(&[1.0, f32::INFINITY], &[9.0, f32::INFINITY]), 1));
         assert!(matches!(verdict(&[1.0], &[1.0, 1.0]), Outcome::Broken { .. }));
+
         let one = [Array::new("a", vec![1.0])];
         assert!(matches!(compare(&one, Some(&[]), 1.0), Outcome::Broken { .. }));
         assert!(matches!(compare(&one, None, 1.0), Outcome::Broken { .. }));
@@ -261,6 +275,7 @@ mod tests {
     #[test]
     fn a_case_that_panics_is_broken_and_the_next_one_runs() {
         let case = |compute| Case::new("none/none", Precision::F32, Tolerance::EXACT, compute);
+
         let cases = [
             case(|_, _| panic!("no such kernel")),
             case(|_, _| Ok(Vec::new())),
@@ -269,15 +284,18 @@ mod tests {
                 Ok(vec![Array::new("a", vec![there])])
             }),
         ];
+
         let report = run(Name::default(), &Device::flex(), &cases, &mut |_| ()).unwrap();
         assert!(!report.passed);
+
+        // Each case has its own verdict, whatever the result of the case before it.
         let outcomes: Vec<&Outcome> = report.cases.iter().map(|case| &case.outcome).collect();
         assert!(matches!(outcomes[0], Outcome::Broken { message } if message.contains("kernel")));
         assert!(matches!(outcomes[1], Outcome::Skipped { .. }));
         assert_eq!(*outcomes[2], Outcome::Passed { error: 0.0 });
     }
 
-    /// The large cases have no other device here.
+    /// Runs the large cases, for which there is no other device here.
     #[test]
     #[ignore = "a minute and 2.2 GB; the stage `kernels` of CI runs it"]
     fn the_large_cases_pass_on_the_cpu_too() {

@@ -1,6 +1,6 @@
 //! The suite on one device: the device of `FIREBRICK_TEST_DEVICE`, or the CPU.
 //!
-//! If a device was asked for and is not there, the test fails. Silence would hide that nothing was tested.
+//! If a device was asked for and does not exist, the test fails. Silence would hide that nothing was tested.
 
 #![allow(clippy::print_stderr)] // the report is what a run is for
 

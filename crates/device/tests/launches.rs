@@ -1,5 +1,5 @@
-//! The launches that a GPU is asked for, and the host's part between them. They are counted on the device of
-//! `FIREBRICK_TEST_DEVICE`. The counts are the same on each device.
+//! Counts the launches that a GPU is asked for, and checks the host's part between them. They are counted on the
+//! device of `FIREBRICK_TEST_DEVICE`. The counts are the same on each device.
 
 #![cfg(feature = "gpu")]
 #![allow(clippy::print_stderr)] // the counts are what a run is for
@@ -20,14 +20,14 @@ use firebrick_models::{
 };
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 
-/// The most launches of one layer.
+/// Upper bounds on the launches of one layer.
 const DECODING: usize = 15;
 const UPDATING: usize = 40;
 
-/// The most bytes that are read for each row and step.
+/// Upper bound on the bytes that are read for each row and step.
 const READ: usize = 8;
 
-/// A lock for one test at a time, because launches are counted, and recorded, for the whole process.
+/// Lets one test run at a time, because launches are counted, and recorded, for the entire process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Opens the device, for one test at a time.
@@ -56,6 +56,7 @@ fn decoder(family: Family, layers: usize, device: &Device) -> Decoder {
         rope_theta: 10_000.0,
         tied: true,
     };
+
     let config = DecoderConfig::new(family, sizes);
     random(&config, Seed::run(3), device).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -66,13 +67,16 @@ fn total(counts: &BTreeMap<&'static str, Launched>) -> usize {
 
 /// Finds how many launches a layer adds to a pass: the difference between passes of three layers and of two.
 fn of_layer(what: &str, count: impl Fn(usize) -> BTreeMap<&'static str, Launched>) -> usize {
-    let (two, three) = (count(2), count(3));
+    let two = count(2);
+    let three = count(3);
     for (name, more) in &three {
         let more = more.count - two.get(name).map_or(0, |of| of.count);
         if more > 0 {
             eprintln!("  {more} of {name}");
         }
     }
+
+    // What two layers take beyond twice a layer belongs to the rest of the pass.
     let layer = total(&three) - total(&two);
     eprintln!("{what}: {layer} launches for each layer, {} besides", total(&two) - 2 * layer);
     layer
@@ -88,6 +92,7 @@ struct Decoding {
 
 impl Decoding {
     fn new(policy: Decoder, rows: usize, device: &Device) -> Self {
+        // Two prompts of different lengths, so that rows are padded.
         let prompt = [3, 1, 4, 1, 5, 9, 2, 6];
         let batch = TokenBatch::new(&[&prompt, &prompt[..3]], Padding::Left, device);
         let (_, cache) = policy.prefill(&batch);
@@ -105,9 +110,11 @@ impl Decoding {
         let logits = head_logits(hidden, self.policy.head().val());
         let choice = Choice { temperature: 0.2, top_k: 0, top_p: 1.0 };
         let (tokens, logprobs) = sample_on_device(logits, self.uniforms.clone(), &choice);
+
         // A rollout reads these and nothing else.
         let bytes = tokens.dtype().size() + logprobs.dtype().size();
         assert!(bytes <= READ && tokens.dims() == logprobs.dims(), "{bytes} bytes for a row");
+
         self.tokens = tokens.clone();
         tokens
     }
@@ -118,13 +125,14 @@ fn read(tokens: &Tensor<1, Int>) -> Vec<i32> {
 }
 
 /// Checks that a recording of a step makes the same tokens. While launches are recorded, a device of wgpu takes
-/// nothing from the host and gives nothing back, so a step that can be recorded uploads nothing.
+/// nothing from the host and returns nothing, so a step that can be recorded uploads nothing.
 #[test]
 fn device_decodes_by_itself() {
     let Some((device, _alone)) = device() else { return };
     let new = || Decoding::new(decoder(Family::Qwen3, 2, &device).sampler(), 2, &device);
     let mut one_by_one = new();
     let expected: Vec<Vec<i32>> = (0..2).map(|_| read(&one_by_one.step())).collect();
+
     // The first step is done, and the second step is recorded.
     let mut recorded = new();
     let (_, graph) =
@@ -133,15 +141,17 @@ fn device_decodes_by_itself() {
     assert_eq!(read(graph.made()), expected[1]);
 }
 
-/// Checks that a row's numbers are the same bits whatever rows are beside it, as long as there are at most 16
-/// rows. Products of so few rows are kernels of our own.
+/// Checks that a row's numbers are the same bits whatever rows stand next to it, as long as there are at most 16 rows.
+/// Products of so few rows are kernels of our own.
 #[test]
 fn device_rows_have_bits_of_their_own() {
     let Some((device, _alone)) = device() else { return };
     let policy = decoder(Family::Qwen3, 2, &device).sampler();
     let (long, short): (Vec<u32>, _) = ((0..300).map(|token| token % 250).collect(), [7, 8, 9]);
+
     let batch = TokenBatch::new(&[&long, &short], Padding::Left, &device);
     let (_, prefilled) = policy.prefill(&batch);
+
     let hidden = |rows: &[usize]| -> Vec<Vec<f32>> {
         let mut cache = prefilled.clone().arrange(rows, None, 20);
         let ids: Vec<i32> = rows.iter().map(|&row| 40 + row as i32).collect();
@@ -151,8 +161,10 @@ fn device_rows_have_bits_of_their_own() {
             hidden.try_into_vec_as().unwrap_or_else(|error| panic!("{error:?}"));
         numbers.chunks(width).map(<[f32]>::to_vec).collect()
     };
+
     let together = hidden(&[0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
-    let (long, short) = (hidden(&[0]).remove(0), hidden(&[1]).remove(0));
+    let long = hidden(&[0]).remove(0);
+    let short = hidden(&[1]).remove(0);
     for (row, numbers) in together.iter().enumerate() {
         let alone = if [0, 3].contains(&row) { &long } else { &short };
         assert_eq!(numbers, alone, "row {row}");
@@ -167,13 +179,14 @@ impl Detokenizer for Silent {
     }
 }
 
-/// Checks that completions are the same whether the device repeats recorded steps or gets the steps one by one.
-/// Some completions are longer than the keys that one cube goes through. Some end early, so that the rows are
-/// arranged again, and others take their places.
+/// Checks that completions are the same whether the device repeats recorded steps or gets the steps one by one. Some
+/// completions are longer than the keys that one cube goes through. Some end early, so that the rows are arranged
+/// again, and others take their slots.
 #[test]
 fn device_repeats_what_was_recorded() {
     let Some((device, _alone)) = device() else { return };
     let policy = decoder(Family::Qwen2, 1, &device);
+
     let sampling = Sampling {
         temperature: 0.1,
         top_k: 0,
@@ -181,30 +194,36 @@ fn device_repeats_what_was_recorded() {
         max_completion_tokens: 300,
         stop: vec![3, 7],
     };
+
+    // Prompts of different lengths, for four completions each.
     let prompts = [5u32, 40, 11].map(|length| {
         let tokens = (10..10 + length).collect();
         let id = u64::from(length);
         (id, Prompt { id, tokens, ..Prompt::default() })
     });
+
     let written = |repeat| {
         let requests = GroupRequest::of_prompts(prompts.clone(), 4, &sampling, Seed::run(7));
         let mut engine = LocalEngine::new(&policy, Arc::new(Silent), 6, 512, SampleOn::Device);
         engine = engine.graphs(repeat);
         let (groups, counts) = launches(|| generate(&mut engine, requests, &mut |_| {}));
         let groups = groups.unwrap_or_else(|error| panic!("{error}"));
+
         let of_groups = groups.iter().flat_map(|group| &group.completions);
         let tokens: Vec<Vec<TokenId>> = of_groups.map(|one| one.tokens.clone()).collect();
         (tokens, total(&counts))
     };
+
     let (one_by_one, _) = written(false);
     let (repeated, less) = written(true);
     // The kernels were chosen by the runs before.
     let (_, asked) = written(false);
+
     let lengths: Vec<usize> = one_by_one.iter().map(Vec::len).collect();
     assert!(lengths.contains(&300) && lengths.iter().any(|&tokens| tokens < 100), "{lengths:?}");
     assert_eq!(repeated, one_by_one);
     eprintln!("{less} launches where steps are repeated, {asked} where they are not");
-    assert!(2 * less < asked, "{less} launches in the place of {asked}");
+    assert!(2 * less < asked, "{less} launches instead of {asked}");
 }
 
 /// Compares the time of a sampler over 152 thousand entries of a vocabulary with its time over a thousand.
@@ -219,6 +238,7 @@ fn device_sampler_grows_with_the_vocabulary() {
             let draw = || read(&sample_on_device(logits.clone(), uniforms.clone(), &choice).0);
             seconds(|| drop(draw()))
         };
+
         let times = drawing(152_000) / drawing(1_000);
         eprintln!(
             "152,000 entries take {times:.1} times as long as 1,000, top_k {top_k}, top_p {top_p}"
@@ -238,12 +258,13 @@ fn seconds(mut work: impl FnMut()) -> f64 {
     times.into_iter().fold(f64::INFINITY, f64::min)
 }
 
-/// Checks a step and an update that have many times as much to do. They must launch as often, and may take at most
-/// one and a half times that many times as long.
+/// Checks a step and an update that have many times as much to do. They must launch as often, and may take at most one
+/// and a half times that many times as long.
 #[test]
 fn device_work_grows_in_proportion() {
     let Some((device, _alone)) = device() else { return };
     let policy = || decoder(Family::Qwen2, 1, &device).sampler();
+
     // Returns the number of launches and the seconds.
     let step = |rows: usize, tokens: usize| {
         let prompt: Vec<u32> = (0..tokens as u32).map(|token| token % 250).collect();
@@ -256,27 +277,34 @@ fn device_work_grows_in_proportion() {
             tokens: Tensor::arange(0..rows as i64, &device),
             uniforms: Tensor::full([rows], 0.3, &device),
         };
+
         decoding.step();
         let count = total(&launches(|| decoding.step()).1);
         (count, seconds(|| drop(read(&decoding.step()))))
     };
+
     let update = |texts: usize| {
         let device = device.clone().autodiff();
         let policy = decoder(Family::Qwen2, 1, &device);
         let row: Vec<u32> = (0..200).collect();
         let batch = TokenBatch::new(&vec![row.as_slice(); texts], Padding::Right, &device);
+
         let pass = || {
             let context = policy.context(&batch);
             let (x, saved) = policy.forward_saving(0, policy.embed(&batch).inner(), &context);
             let mut sum = GradientSum::default();
             (saved.backward(x.ones_like(), &mut sum), sum.finish())
         };
+
+        // Reading a number waits for all of the pass.
         let wait = || {
             let _: f32 = pass().0.sum().into_scalar();
         };
+
         wait();
         (total(&launches(|| drop(pass())).1), seconds(wait))
     };
+
     for (what, times, few, many) in [
         ("a step's rows", 8, step(20, 64), step(160, 64)),
         ("a step's tokens", 8, step(20, 250), step(20, 2000)),
@@ -285,6 +313,7 @@ fn device_work_grows_in_proportion() {
     ] {
         let grown = many.1 / few.1;
         eprintln!("{what}, {times} times as many: {} launches, {grown:.1} times as long", many.0);
+
         assert_eq!(few.0, many.0, "{what}: launches");
         assert!(grown <= 1.5 * f64::from(times), "{what}: {grown} times as long");
     }
@@ -320,6 +349,7 @@ fn device_launches() {
                     all_saved.push(saved);
                     x = y;
                 }
+
                 let mut sum = GradientSum::default();
                 let mut d = x.ones_like();
                 for saved in all_saved.into_iter().rev() {
@@ -327,9 +357,11 @@ fn device_launches() {
                 }
                 (d, sum.finish())
             };
+
             drop(pass());
             launches(|| drop(pass())).1
         });
+
         assert!(updating <= UPDATING, "{updating} launches for a layer of an update");
     }
 }

@@ -5,15 +5,15 @@ use firebrick_reward::calculate;
 
 /// A calculator: if the policy's turn ends with `=`, the reply is the value of the expression before it.
 ///
-/// An expression has whole numbers, `+ - * /` and brackets. Its value is exact: `7/2` if it is no whole
-/// number. The expression begins behind the last character that can't belong to one. The reply is `?` if the
-/// expression can't be read, or divides by zero. A turn that does not end with `=` is the policy's last: it
-/// ends the episode without a reward, because a tool knows nothing of the answer.
+/// An expression has whole numbers, `+ - * /` and brackets. It begins after the last character that can't belong to
+/// one. Its value is exact, a fraction such as `7/2` if it is not a whole number. The reply is `?` if the expression
+/// can't be read or divides by zero. A turn that does not end with `=` is the policy's last. It ends the episode
+/// without a reward, because a tool does not know the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calculator;
 
 impl Calculator {
-    /// The characters of the calculator's replies.
+    /// Characters of the calculator's replies.
     pub const ALPHABET: &str = "0123456789-/?";
 }
 
@@ -25,14 +25,16 @@ impl Environment for Calculator {
 
 impl Episode for Calculator {
     fn step(&mut self, action: &str) -> Result<Reply, EnvironmentFailed> {
-        let Some(asked) = action.trim_end().strip_suffix('=') else {
+        let Some(expression) = action.trim_end().strip_suffix('=') else {
             return Ok(Reply { over: true, ..Reply::default() });
         };
+
         let other = |c: char| !(c.is_ascii_digit() || "+-*/()×÷− ".contains(c));
-        let begin = asked
+        let begin = expression
             .rfind(other)
-            .map_or(0, |at| at + asked[at..].chars().next().map_or(0, char::len_utf8));
-        Ok(Reply::observation(calculate(asked[begin..].trim()).unwrap_or_else(|| "?".into())))
+            .map_or(0, |at| at + expression[at..].chars().next().map_or(0, char::len_utf8));
+
+        Ok(Reply::observation(calculate(expression[begin..].trim()).unwrap_or_else(|| "?".into())))
     }
 }
 
@@ -54,14 +56,16 @@ mod tests {
             ("3995", None),
             ("", None),
         ] {
-            let came = Calculator.step(action).unwrap();
+            let actual = Calculator.step(action).unwrap();
             let expected = Reply {
                 observation: reply.unwrap_or("").into(),
                 reward: None,
                 over: reply.is_none(),
             };
-            assert_eq!(came, expected, "{action:?}");
+
+            assert_eq!(actual, expected, "{action:?}");
         }
+
         let long = format!("{}1=", "1+".repeat(1000));
         assert_eq!(Calculator.step(&long).unwrap().observation, "?");
     }

@@ -2,16 +2,16 @@
 
 use firebrick_core::{Environment, EnvironmentFailed, Episode, Prompt, Reply};
 
-/// A guessing game: the prompt's reference is a whole number from 0, and the policy says one. The first
-/// number in its words is the guess.
+/// A guessing game: the prompt's reference is a whole number from 0, and the first number in the policy's text is its
+/// guess.
 ///
-/// The reply is `>` if the secret is larger than the guess, `<` if it is smaller, and `?` if the policy said
-/// no number. It is `=` if the guess is right, which ends the episode with a reward of 1.
+/// The reply is `>` if the secret is larger than the guess, `<` if it is smaller, and `?` if the policy named no
+/// number. A right guess is answered with `=`, and ends the episode with a reward of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guessing;
 
 impl Guessing {
-    /// The characters of the game's replies.
+    /// Characters of the game's replies.
     pub const ALPHABET: &str = "<>=?";
 }
 
@@ -19,24 +19,26 @@ impl Environment for Guessing {
     fn begin(&self, prompt: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed> {
         let secret = prompt.reference.trim().parse().map_err(|_| {
             let reference: String = prompt.reference.chars().take(80).collect();
-            EnvironmentFailed::Episode(format!(
+            let sentence = format!(
                 "the reference of prompt {} is `{reference}`, expected a whole number to guess",
                 prompt.id
-            ))
+            );
+            EnvironmentFailed::Episode(sentence.into())
         })?;
-        Ok(Box::new(Secret(secret)))
+        Ok(Box::new(GuessingEpisode(secret)))
     }
 }
 
-struct Secret(i64);
+struct GuessingEpisode(i64);
 
-impl Episode for Secret {
+impl Episode for GuessingEpisode {
     fn step(&mut self, action: &str) -> Result<Reply, EnvironmentFailed> {
         let from = action.find(|c: char| c.is_ascii_digit()).unwrap_or(action.len());
         let digits = action[from..].split(|c: char| !c.is_ascii_digit()).next();
         let Some(Ok(guess)) = digits.map(str::parse::<i64>) else {
             return Ok(Reply::observation("?"));
         };
+
         Ok(match self.0.cmp(&guess) {
             std::cmp::Ordering::Less => Reply::observation("<"),
             std::cmp::Ordering::Greater => Reply::observation(">"),
@@ -63,6 +65,7 @@ mod tests {
                 if reply == "=" { (Some(1.0), true) } else { (None, false) }
             );
         }
+
         let nameless = Prompt { reference: "seven".into(), ..prompt };
         assert!(Guessing.begin(&nameless).is_err());
     }

@@ -1,4 +1,4 @@
-//! The environments that a policy talks with between its turns.
+//! Environments with which a policy talks between its turns.
 //!
 //! | environment | replies |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | [`Calculator`] | the value of the expression before `=` |
 //! | [`OpenEnv`] | the words of a server elsewhere, which speaks OpenEnv over a WebSocket |
 //!
-//! The first two are examples to learn from and to learn on. A server's answers come from a stranger: their
-//! sizes, their forms and the time that they take are bounded, and a connection that is lost is made again.
+//! The first two are examples, for users to read and for policies to learn on. A server's answers are untrusted, so
+//! their sizes, their formats and the time that they take are bounded. A lost connection is opened again.
 
 mod calculator;
 mod guessing;
@@ -15,4 +15,4 @@ mod openenv;
 
 pub use calculator::Calculator;
 pub use guessing::Guessing;
-pub use openenv::{OpenEnv, OpenEnvError, Settings, Words};
+pub use openenv::{OpenEnv, OpenEnvError, Settings, Templates};

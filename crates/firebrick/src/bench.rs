@@ -1,4 +1,5 @@
-//! The speed at which a device samples and trains, compared with its speed in a plain product and in a plain copy.
+//! Measures the speed at which a device samples and trains, compared with its speed in a plain matmul and in a plain
+//! copy.
 //!
 //! `firebrick bench` is the program around it. Weights and tokens are random, because neither changes the time
 //! of a phase.
@@ -25,16 +26,16 @@ use crate::{
     plan::{ChunkPlan, Memory},
 };
 
-/// The sizes of a measurement.
+/// Sizes of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sizes {
-    /// The number of completions, which are sampled at once.
+    /// Number of completions, which are sampled together.
     pub rows: usize,
-    /// The number of tokens of a prompt.
+    /// Number of tokens of a prompt.
     pub prompt: usize,
-    /// The number of tokens of a completion.
+    /// Number of tokens of a completion.
     pub completion: usize,
-    /// The number of times that a phase is run, after one run that does not count.
+    /// Number of timed runs of a phase, after one warm-up run.
     pub runs: usize,
 }
 
@@ -54,9 +55,9 @@ pub enum Phase {
     Groups,
     /// Sampling as in a rollout, with lengths spread evenly from a sixteenth to the whole.
     Spread,
-    /// An optimizer update on all rows, with every layer kept whole.
+    /// An optimizer update on all rows, with all activations of every layer kept.
     Update,
-    /// An update with every layer gone through once more, as with `train.recompute = "layers"`.
+    /// An update in which every layer's forward pass is computed again, as with `train.recompute = "layers"`.
     Recompute,
     /// A step of the trainer: 8 prompts of 6 tokens, 8 completions of 64 each, judged and trained on.
     Step,
@@ -90,36 +91,35 @@ impl Phase {
     }
 }
 
-/// The measurement of a phase.
+/// Measurement of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
-    /// The shape's name.
+    /// Name of the shape.
     pub shape: String,
-    /// The phase.
+    /// What was measured.
     pub phase: Phase,
-    /// The sizes that it was measured at.
+    /// Sizes that it was measured at.
     pub sizes: Sizes,
-    /// The number of units of work in a run: sampled tokens, all tokens of an update, the completions' tokens
+    /// Number of units of work in a run: sampled tokens, all tokens of an update, the completions' tokens
     /// of a step, or answers.
     pub units: usize,
-    /// The seconds of the first run, which does not count: a GPU's kernels are compiled in it.
+    /// Seconds of the warm-up run, in which a GPU's kernels are compiled.
     pub first: f64,
-    /// The seconds of each run, ascending.
+    /// Seconds of each run, ascending.
     pub seconds: Vec<f64>,
-    /// The number of cores that were busy, in the mean over the runs; `None` if the system does not tell.
+    /// Number of cores that were busy, in the mean over the runs; `None` if the system does not report it.
     pub cores: Option<f64>,
-    /// The most memory that the process held, in bytes; `None` if the system does not tell.
+    /// Peak of the process's memory, in bytes; `None` if the system does not report it.
     pub peak_bytes: Option<u64>,
-    /// The floating-point operations of the model in a run, forward and backward; `None` for a phase without a
+    /// Floating-point operations of the model in a run, forward and backward; `None` for a phase without a
     /// model.
     pub flops: Option<f64>,
-    /// The bytes that a run has to read at least: the weights once for each token that all rows decode
+    /// Bytes that a run has to read at least: the weights once for each token that all rows decode
     /// together, and keys and values. It is `None` if the phase does not decode.
     pub bytes: Option<f64>,
-    /// The parts of a run, in seconds, from the trainer's metrics. Only a step has them.
+    /// Parts of a run, in seconds, from the trainer's metrics. Only a step has them.
     pub parts: Vec<(String, f64)>,
-    /// The kernels of one more run on a GPU, each waited for, with their launches and seconds, the longest
-    /// first.
+    /// Kernels of one more run on a GPU, each synchronised, with their launches and seconds, the longest first.
     pub kernels: Vec<(String, usize, f64)>,
 }
 
@@ -135,23 +135,23 @@ impl Measured {
     }
 }
 
-/// A piece of news from a bench, told as soon as it is known.
+/// News from a bench, reported as soon as it is known.
 #[derive(Clone, Copy, Debug)]
 pub enum BenchEvent<'a> {
-    /// The times of a phase, so far without its parts and kernels. To time each kernel takes one more run, which
-    /// may fail by itself.
+    /// Times of a phase, so far without its parts and kernels. Timing each kernel takes one more run, which may fail on
+    /// its own.
     Phase(&'a Measured),
-    /// The same measurement, as a whole.
+    /// The same measurement, complete.
     Whole(&'a Measured),
-    /// A phase failed. The others are measured all the same.
+    /// A phase failed. The others are still measured.
     Failed(Phase, Sizes, &'a Error),
 }
 
-/// Measures phases of a model on `device`, which is `name`, with products in the format of `compute`, each phase at
-/// its own sizes. `observe` gets each phase when it is done.
+/// Measures phases of a model on `device`, which is `name`, with matmuls in the precision `compute`, each phase at its
+/// own sizes. `observe` gets each phase when it is done.
 ///
 /// # Errors
-/// When the model does not fit together. A phase that fails is no error here: `observe` gets it.
+/// When the model's parts do not fit together. A phase that fails is not an error here: `observe` gets it.
 pub fn run(
     shape: &Shape,
     compute: Compute,
@@ -161,7 +161,8 @@ pub fn run(
 ) -> Result<()> {
     let sample_on = if name.kind == Kind::Cpu { SampleOn::Host } else { SampleOn::Device };
     let seed = Seed::run(17);
-    // The passes are cut as a run cuts them.
+
+    // The passes are split as a run splits them.
     let chunks =
         ChunkPlan::for_device(name, Memory::of_device(name).bytes, shape.config.intermediate_size);
     let draw = || {
@@ -169,11 +170,13 @@ pub fn run(
         let policy = policy.map_err(Error::from)?;
         Ok(policy.with_chunk_sizes(chunks.chunk_sizes()).with_compute(compute))
     };
+
     let graphs = matches!(name.kind, Kind::Cuda | Kind::Rocm);
     let mut work = Phases::new(shape, draw()?, chunks, sample_on, graphs, seed);
+
     for &(phase, sizes) in phases {
-        let mut whole = None;
-        let done = guard(|| {
+        let mut measurement = None;
+        let result = guard(|| {
             let mut clock = Clock::new(device, sizes.runs, |units, times| {
                 let costs = shape.costs(phase, sizes, compute);
                 let measured = Measured {
@@ -191,12 +194,13 @@ pub fn run(
                     kernels: Vec::new(),
                 };
                 observe(BenchEvent::Phase(&measured));
-                whole = Some(measured);
+                measurement = Some(measured);
             });
             work.measure(phase, sizes, &mut clock)?;
             Ok::<_, Error>(clock.kernels)
         });
-        match (done.map_err(lost).flatten(), whole) {
+
+        match (result.map_err(lost).flatten(), measurement) {
             (Ok(kernels), Some(mut measured)) => {
                 measured.parts = work.parts(phase);
                 measured.kernels = kernels;
@@ -205,6 +209,7 @@ pub fn run(
             (Ok(_), None) => {}
             (Err(error), _) => {
                 observe(BenchEvent::Failed(phase, sizes, &error));
+                // The phase may have lost the weights.
                 guard(|| work.renew(draw)).map_err(lost).flatten()?;
             }
         }

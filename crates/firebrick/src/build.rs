@@ -32,7 +32,7 @@ use crate::{
     cancellable::CancellableVerifier,
     custom_parts::CustomParts,
     device,
-    journal::{Journal, Journaled},
+    journal::{Journal, JournaledEngine},
     model::{self, Folders, Policy, trained_weights},
     plan::{self, Models, micro_batching},
     recipe::Recipe,
@@ -40,43 +40,43 @@ use crate::{
 };
 use algorithm::{eval_sampling, optimizer, schedule, task, train_config, train_sampling, updater};
 use data::{Data, DataRequest, text_folder, tokenizer};
-use environment::Talking;
+use environment::ConversationSetup;
 
 pub use critic::CriticPlan;
 pub use data::{EvalSet, known_options};
 
 /// A run that was built and can begin or continue.
 pub struct BuiltRun<M: PolicyModel = Decoder> {
-    /// The loop with its policy.
+    /// Training loop with its policy.
     pub trainer: Trainer<M>,
-    /// The critic to begin with at the first step, if the run has one.
+    /// Critic to begin with at the first step, if the run has one.
     pub critic: Option<CriticPlan>,
-    /// The form in which the policy is written and read.
+    /// File format in which the policy is written and read.
     pub files: Box<dyn PolicyFiles<M>>,
-    /// The policy's size in words.
+    /// Description of the policy's size.
     pub size: String,
-    /// The device in words; `None` for the CPU.
+    /// Description of the device; `None` for the CPU.
     pub device: Option<String>,
     /// Prompts to evaluate on; empty if the recipe has none.
     pub heldout: Vec<Prompt>,
     /// Further sets to evaluate on.
     pub sets: Vec<EvalSet>,
-    /// The examples that SFT imitates; empty without SFT.
+    /// Examples that SFT imitates; empty without SFT.
     pub sft_examples: Vec<SftExample>,
-    /// The way in which held-out completions are drawn.
+    /// How held-out completions are drawn.
     pub eval_sampling: Sampling,
-    /// The tokenizer, which encodes and decodes. Every checkpoint has it.
+    /// Encodes and decodes text. Every checkpoint has it.
     pub tokenizer: Arc<Tokenizer>,
-    /// The parts of the run that are the program's own, and not the recipe's.
+    /// Parts of the run that the program brings instead of the recipe's.
     pub replaced: Vec<CustomPart>,
-    /// What became of the training problems; `None` for a program's own source.
+    /// Report on the training problems; `None` for a program's own source.
     pub report: Option<PromptReport>,
-    /// Notes of data, model and verifier for a person, as they come up.
+    /// Notes of data, model and verifier for the user, as they arise.
     pub notes: Receiver<String>,
 }
 
 impl<M: PolicyModel> BuiltRun<M> {
-    /// Gives the engine a journal, and has everything that takes long look at the flag.
+    /// Puts a journal around the engine, and makes everything that takes long check the flag.
     pub(crate) fn with_interrupt(
         mut self,
         journal: Arc<Mutex<Journal>>,
@@ -84,17 +84,20 @@ impl<M: PolicyModel> BuiltRun<M> {
     ) -> Self {
         let trainer = &mut self.trainer;
         trainer.updater.interrupted = interrupted.clone().into();
-        let (engine, verifier) = (self.trainer.engine, self.trainer.task.verifier);
+
         let flag = || interrupted.clone();
-        self.trainer.engine = Box::new(Journaled::new(engine, journal, flag()));
+        let engine = self.trainer.engine;
+        let verifier = self.trainer.task.verifier;
+        self.trainer.engine = Box::new(JournaledEngine::new(engine, journal, flag()));
         self.trainer.task.verifier =
             Box::new(CancellableVerifier { verifier, interrupted: flag() });
         self
     }
 }
 
-/// Builds the run of `recipe`. With `resume`, weights, optimizer and place come from that checkpoint. `sources`
-/// find the models and data that the recipe names; `now` is the date that chat templates may print.
+/// Builds the run of `recipe`. With `resume`, weights, optimizer and the position in the data come from that
+/// checkpoint. `sources` find the models and data that the recipe names; `now` is the date that chat templates may
+/// print.
 ///
 /// # Errors
 /// When a file is missing or damaged, or the parts do not fit each other.
@@ -118,52 +121,58 @@ pub(crate) fn build_with_parts(
     let seed = Seed::run(recipe.seed);
     let device = device::of_recipe(recipe)?;
     let introduction = device::introduce(recipe.device.name(), &device)?;
-    let (said, notes) = channel();
+    let (notes_tx, notes) = channel();
     let replaced = parts.replaced();
-    let environment = environment::environment(recipe, parts.environment.take(), &said)?;
+    let environment = environment::environment(recipe, parts.environment.take(), &notes_tx)?;
     parts.environment = environment;
-    let there = parts.environment.clone();
+    let environment = parts.environment.clone();
+
     let request = DataRequest {
         train: parts.source.is_none(),
         heldout: parts.heldout.is_none(),
         sft_examples: parts.sft_examples.is_none(),
         messages: parts.verifier.is_some() || recipe.reward_kind().reads_conversations(),
-        environment: there.as_deref(),
+        environment: environment.as_deref(),
     };
+
     let own_verifier = parts.verifier.is_some();
     let verifier = match parts.verifier.take() {
         Some(verifier) => verifier,
-        None => verifier(recipe, &device, sources, now, &said)?,
+        None => verifier(recipe, &device, sources, now, &notes_tx)?,
     };
+
+    // Only the policy needs autodiff: a reward model is on the plain device.
     let device = device.autodiff();
     let folders = Folders::of_recipe(recipe, resume, sources, Need::Model)?;
-    let mut data = Data::read(recipe, request, folders.as_ref(), sources, seed, now, &said)?;
+    let mut data = Data::read(recipe, request, folders.as_ref(), sources, seed, now, &notes_tx)?;
     if !own_verifier {
-        data.check_references(recipe, &*verifier, &said)?;
+        data.check_references(recipe, &*verifier, &notes_tx)?;
     }
+
     let formats = model::checkpoint_formats(recipe, resume, folders.as_ref())?;
-    // The cut is chosen before the weights take their share of the memory.
+    // The chunk sizes are chosen before the weights take their share of the memory.
     let micro_batching = micro_batching(recipe, Some(sources));
     let replicas = device::replicas(recipe)?;
     let Policy { decoder: policy, config, base } =
-        Policy::read(recipe, folders.as_ref(), &data.tokenizer, seed, &device, &said)?;
+        Policy::read(recipe, folders.as_ref(), &data.tokenizer, seed, &device, &notes_tx)?;
     let adapter = policy.lora().is_some();
     let size = model::size(&policy);
     let context = policy.config().max_position_embeddings;
+
     let source = match parts.source.take() {
         Some(source) => source,
         None => Box::new(Prompts::new(data.train, seed)?),
     };
     parts.heldout.get_or_insert(data.heldout);
-    let talking = parts
-        .environment
-        .take()
-        .map(|environment| Talking::new(recipe, environment, &data.tokenizer, data.format.clone()));
+    let talking = parts.environment.take().map(|environment| {
+        ConversationSetup::new(recipe, environment, &data.tokenizer, data.format.clone())
+    });
     let talking = talking.transpose()?;
     if let (Some(talking), None) = (&talking, &parts.sft_examples) {
         talking.play(&mut data.sft_examples, &data.sft_prompts)?;
     }
     parts.sft_examples.get_or_insert(data.sft_examples);
+
     let files = HuggingFace { config, base, adapter, formats };
     if parts.engine.is_none() {
         let run_folder = parts.run_folder.clone().unwrap_or_default();
@@ -174,10 +183,11 @@ pub(crate) fn build_with_parts(
             updater: updater(recipe, micro_batching),
             folder: run_folder.join("weights"),
             run: run_folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            said: said.clone(),
+            notes_tx: notes_tx.clone(),
         };
         parts.engine = servers::engine(recipe, server_inputs)?;
     }
+
     let inputs = RunInputs {
         policy,
         micro_batching,
@@ -190,9 +200,9 @@ pub(crate) fn build_with_parts(
         verifier,
         talking,
     };
-    let built = assemble(recipe, parts, inputs, resume, (said, notes))?;
-    let (sets, report) = (data.sets, data.report);
-    Ok(BuiltRun { device: introduction, replaced, report, sets, ..built })
+
+    let built = assemble(recipe, parts, inputs, resume, (notes_tx, notes))?;
+    Ok(BuiltRun { device: introduction, replaced, report: data.report, sets: data.sets, ..built })
 }
 
 /// A policy that a program brings, and what belongs to it.
@@ -207,13 +217,14 @@ pub(crate) struct OwnPolicy<M> {
 pub(crate) fn build_own_policy<M: PolicyModel>(
     recipe: &Recipe,
     mut parts: CustomParts<M>,
-    own: OwnPolicy<M>,
+    own_policy: OwnPolicy<M>,
     resume: Option<&Path>,
 ) -> Result<BuiltRun<M>, Error> {
-    let OwnPolicy { policy, tokenizer, files, context } = own;
+    let OwnPolicy { policy, tokenizer, files, context } = own_policy;
     if !policy.device().is_autodiff() {
         return Err(Error::NoAutodiff);
     }
+
     let replaced = [vec![CustomPart::Policy], parts.replaced()].concat();
     let (Some(source), Some(verifier)) = (parts.source.take(), parts.verifier.take()) else {
         unreachable!("a session with an own policy is built with source and verifier");
@@ -222,18 +233,24 @@ pub(crate) fn build_own_policy<M: PolicyModel>(
         Some(checkpoint) => files.read(policy, &trained_weights(checkpoint))?,
         None => policy,
     };
-    let (known, vocab) = (tokenizer.rows(), policy.head().dims()[0]);
-    if known > vocab {
-        return Err(Error::PolicyVocabulary { tokenizer: known, policy: vocab });
+
+    // A token without a row would index past the head.
+    let token_rows = tokenizer.rows();
+    let vocab = policy.head().dims()[0];
+    if token_rows > vocab {
+        return Err(Error::PolicyVocabulary { tokenizer: token_rows, policy: vocab });
     }
+
     let size = model::parameters_in_words(&policy);
     let micro_batching = micro_batching(recipe, None);
     let replicas = device::replicas(recipe)?;
-    let (said, notes) = channel();
-    let environment = environment::environment(recipe, parts.environment.take(), &said)?;
-    let talking = environment
-        .map(|environment| Talking::new(recipe, environment, &tokenizer, PromptFormat::default()));
+    let (notes_tx, notes) = channel();
+    let environment = environment::environment(recipe, parts.environment.take(), &notes_tx)?;
+    let talking = environment.map(|environment| {
+        ConversationSetup::new(recipe, environment, &tokenizer, PromptFormat::default())
+    });
     let talking = talking.transpose()?;
+
     let inputs = RunInputs {
         policy,
         micro_batching,
@@ -246,7 +263,8 @@ pub(crate) fn build_own_policy<M: PolicyModel>(
         verifier,
         talking,
     };
-    let built = assemble(recipe, parts, inputs, resume, (said, notes))?;
+
+    let built = assemble(recipe, parts, inputs, resume, (notes_tx, notes))?;
     Ok(BuiltRun { replaced, ..built })
 }
 
@@ -258,21 +276,21 @@ struct RunInputs<M> {
     files: Box<dyn PolicyFiles<M>>,
     size: String,
     tokenizer: Arc<Tokenizer>,
-    /// The most tokens of prompt and completion together.
+    /// Limit of tokens of prompt and completion together.
     context: usize,
     source: Box<dyn PromptSource>,
     verifier: Box<dyn Verifier>,
     /// `None` if a completion is a single turn.
-    talking: Option<Talking>,
+    talking: Option<ConversationSetup>,
 }
 
-/// Puts the loop together, with its state if it is to continue.
+/// Assembles the loop, with its state if it is to continue.
 fn assemble<M: PolicyModel>(
     recipe: &Recipe,
     parts: CustomParts<M>,
     inputs: RunInputs<M>,
     resume: Option<&Path>,
-    (said, notes): (Sender<String>, Receiver<String>),
+    (notes_tx, notes): (Sender<String>, Receiver<String>),
 ) -> Result<BuiltRun<M>, Error> {
     let RunInputs {
         policy,
@@ -285,9 +303,12 @@ fn assemble<M: PolicyModel>(
         mut source,
         ..
     } = inputs;
+
     let seed = Seed::run(recipe.seed);
     let device = policy.device();
     let mut optimizer = parts.optimizer.unwrap_or_else(|| optimizer(&recipe.optim));
+
+    // The fingerprint tells whether a checkpoint's position refers to the same prompts.
     let prompts = source.fingerprint();
     let mut state = TrainerState { prompts, ..TrainerState::default() };
     let plan = CriticPlan::from_recipe(recipe).filter(|_| parts.advantage.is_none());
@@ -301,6 +322,7 @@ fn assemble<M: PolicyModel>(
         if state.prompts != prompts {
             return Err(Error::OtherPrompts { checkpoint: checkpoint.to_owned() });
         }
+
         source.seek(state.cursor);
         // Before the first step there is no critic: it begins with the weights that SFT leaves.
         if state.step > 0 {
@@ -310,24 +332,28 @@ fn assemble<M: PolicyModel>(
             })?;
         }
     }
+
     let sft_examples = parts.sft_examples.unwrap_or_default();
     if recipe.sft.steps > 0 && sft_examples.is_empty() {
         return Err(Error::NoSftExamples);
     }
     let mut heldout = parts.heldout.unwrap_or_default();
     data::shorten(&mut heldout, recipe);
+
     let engine =
         parts.engine.unwrap_or_else(|| Box::new(engine(recipe, &policy, &tokenizer, context)));
     let (engine, verifier) = match inputs.talking {
-        Some(talking) => (talking.engine(engine), environment::sound(inputs.verifier, said)),
+        Some(talking) => (talking.engine(engine), environment::sound(inputs.verifier, notes_tx)),
         None => (engine, inputs.verifier),
     };
+
     let mut task = task(recipe, verifier);
     task.shapers = parts.shapers.unwrap_or(task.shapers);
     task.filter = parts.filter.unwrap_or(task.filter);
     task.advantage = parts.advantage.or(task.advantage);
     let mut updater = Updater { replicas, ..updater(recipe, micro_batching) };
     updater.objective.policy = parts.loss.unwrap_or(updater.objective.policy);
+
     let trainer = Trainer {
         policy,
         reference: None,
@@ -335,7 +361,7 @@ fn assemble<M: PolicyModel>(
         engine,
         source,
         task,
-        phrases: Phrases::new(recipe.observe.phrases.clone()),
+        tracked_phrases: Phrases::new(recipe.observe.phrases.clone()),
         updater,
         optimizer,
         schedule: parts
@@ -346,6 +372,7 @@ fn assemble<M: PolicyModel>(
         state,
         mid_update: false,
     };
+
     Ok(BuiltRun {
         trainer,
         critic: plan,
@@ -363,21 +390,21 @@ fn assemble<M: PolicyModel>(
     })
 }
 
-/// The parts that measure a checkpoint.
+/// Everything that measures a checkpoint.
 pub struct Evaluation {
-    /// The device that computes.
+    /// Device that computes.
     pub device: Device,
-    /// The engine that samples from the checkpoint's policy.
+    /// Engine that samples from the checkpoint's policy.
     pub engine: Box<dyn RolloutEngine<Decoder>>,
-    /// The verifier of the completions.
+    /// Verifier of the completions.
     pub verifier: Box<dyn Verifier>,
-    /// The prompts to evaluate on.
+    /// Prompts to evaluate on.
     pub heldout: Vec<Prompt>,
     /// Further sets of prompts.
     pub sets: Vec<EvalSet>,
-    /// The way in which completions are drawn.
+    /// How completions are drawn.
     pub sampling: Sampling,
-    /// Notes of data, model and verifier for a person, as they come up.
+    /// Notes of data, model and verifier for the user, as they arise.
     pub notes: Receiver<String>,
 }
 
@@ -393,10 +420,11 @@ pub fn evaluation(
 ) -> Result<Evaluation, Error> {
     let seed = Seed::run(recipe.seed);
     let device = device::of_recipe(recipe)?;
-    let (said, notes) = channel();
-    let verifier = verifier(recipe, &device, sources, now, &said)?;
+    let (notes_tx, notes) = channel();
+    let verifier = verifier(recipe, &device, sources, now, &notes_tx)?;
     let folders = Folders::find(checkpoint, sources, Need::Model)?;
-    let environment = environment::environment(recipe, None, &said)?;
+    let environment = environment::environment(recipe, None, &notes_tx)?;
+
     let request = DataRequest {
         train: false,
         heldout: true,
@@ -404,19 +432,23 @@ pub fn evaluation(
         messages: recipe.reward_kind().reads_conversations(),
         environment: environment.as_deref(),
     };
-    let mut data = Data::read(recipe, request, Some(&folders), sources, seed, now, &said)?;
-    data.check_references(recipe, &*verifier, &said)?;
+    let mut data = Data::read(recipe, request, Some(&folders), sources, seed, now, &notes_tx)?;
+    data.check_references(recipe, &*verifier, &notes_tx)?;
+
     let tokenizer = &data.tokenizer;
-    let policy = Policy::read(recipe, Some(&folders), tokenizer, seed, &device, &said)?.decoder;
+    let policy = Policy::read(recipe, Some(&folders), tokenizer, seed, &device, &notes_tx)?.decoder;
     let context = policy.config().max_position_embeddings;
     let engine = Box::new(engine(recipe, &policy, tokenizer, context));
+
     let (engine, verifier): (Box<dyn RolloutEngine<Decoder>>, _) = match environment {
         Some(environment) => {
-            let talking = Talking::new(recipe, environment, tokenizer, data.format.clone())?;
-            (talking.engine(engine), environment::sound(verifier, said))
+            let talking =
+                ConversationSetup::new(recipe, environment, tokenizer, data.format.clone())?;
+            (talking.engine(engine), environment::sound(verifier, notes_tx))
         }
         None => (engine, verifier),
     };
+
     Ok(Evaluation {
         device,
         engine,
@@ -434,19 +466,19 @@ fn verifier(
     device: &Device,
     sources: &Sources,
     now: DateTime,
-    said: &Sender<String>,
+    notes_tx: &Sender<String>,
 ) -> Result<Box<dyn Verifier>, Error> {
     let compute = model::compute(recipe.model.dtype, recipe.device.name(), device)?;
     device::unsaved(recipe, device, "loading the reward", device::smaller_model(), || {
         reward::verifier(
             recipe,
-            &reward::VerifierContext { device, compute, sources, now, notes: said },
+            &reward::VerifierContext { device, compute, sources, now, notes: notes_tx },
         )
     })
 }
 
-/// Returns today's date, which chat templates may print. Only this function reads the clock's date.
-/// If the clock is beyond all dates, this is the last one.
+/// Returns today's date, which chat templates may print. Only this function reads the clock's date. If the clock is
+/// beyond all dates, this is the last date.
 pub fn now() -> DateTime {
     date_of(SystemTime::now()).unwrap_or(DateTime::MAX)
 }
@@ -457,15 +489,14 @@ pub fn date_of(time: SystemTime) -> Option<DateTime> {
     Some(time.to_zoned(jiff::tz::TimeZone::system()).datetime())
 }
 
-/// The folder inside a checkpoint for everything that is not the model.
+/// Folder inside a checkpoint for everything that is not the model.
 pub const TRAINER: &str = "trainer";
 
-/// The folder inside [`TRAINER`] for the weights as they were trained, in float32. It is there if the
-/// checkpoint's weights are rounded, because a resumed run must continue with the same bits.
+/// Folder inside [`TRAINER`] for the weights as they were trained, in float32. It is there if the checkpoint's
+/// weights are rounded, because a resumed run must continue with the same bits.
 pub const WEIGHTS: &str = "weights";
 
-/// Builds the engine of this process. `context` is the most tokens that prompt and completion may have
-/// together.
+/// Builds the engine of this process. `context` limits the tokens of prompt and completion together.
 fn engine<M: PolicyModel>(
     recipe: &Recipe,
     policy: &M,
@@ -486,11 +517,11 @@ fn engine<M: PolicyModel>(
     .graphs(recipe.records_graphs())
 }
 
-/// Reads the sizes of the recipe's models, from their `config.json` or from the recipe alone. A reward model
-/// that is not on this machine counts as nothing.
+/// Reads the sizes of the recipe's models, from their `config.json` or from the recipe alone. A reward model that is
+/// not on this machine counts as zero bytes.
 ///
 /// # Errors
-/// When a model is nowhere, or its `config.json` can't be read.
+/// When a model is not found, or its `config.json` can't be read.
 pub fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, Error> {
     let folders = Folders::of_recipe(recipe, None, sources, Need::Sizes)?;
     let policy = match (&folders, &recipe.model.new) {
@@ -498,11 +529,13 @@ pub fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, Error> 
         (None, Some(new)) => model::new_model(new, &tokenizer(recipe, text_folder(recipe, None))?)?,
         (None, None) => return Err(Error::NoModel { folder: PathBuf::new() }),
     };
+
     let begun = folders.map(|folders| folders.lora()).transpose()?.flatten();
     let lora = begun.or(recipe.model.lora.as_ref().map(model::adapters));
     if let Some(Err(problem)) = lora.as_ref().map(|lora| lora.fits(&policy)) {
         return Err(Error::Adapters { problem });
     }
+
     let mut reward = 0;
     for folder in recipe.reward_kind().models().into_iter().filter(|folder| folder.is_dir()) {
         reward += RewardModel::count(folder)?;

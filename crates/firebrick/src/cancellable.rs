@@ -19,13 +19,15 @@ pub(crate) struct CancellableVerifier {
 
 impl CancellableVerifier {
     fn check(&self) -> Result<(), VerifierFailed> {
-        match self.interrupted.load(Ordering::Relaxed) {
-            true => Err(VerifierFailed("judging was interrupted".into())),
-            false => Ok(()),
+        // The flag guards no other memory, so the weakest order is enough.
+        if self.interrupted.load(Ordering::Relaxed) {
+            Err(VerifierFailed::Interrupted)
+        } else {
+            Ok(())
         }
     }
 
-    /// Cancels again and again, because a verifier of several parts asks one part after the other.
+    /// Cancels repeatedly, because a verifier of several parts asks one part after the other.
     fn watch(&self, done: &AtomicBool) {
         while !done.load(Ordering::Relaxed) {
             if self.check().is_err() {
@@ -41,14 +43,16 @@ impl Verifier for CancellableVerifier {
         self.verifier.score(prompt, completion)
     }
 
-    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+    fn score_all(&self, pairs: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
         self.check()?;
         let done = AtomicBool::new(false);
         let scores = thread::scope(|scope| {
             let watch = scope.spawn(|| self.watch(&done));
-            let _end = End { done: &done, watch: watch.thread().clone() };
-            self.verifier.score_all(asked)
+            let _end = WatchGuard { done: &done, watch: watch.thread().clone() };
+            self.verifier.score_all(pairs)
         });
+
+        // Scores of a cancelled judgement are not to be trusted.
         self.check()?;
         scores
     }
@@ -63,19 +67,19 @@ impl Verifier for CancellableVerifier {
 }
 
 /// A guard that ends the watch, even if the verifier panics.
-struct End<'a> {
+struct WatchGuard<'a> {
     done: &'a AtomicBool,
     watch: Thread,
 }
 
-impl Drop for End<'_> {
+impl Drop for WatchGuard<'_> {
     fn drop(&mut self) {
         self.done.store(true, Ordering::Relaxed);
         self.watch.unpark();
     }
 }
 
-/// The time between two looks at the flag.
+/// Time between two checks of the flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -100,9 +104,12 @@ mod tests {
     fn a_verifier_that_panics_is_not_waited_for() {
         let cancellable =
             CancellableVerifier { verifier: Box::new(Broken), interrupted: Arc::default() };
-        let (prompt, completion) = (Prompt::default(), Completion::default());
+        let prompt = Prompt::default();
+        let completion = Completion::default();
+
         let judged = || cancellable.score_all(&[(&prompt, &completion)]);
         assert!(catch_unwind(AssertUnwindSafe(judged)).is_err());
+
         cancellable.interrupted.store(true, Ordering::Relaxed);
         assert!(judged().is_err());
     }

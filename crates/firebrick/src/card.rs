@@ -1,39 +1,39 @@
-//! The model card of a checkpoint: its `README.md`, which the Hugging Face Hub shows.
+//! Model card of a checkpoint: its `README.md`, which the Hugging Face Hub shows.
 
 use std::fmt;
 
-use firebrick_core::Step;
+use firebrick_core::{Step, counted};
 use firebrick_data::HubName;
 use firebrick_models::WeightDtype;
 use firebrick_runs::Heldout;
 use firebrick_train::TrainerState;
 
 use crate::{
-    CustomPart, Form,
+    CustomPart, FileFormat,
     recipe::{LossKind, Recipe},
     source::data_name,
 };
 
-/// The card's file in a checkpoint.
+/// File of the card in a checkpoint.
 pub const CARD: &str = "README.md";
 
-/// The content of a model card. Its [`Display`](fmt::Display) is the file.
+/// Content of a model card. Its [`Display`](fmt::Display) is the file.
 pub struct Card<'a> {
-    /// The run's name.
+    /// Name of the run.
     pub name: &'a str,
-    /// The recipe of the run.
+    /// Recipe of the run.
     pub recipe: &'a Recipe,
-    /// The form of the checkpoint's files.
-    pub form: Form<'a>,
-    /// The parts of the run that were the program's own, and not the recipe's.
+    /// Format of the checkpoint's files.
+    pub format: FileFormat<'a>,
+    /// Parts of the run that the program brought instead of the recipe's.
     pub replaced: &'a [CustomPart],
-    /// The steps and completions so far.
+    /// Steps and completions so far.
     pub state: &'a TrainerState,
-    /// The number of supervised steps so far.
+    /// Number of supervised steps so far.
     pub sft_steps: Step,
-    /// The number of held-out prompts that accuracies are measured on.
+    /// Number of held-out prompts that accuracies are measured on.
     pub prompts: usize,
-    /// The accuracies so far.
+    /// Accuracies so far.
     pub heldout: &'a Heldout,
 }
 
@@ -44,17 +44,24 @@ impl fmt::Display for Card<'_> {
         self.summary(f)?;
         self.results(f)?;
         self.usage(f)?;
+
         // The recipe has its defaults, because another version may have other ones.
         let recipe = self.recipe.without_folders().to_toml();
-        let (fence, recipe) = (fence(&recipe), recipe.trim_end());
-        let own = match self.replaced {
+        let fence = fence(&recipe);
+        let recipe = recipe.trim_end();
+
+        let custom_note = match self.replaced {
             [] => String::new(),
             parts => format!(
                 "The program that ran it brought parts of its own, which the recipe does not describe: {}.\n\n",
                 parts.iter().map(CustomPart::to_string).collect::<Vec<_>>().join(", ")
             ),
         };
-        writeln!(f, "## How it was made\n\n{own}The recipe:\n\n{fence}toml\n{recipe}\n{fence}")
+
+        writeln!(
+            f,
+            "## How it was made\n\n{custom_note}The recipe:\n\n{fence}toml\n{recipe}\n{fence}"
+        )
     }
 }
 
@@ -66,16 +73,21 @@ impl Card<'_> {
         if let Some(base) = self.base_model() {
             writeln!(f, "base_model: \"{base}\"")?;
         }
+
         let datasets = self.datasets();
         if !datasets.is_empty() {
             writeln!(f, "datasets:")?;
             datasets.iter().try_for_each(|name| writeln!(f, "- \"{name}\""))?;
         }
-        match self.form {
-            Form::HuggingFace { adapter: true, .. } => writeln!(f, "library_name: peft")?,
-            Form::HuggingFace { adapter: false, .. } => writeln!(f, "library_name: transformers")?,
-            Form::Own => {}
+
+        match self.format {
+            FileFormat::HuggingFace { adapter: true, .. } => writeln!(f, "library_name: peft")?,
+            FileFormat::HuggingFace { adapter: false, .. } => {
+                writeln!(f, "library_name: transformers")?
+            }
+            FileFormat::Own => {}
         }
+
         writeln!(f, "pipeline_tag: text-generation\ntags:")?;
         let algorithm = self.algorithm().map(str::to_lowercase);
         let tags = algorithm.iter().map(String::as_str).chain(["rl", "firebrick", "burn"]);
@@ -83,14 +95,15 @@ impl Card<'_> {
         writeln!(f, "{tags}---")
     }
 
-    /// Lists the data sets that others can find, as far as the run read them. The paths of this machine are
-    /// none of a reader's business.
+    /// Lists the data sets that others can find, as far as the run read them. The paths of this machine do not concern
+    /// a reader.
     fn datasets(&self) -> Vec<String> {
         let own = |part| self.replaced.contains(&part);
         let imitated = self.sft_steps > 0 && !own(CustomPart::SftExamples);
         let train =
             self.recipe.data.train.as_ref().filter(|_| !own(CustomPart::Source) || imitated);
         let heldout = self.recipe.data.heldout.as_ref().filter(|_| !own(CustomPart::Heldout));
+
         let names = train.into_iter().chain(heldout).filter_map(|path| data_name(path));
         let mut names: Vec<String> = names.map(|name| name.repository().to_owned()).collect();
         names.dedup();
@@ -99,17 +112,20 @@ impl Card<'_> {
 
     fn usage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "## How to use it\n")?;
-        let (library, class) = match self.form {
-            Form::HuggingFace { adapter: true, .. } => ("peft", "AutoPeftModelForCausalLM"),
-            Form::HuggingFace { adapter: false, .. } => ("transformers", "AutoModelForCausalLM"),
-            Form::Own => {
+        let (library, class) = match self.format {
+            FileFormat::HuggingFace { adapter: true, .. } => ("peft", "AutoPeftModelForCausalLM"),
+            FileFormat::HuggingFace { adapter: false, .. } => {
+                ("transformers", "AutoModelForCausalLM")
+            }
+            FileFormat::Own => {
                 return writeln!(
                     f,
-                    "The policy is of the program's own making, and that program reads its weights \
+                    "The policy is the program's own, and that program reads its weights \
                      from this folder.\n"
                 );
             }
         };
+
         writeln!(
             f,
             "```python\nfrom {library} import {class}\nfrom transformers import AutoTokenizer\n"
@@ -126,7 +142,7 @@ impl Card<'_> {
 
     /// Returns the name by which others can find the model that the run began with.
     fn base_model(&self) -> Option<&str> {
-        let Form::HuggingFace { base, .. } = self.form else { return None };
+        let FileFormat::HuggingFace { base, .. } = self.format else { return None };
         HubName::parse(&base.name).map(|_| base.name.as_str())
     }
 
@@ -143,29 +159,35 @@ impl Card<'_> {
     }
 
     fn summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let base = match (self.base_model(), &self.recipe.model.new, self.form) {
+        let base = match (self.base_model(), &self.recipe.model.new, self.format) {
             (Some(base), ..) => format!("the model {base}"),
             (None, Some(_), _) => "random weights".into(),
-            (None, None, Form::Own) => "a policy of the program's own".into(),
+            (None, None, FileFormat::Own) => "a policy of the program's own".into(),
             (None, None, _) => "another model".into(),
         };
+
         let TrainerState { step, generated, trained, .. } = *self.state;
         let sft = match self.sft_steps {
             0 => String::new(),
-            steps => format!("{steps} supervised steps and "),
+            steps => format!("{} and ", counted(steps, "supervised step")),
         };
-        let weights = match self.form {
-            Form::Own => String::new(),
-            Form::HuggingFace { dtype: WeightDtype::F32, .. } => " The weights are float32.".into(),
-            Form::HuggingFace { dtype, .. } => format!(
+        let steps = counted(step, "step");
+
+        let weights = match self.format {
+            FileFormat::Own => String::new(),
+            FileFormat::HuggingFace { dtype: WeightDtype::F32, .. } => {
+                " The weights are float32.".into()
+            }
+            FileFormat::HuggingFace { dtype, .. } => format!(
                 " The weights are {}, rounded from the float32 that was trained.",
                 dtype.name()
             ),
         };
+
         writeln!(
             f,
             "Trained from {base} by Firebrick {} with reinforcement learning from verifiable rewards: \
-             {sft}{step} steps of {}, in which {generated} completions were sampled and {trained} \
+             {sft}{steps} of {}, in which {generated} completions were sampled and {trained} \
              trained on.{weights}\n",
             env!("CARGO_PKG_VERSION"),
             self.algorithm().unwrap_or("a loss of the program's own"),
@@ -179,15 +201,18 @@ impl Card<'_> {
             ("after the supervised steps", self.heldout.after_sft),
             ("last measured in training", self.heldout.r#final),
         ];
+
         if measured.iter().all(|(_, accuracy)| accuracy.is_none()) {
             return writeln!(f, "Nothing was measured on held-out prompts.\n");
         }
+
         writeln!(f, "| held-out accuracy | |\n|---|---|")?;
         for (when, accuracy) in measured {
             if let Some(accuracy) = accuracy {
                 writeln!(f, "| {when} | {accuracy:.4} |")?;
             }
         }
+
         let eval = &self.recipe.eval;
         writeln!(
             f,
@@ -200,7 +225,7 @@ impl Card<'_> {
     }
 }
 
-/// Escapes text so that Markdown shows it as it stands.
+/// Escapes text so that Markdown shows it literally.
 fn escaped(text: &str) -> String {
     let escape = |letter: char| {
         let backslash = letter.is_ascii_punctuation().then_some('\\');
@@ -242,10 +267,15 @@ mod tests {
         let recipe = Recipe::parse(Path::new("a.toml"), &text, &[]).unwrap().recipe;
         let state = TrainerState { step: 3, generated: 48, trained: 32, ..Default::default() };
         let heldout = Heldout { initial: Some(0.25), after_sft: None, r#final: Some(0.5) };
+
         let card = Card {
             name: "odd # name_",
             recipe: &recipe,
-            form: Form::HuggingFace { base: &model.into(), adapter, dtype: WeightDtype::BF16 },
+            format: FileFormat::HuggingFace {
+                base: &model.into(),
+                adapter,
+                dtype: WeightDtype::BF16,
+            },
             replaced,
             state: &state,
             sft_steps: 0,
@@ -265,6 +295,7 @@ mod tests {
              library_name: transformers\npipeline_tag: text-generation\n\
              tags:\n- dapo\n- rl\n- firebrick\n- burn\n"
         );
+
         for (model, data) in [
             ("/home/anna/qwen", "/home/anna/train.jsonl"),
             ("../anna/qwen", "data/anna.jsonl"),
@@ -274,6 +305,7 @@ mod tests {
         ] {
             let card = card(model, data, "{prompt}");
             assert!(card.starts_with("---\nlibrary_name: transformers\n"), "{card}");
+
             // The recipe's text shows its values, except for this machine's folders. Nothing else does.
             let (outside, recipe) = card.split_once("The recipe:").unwrap();
             assert!(!outside.contains("anna") && !outside.contains("license"), "{card}");
@@ -285,14 +317,16 @@ mod tests {
     fn a_card_says_nothing_of_the_recipe_that_the_program_replaced() {
         let card = |replaced: &[CustomPart]| {
             let card = card_with("Qwen/Qwen2.5-0.5B", "openai/gsm8k", "{prompt}", false, replaced);
-            // The recipe is shown as it is; the parts before it are claims.
+            // The recipe is shown literally; the parts before it are claims.
             card.split_once("## How it was made").unwrap().0.to_owned()
         };
         let whole = card(&[]);
         assert!(whole.contains("DAPO") && whole.contains("- dapo\n") && whole.contains("gsm8k"));
+
         let own_loss = card(&[CustomPart::Loss]);
         assert!(!own_loss.to_lowercase().contains("dapo"), "{own_loss}");
         assert!(own_loss.contains("3 steps of a loss of the program's own"), "{own_loss}");
+
         assert!(!card(&[CustomPart::Source]).contains("gsm8k"));
         assert!(card(&[CustomPart::Heldout]).contains("gsm8k"));
     }
@@ -321,6 +355,7 @@ mod tests {
         ] {
             assert!(card.lines().any(|other| other == line), "{line} is not in {card}");
         }
+
         assert!(!card.contains("supervised"), "{card}");
         assert!(card.contains("3 steps of DAPO, in which 48 completions were sampled and 32 "));
         assert!(card.contains("The weights are bfloat16, rounded from"));
@@ -331,6 +366,7 @@ mod tests {
         let card = card("/qwen", "/train.jsonl", "```\n````\n# {prompt}\n---\n");
         let block: Vec<&str> = card.split("\n`````").collect();
         assert_eq!(block.len(), 3, "{card}");
+
         let again = Recipe::parse(Path::new("a.toml"), block[1].strip_prefix("toml").unwrap(), &[]);
         let prompt = again.unwrap().recipe.data.prompt.unwrap();
         assert_eq!(prompt, "```\n````\n# {prompt}\n---\n");

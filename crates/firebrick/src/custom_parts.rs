@@ -1,4 +1,4 @@
-//! The parts of a run that a program supplies in place of those of the recipe.
+//! Parts of a run that a program supplies instead of those of the recipe.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -9,7 +9,7 @@ use firebrick_core::{
 use firebrick_rollout::RolloutEngine;
 use firebrick_train::{LrSchedule, Optimizer, PolicyLoss};
 
-/// The parts of a run that a program brings itself. A part that is here is not built from the recipe.
+/// What a program brings for a run. A part that is here is not built from the recipe.
 pub(crate) struct CustomParts<M> {
     pub(crate) verifier: Option<Box<dyn Verifier>>,
     pub(crate) shapers: Option<Vec<Box<dyn RewardShaper>>>,
@@ -23,12 +23,12 @@ pub(crate) struct CustomParts<M> {
     pub(crate) source: Option<Box<dyn PromptSource>>,
     pub(crate) heldout: Option<Vec<Prompt>>,
     pub(crate) sft_examples: Option<Vec<SftExample>>,
-    /// The folder that the run will have, where a part may write its own files.
+    /// Folder that the run will have, where a part may write its own files.
     pub(crate) run_folder: Option<PathBuf>,
 }
 
-/// A part of a run that is the program's own. Its [`Display`](fmt::Display) is a few words for a person who
-/// reads the run's recipe and would otherwise believe it.
+/// A part of a run that the program brings. Its [`Display`](fmt::Display) is a short note for a reader of the run's
+/// recipe, who would otherwise believe the recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the part of its name.
 #[non_exhaustive]

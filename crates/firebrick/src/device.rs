@@ -1,4 +1,4 @@
-//! The recipe's device: code that opens it, introduces it, and explains its failures.
+//! Opens the recipe's device, introduces it, and explains its failures.
 //!
 //! A program that brings its own policy opens a device by name:
 //!
@@ -24,8 +24,7 @@ use crate::{
     recipe::{self, Recipe},
 };
 
-/// Opens the device of `recipe`, which from now on computes with the recipe's kernels. Everything is f32,
-/// whatever the device.
+/// Opens the device of `recipe`, which then computes with the recipe's kernels. Everything is f32, whatever the device.
 pub(crate) fn of_recipe(recipe: &Recipe) -> Result<Device, Error> {
     choose_kernels(recipe);
     Ok(open(recipe.device.name(), Precision::F32)?)
@@ -41,7 +40,7 @@ pub(crate) fn replicas(recipe: &Recipe) -> Result<Replicas, Error> {
     Ok(Replicas::new(devices))
 }
 
-/// Has the device compute with the recipe's kernels from now on.
+/// Makes the device compute with the recipe's kernels.
 pub(crate) fn choose_kernels(recipe: &Recipe) {
     use_kernels(match recipe.device.kernels {
         recipe::Kernels::Fast => Kernels::Fast,
@@ -59,8 +58,8 @@ pub(crate) fn introduce(name: Name, device: &Device) -> Result<Option<String>, E
     Ok(Some(format!("on {name}, {}", about.headline())))
 }
 
-/// Runs work on the recipe's device. In whatever way the device fails, the error is of one kind. On the CPU a
-/// panic stays a panic, because there it is a bug of ours.
+/// Runs work on the recipe's device. Whatever the failure of the device, the error is of the same kind. On the CPU a
+/// panic stays a panic, because there it is a bug in Firebrick.
 pub(crate) fn guarded<T>(
     recipe: &Recipe,
     work: impl FnOnce() -> Result<T, Error>,
@@ -69,24 +68,25 @@ pub(crate) fn guarded<T>(
         Kind::Cpu => work(),
         _ => guard(work)?,
     };
+
     match &result {
-        Err(error) => match words(error) {
-            Some(words) => Err(Failure::new(words.to_owned())),
+        Err(error) => match device_message(error) {
+            Some(message) => Err(Failure::new(message.to_owned())),
             None => Ok(result),
         },
         Ok(_) => Ok(result),
     }
 }
 
-/// Returns the words of a device that failed, or `None` for any other error.
-fn words(error: &Error) -> Option<&str> {
+/// Returns the message of a device that failed, or `None` for any other error.
+fn device_message(error: &Error) -> Option<&str> {
     match error {
-        Error::Checkpoint(CheckpointError::Device(words))
+        Error::Checkpoint(CheckpointError::Device(message))
         | Error::Train(
-            TrainError::Device(words)
-            | TrainError::Rollout(RolloutError::Device(words))
-            | TrainError::Weights(CheckpointError::Device(words)),
-        ) => Some(words),
+            TrainError::Device(message)
+            | TrainError::Rollout(RolloutError::Device(message))
+            | TrainError::Weights(CheckpointError::Device(message)),
+        ) => Some(message),
         _ => None,
     }
 }
@@ -131,21 +131,26 @@ pub(crate) fn failed(
     saved: String,
 ) -> Error {
     let name = recipe.device.name();
+
     let (problem, remedy) = match failure.cause() {
-        Cause::OutOfMemory { asked } => {
+        Cause::OutOfMemory { requested } => {
             let about = guard(|| describe(name, device)).ok();
             let largest = about.as_ref().and_then(|about| about.largest_tensor);
-            let there = memory(device, about.as_ref()).map(|there| format!("; {there}"));
-            let for_it = asked.map(|asked| format!(" for {}", gibibytes(asked)));
-            let (for_it, there) = (for_it.unwrap_or_default(), there.unwrap_or_default());
-            let remedy = match asked.zip(largest) {
-                Some((asked, largest)) if asked > largest => format!(
-                    "the device can't hold a tensor of that size: for a weight, take a smaller \
+            let memory_note =
+                memory(device, about.as_ref()).map(|memory_note| format!("; {memory_note}"));
+            let memory_note = memory_note.unwrap_or_default();
+            let for_it = requested
+                .map(|requested| format!(" for {}", gibibytes(requested)))
+                .unwrap_or_default();
+
+            let remedy = match requested.zip(largest) {
+                Some((requested, largest)) if requested > largest => format!(
+                    "the device can't hold a tensor of that size: for a weight, use a smaller \
                      model or another device; otherwise {smaller}"
                 ),
                 _ => smaller,
             };
-            (format!("it has no memory{for_it}{there}"), remedy)
+            (format!("it has no memory{for_it}{memory_note}"), remedy)
         }
         Cause::Lost => (
             format!("the driver lost the device: {failure}"),
@@ -164,10 +169,11 @@ pub(crate) fn failed(
             ),
         ),
     };
+
     Error::DeviceFailed { device: name, phase, problem, remedy, saved }
 }
 
-/// Describes the device's memory, as far as the device tells.
+/// Describes the device's memory, as far as the device reports it.
 fn memory(device: &Device, about: Option<&Description>) -> Option<String> {
     let used = guard(|| device.memory_pool_usage()).ok().flatten();
     let parts = [

@@ -1,4 +1,4 @@
-//! The faults of a run, in words, from its record alone: nothing is sampled or judged again.
+//! Finds the faults of a run and describes them, from its record alone: nothing is sampled or judged again.
 
 mod history;
 mod reward_rules;
@@ -15,25 +15,25 @@ use self::{
     rules::{ANY, RULES, RuleFinding},
 };
 
-/// The key of the fact in `run.db` that says why the last process ended: the name of a limit, `interrupted`, or
-/// an error. The fact is empty while a process is running.
+/// Key in `run.db` of the reason why the last process ended: the name of a limit, `interrupted`, or an error. The value
+/// is empty while a process is running.
 pub const ENDED: &str = "ended";
 
-/// The result of a look at a run's record.
+/// Findings from a run's record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnosis {
-    /// The number of rollout steps that have numbers; 0 if none has.
+    /// Number of rollout steps that have numbers; 0 if none has.
     pub steps: Step,
-    /// The steps that are called recent: the last ones.
+    /// Steps that are called recent: the last ones.
     pub recent: RangeInclusive<Step>,
-    /// The reason why the last process ended, if it ended and could say why.
+    /// Why the last process ended, if it ended and could say why.
     pub ended: Option<String>,
-    /// The faults, with causes before their effects.
+    /// Faults, with causes before their effects.
     pub findings: Vec<Finding>,
-    /// The seconds that recent steps took on average, by phase: `sampling`, `judging`, `updating`, and `the
+    /// Seconds that recent steps took on average, by phase: `sampling`, `judging`, `updating`, and `the
     /// whole step`.
     pub seconds: Vec<(&'static str, f64)>,
-    /// The share of the groups of recent steps that were sampled and not trained on, because they had no spread.
+    /// Share of the groups of recent steps that were sampled and not trained on, because they had no spread.
     pub filtered: Option<f64>,
 }
 
@@ -48,23 +48,23 @@ impl Diagnosis {
     }
 }
 
-/// Something that is wrong with a run.
+/// A fault of a run, with its evidence and its remedy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// The finding's name, such as `cut-off`. It stays the same from version to version, and is a heading of
+    /// Name of the finding, such as `cut-off`. It stays the same from version to version, and is a heading of
     /// the book's page "My reward is flat".
     pub name: &'static str,
-    /// The fault, as a sentence.
+    /// Fault, as a sentence.
     pub what: String,
-    /// The numbers that show it.
+    /// Numbers that show it.
     pub evidence: Vec<String>,
-    /// The setting to change, and how to change it.
+    /// Setting to change, and how to change it.
     pub remedy: String,
     /// Completions that show it, three at most.
     pub shown: Vec<Judged>,
 }
 
-/// The most completions that go with a finding.
+/// Limit of the completions that go with a finding.
 const SHOWN: usize = 3;
 
 /// Looks for faults of the run of `recipe` whose record is `store`. The run may still be running.
@@ -74,16 +74,18 @@ const SHOWN: usize = 3;
 pub fn diagnose(store: &Store, recipe: &Recipe) -> Result<Diagnosis, RunError> {
     let history = History::read_all(store)?;
     let recent = history.recent();
+
     let mut findings = Vec::new();
     for RuleFinding { name, what, evidence, remedy, which } in check_rules(&history, recipe) {
         let shown = match which {
             Some(which) => store.judged(&recent, which, SHOWN)?,
             None => Vec::new(),
         };
-        // A run that has come apart, or a stranger's, may have numbers of 300 digits.
+        // A run that has diverged, or someone else's, may have numbers of 300 digits.
         let evidence = evidence.iter().map(|line| short_numbers(line)).collect();
         findings.push(Finding { name, what: short_numbers(&what), evidence, remedy, shown });
     }
+
     let phases = [
         ("sampling", "time/rollout"),
         ("judging", "time/reward"),
@@ -91,6 +93,7 @@ pub fn diagnose(store: &Store, recipe: &Recipe) -> Result<Diagnosis, RunError> {
         ("the whole step", "time/step"),
     ];
     let seconds = phases.into_iter().filter_map(|(phase, name)| Some((phase, history.mean(name)?)));
+
     Ok(Diagnosis {
         steps: history.last(),
         recent: recent.clone(),
@@ -101,15 +104,15 @@ pub fn diagnose(store: &Store, recipe: &Recipe) -> Result<Diagnosis, RunError> {
     })
 }
 
-/// The number of steps after which a run looks at itself again.
+/// Number of steps between a run's checks of itself.
 pub(crate) const EVERY: Step = history::RECENT;
 
-/// Returns the faults of a running run that were not told before, as lines for its watcher.
+/// Returns the faults of a running run that were not reported to its watcher yet, as lines for it.
 pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunError> {
     let mut lines = Vec::new();
     for RuleFinding { name, what, remedy, .. } in check_rules(&History::read_ends(store)?, recipe) {
         let mark = format!("[{name}]");
-        // Healthy runs learn the form of answers too.
+        // Healthy runs learn the format of answers too.
         if name != "form" && !store.was_told(&mark)? {
             lines.push(format!("{} {mark} {remedy}", short_numbers(&what)));
         }
@@ -119,14 +122,15 @@ pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunE
 
 /// Returns the findings of the rules, without those that only follow from another finding.
 fn check_rules(history: &History, recipe: &Recipe) -> Vec<RuleFinding> {
-    let mut found: Vec<RuleFinding> = Vec::new();
+    let mut findings: Vec<RuleFinding> = Vec::new();
     for rule in RULES {
-        let explained = |name: &&str| found.iter().any(|of| of.name == *name || *name == ANY);
+        // A rule that comes after `ANY` is silent once anything is found.
+        let explained = |name: &&str| findings.iter().any(|of| of.name == *name || *name == ANY);
         if !rule.after.iter().any(explained)
             && let Some(finding) = (rule.check)(history, recipe)
         {
-            found.push(RuleFinding { name: rule.name, ..finding });
+            findings.push(RuleFinding { name: rule.name, ..finding });
         }
     }
-    found
+    findings
 }

@@ -1,4 +1,4 @@
-//! The keys in which recipes differ, which are the subject of an ablation.
+//! Lists the keys in which recipes differ, which are the subject of an ablation.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::resume::values;
 
-/// A key that not all recipes give the same value.
+/// A key whose value is not the same in all recipes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// The key, such as `loss.clip_ratio_high`.
+    /// Dotted key, such as `loss.clip_ratio_high`.
     pub key: String,
-    /// The value in each recipe, in their order; `None` if the key was left out and has no default.
+    /// Value in each recipe, in their order; `None` if the key was left out and has no default.
     pub values: Vec<Option<Value>>,
 }
 

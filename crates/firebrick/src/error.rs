@@ -17,35 +17,34 @@ use firebrick_train::TrainError;
 
 use crate::recipe::RecipeError;
 
-/// Any error that can end a run. Its message says once what was expected, what came, and what to do.
+/// Any error that can end a run. Its message says once what was expected, what was found, and what to do.
 ///
-/// A `main` that returns it prints its `Debug`. So that is a text for people too: the message, and
-/// [`Error::help`] behind it.
+/// A `main` that returns it prints its `Debug`, so that is readable text too: the message, followed by [`Error::help`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The recipe is wrong.
+    /// A fault of the recipe.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
-    /// The data or the tokenizer is wrong.
+    /// Faulty data, or a faulty tokenizer.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The verifier can't be built.
+    /// A verifier that can't be built.
     #[error(transparent)]
     Reward(#[from] RewardError),
-    /// The model is wrong.
+    /// A faulty model.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// Training failed.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// The run's folder or record failed.
+    /// A failure of the run's folder or record.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The pool of inference servers can't be set up.
+    /// A pool of inference servers that can't be set up.
     #[error(transparent)]
     Servers(#[from] PoolError),
-    /// The environment can't be set up.
+    /// An environment that can't be set up.
     #[error(transparent)]
     Environment(#[from] OpenEnvError),
     /// The recipe names a program's own environment, and there is none.
@@ -54,166 +53,166 @@ pub enum Error {
     /// No token ends with a text that is to end a turn.
     #[error("environment.stop has {text:?}, but no token of this model ends with this text")]
     Stop {
-        /// The text.
+        /// Text.
         text: String,
     },
-    /// An example to imitate does not fit the environment's side of the conversation.
+    /// An SFT example does not fit the environment's side of the conversation.
     #[error(
         "the worked solution of {prompt:?} does not fit a conversation with the environment: \
          {problem}"
     )]
     SftExample {
-        /// The prompt.
+        /// Prompt.
         prompt: String,
-        /// The environment's words and those of the solution, or another fault.
+        /// Text of the environment and that of the solution, or another fault.
         problem: String,
     },
     /// An episode that should become a prompt can't begin.
     #[error("episode {id} of the environment gives no prompt: {problem}")]
     Opening {
-        /// The episode's number.
+        /// Number of the episode.
         id: u64,
-        /// The reason why it gives none.
+        /// Reason why there is none.
         problem: String,
     },
-    /// The servers' key is not in the process's environment.
+    /// The process's environment has no key for the servers.
     #[error(
         "{setting} is {variable:?}, but this environment variable is missing or empty: set it to \
          the servers' API key"
     )]
     NoKey {
-        /// The recipe's key that names the variable.
+        /// Key of the recipe that names the variable.
         setting: &'static str,
-        /// The variable's name.
+        /// Name of the variable.
         variable: String,
     },
-    /// The device can't be opened.
+    /// A device that can't be opened.
     #[error("{0}")]
     Device(#[from] OpenError),
-    /// The device failed while it was computing.
+    /// A device that failed while it was computing.
     #[error("{device} failed in {phase}: {problem}")]
     DeviceFailed {
-        /// The device.
+        /// Device.
         device: Name,
-        /// The work that it did, such as `step 12`.
+        /// Work that it did, such as `step 12`.
         phase: String,
-        /// The memory that was asked for and that there was, or the driver's words.
+        /// Memory that was asked for and that there was, or the driver's message.
         problem: String,
-        /// The change to make.
+        /// Change to make.
         remedy: String,
-        /// The saved state from which the run can continue, in words.
+        /// Saved state from which the run can continue, as text.
         saved: String,
     },
-    /// `model.path` leads nowhere.
+    /// `model.path` does not exist.
     #[error(
         "model.path is {}, expected a folder with config.json, model.safetensors and tokenizer.json, or \
          a name on the Hugging Face Hub",
         folder.display()
     )]
     NoModel {
-        /// The path in the recipe.
+        /// Path in the recipe.
         folder: PathBuf,
     },
-    /// The model of an adapter is nowhere.
-    #[error("{} is an adapter to the model {}, which is not there", adapter.display(), base.display())]
+    /// An adapter whose model does not exist.
+    #[error("{} is an adapter for the model {}, which does not exist", adapter.display(), base.display())]
     NoBase {
-        /// The adapter's folder.
+        /// Folder of the adapter.
         adapter: PathBuf,
-        /// The model in the adapter's file.
+        /// Model in the adapter's file.
         base: PathBuf,
     },
     /// A folder has no revisions.
     #[error("model.revision is set, but model.path is the folder {}", folder.display())]
     RevisionOfFolder {
-        /// The folder in the recipe.
+        /// Folder in the recipe.
         folder: PathBuf,
     },
-    /// The revision is not valid.
+    /// A revision that is not valid.
     #[error("model.revision is {revision:?}, expected a branch, a tag or a commit")]
     NoRevision {
-        /// The revision in the recipe.
+        /// Revision in the recipe.
         revision: String,
     },
     /// Update after update had a gradient that is not finite.
     #[error("{count} updates in a row were skipped, because their gradients were not finite; the last batch is in {}", batch.display())]
     Diverged {
-        /// The number of updates.
+        /// Number of updates.
         count: u64,
-        /// The file that has the last skipped batch.
+        /// File that has the last skipped batch.
         batch: PathBuf,
     },
-    /// The verifier finds most references wrong.
+    /// A verifier that finds most references wrong.
     #[error(
-        "{key}: given the reference itself as the answer, the verifier judges {count} of {of} wrong, \
+        "{key}: given the reference itself as the answer, the verifier judges {count} of {total} wrong, \
          such as {first}"
     )]
     References {
-        /// The set, by its key or name.
+        /// Set, by its key or name.
         key: String,
-        /// The number of references that are not right.
+        /// Number of references that are not right.
         count: usize,
-        /// The number of references that were looked at.
-        of: usize,
-        /// The first three of them.
+        /// Number of references that were looked at.
+        total: usize,
+        /// First three of them.
         first: String,
     },
-    /// The verifier can read no reference of a set.
+    /// A verifier that can read no reference of a set.
     #[error(
-        "{key}: the verifier can read none of the {of} references, such as {first}: no answer could be compared with them"
+        "{key}: the verifier can read none of the {total} references, such as {first}: no answer could be compared with them"
     )]
     Unreadable {
-        /// The set, by its key or name.
+        /// Set, by its key or name.
         key: String,
-        /// The number of references.
-        of: usize,
-        /// The first three of them.
+        /// Number of references.
+        total: usize,
+        /// First three of them.
         first: String,
     },
-    /// A file is no batch of a skipped update, or another model's.
-    #[error("{} is no batch of a skipped update: {problem}", path.display())]
+    /// A file is not the batch of a skipped update, or is another model's.
+    #[error("{} is not the batch of a skipped update: {problem}", path.display())]
     Batch {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// The fault of the file.
+        /// Fault of the file.
         problem: String,
     },
-    /// A run can't continue, because none of its checkpoints is whole.
-    #[error("no checkpoint of the run is whole; of the newest: {newest}")]
+    /// A run can't continue, because none of its checkpoints is intact.
+    #[error("no checkpoint of the run is intact; the newest: {newest}")]
     AllDamaged {
-        /// The newest checkpoint, and its damage.
+        /// Newest checkpoint, and its damage.
         newest: String,
     },
-    /// `data.train` or `data.heldout` leads nowhere.
+    /// `data.train` or `data.heldout` does not exist.
     #[error("there is no data at {}", path.display())]
     NoData {
-        /// The path in the recipe.
+        /// Path in the recipe.
         path: PathBuf,
     },
-    /// A name is no path here, and the Hub does not give it either.
+    /// A name is not a path here, and the Hub does not provide it either.
     #[error(
         "{key} is {name}, and there is no such path here; as a name on the Hugging Face Hub: \
          {error}"
     )]
     NotHere {
-        /// The option that asks, such as `model.path`.
+        /// Option that names it, such as `model.path`.
         key: &'static str,
-        /// The name.
+        /// Name.
         name: HubName,
-        /// The reason why the Hub does not give it.
+        /// Reason why the Hub does not provide it.
         error: Box<HubError>,
         /// A command that downloads it into the folder DIR.
         download: String,
     },
-    /// The `path` of a reward model leads nowhere.
+    /// The `path` of a reward model does not exist.
     #[error("the reward model's path is {}, expected a folder with config.json, model.safetensors and tokenizer.json", folder.display())]
     NoRewardModel {
-        /// The path in the recipe.
+        /// Path in the recipe.
         folder: PathBuf,
     },
-    /// A reward model's folder has no chat template, and so no form for conversations.
+    /// A reward model's folder has no chat template, and so no format for conversations.
     #[error("{} has no chat template, but a reward model reads conversations", folder.display())]
     RewardModelWithoutTemplate {
-        /// The reward model's folder.
+        /// Folder of the reward model.
         folder: PathBuf,
     },
     /// A new model has no tokenizer.
@@ -225,30 +224,30 @@ pub enum Error {
     /// `data.template = "chat"` is set, and there is no template.
     #[error("data.template is \"chat\", but {} has no chat template", model_at(folder))]
     NoChatTemplate {
-        /// The model's folder; empty for a new model.
+        /// Folder of the model; empty for a new model.
         folder: PathBuf,
     },
     /// No template reads an option of `data.template_options`.
     #[error("{key} names `{name}`, which {place} does not read")]
     TemplateOption {
-        /// The key under which it was given.
+        /// Key under which it was given.
         key: &'static str,
-        /// The option.
+        /// Option.
         name: String,
-        /// The template's file, or a word for a plain prompt.
+        /// File of the template, or a word for a plain prompt.
         place: String,
-        /// The variables that the template reads.
+        /// Variables that the template reads.
         variables: Vec<String>,
     },
-    /// The tokenizer knows more tokens than the model.
+    /// A tokenizer with more tokens than the model.
     #[error(
         "{}: tokenizer.json has {tokenizer} tokens, but the vocab_size of config.json is {model}",
         folder.display()
     )]
     Vocabulary {
-        /// The model's folder.
+        /// Folder of the model.
         folder: PathBuf,
-        /// The number of tokens in the tokenizer.
+        /// Number of tokens in the tokenizer.
         tokenizer: usize,
         /// `vocab_size`.
         model: usize,
@@ -258,17 +257,17 @@ pub enum Error {
         "model.new.vocab_size is {vocab_size}, expected at least the tokenizer's {tokenizer} tokens"
     )]
     NewVocabulary {
-        /// The number of tokens in the tokenizer.
+        /// Number of tokens in the tokenizer.
         tokenizer: usize,
-        /// The recipe's `vocab_size`.
+        /// `vocab_size` in the recipe.
         vocab_size: usize,
     },
     /// A program's own policy has too few rows for the tokenizer.
     #[error("the tokenizer has {tokenizer} tokens, but the policy's head has {policy} rows")]
     PolicyVocabulary {
-        /// The number of tokens in the tokenizer.
+        /// Number of tokens in the tokenizer.
         tokenizer: usize,
-        /// The number of rows in the policy's head.
+        /// Number of rows in the policy's head.
         policy: usize,
     },
     /// SFT has nothing to imitate.
@@ -277,35 +276,35 @@ pub enum Error {
     /// A setting has no effect, because the program brings that part itself.
     #[error("{key} is set, expected only if the recipe names the model, the data and the verifier")]
     Brought {
-        /// The setting's key, such as `model.dtype`.
+        /// Key of the setting, such as `model.dtype`.
         key: String,
     },
     /// A part was set that has no effect in this session.
     #[error("{part} is set, expected only {needs}")]
     NoEffect {
-        /// The method that set it.
+        /// Method that set it.
         part: &'static str,
-        /// The condition under which it would have an effect.
+        /// Condition under which it would have an effect.
         needs: &'static str,
     },
-    /// A part of a program's own failed, in its own words.
+    /// A part that the program brings failed, with its own message.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
     /// A program's own policy can't learn, because its device has no autodiff.
     #[error("the policy is on a device without autodiff, expected a device with autodiff")]
     NoAutodiff,
-    /// The device does not compute in `model.dtype`.
+    /// A device that does not compute in `model.dtype`.
     #[error("{device} does not compute in {dtype}, the format of model.dtype or --dtype")]
     NoFormat {
-        /// The format.
+        /// Format.
         dtype: Compute,
-        /// The device.
+        /// Device.
         device: Name,
     },
     /// The recipe has `[model.lora]`, and the model is an adapter already.
     #[error("{} is an adapter already, but [model.lora] asks for another one", folder.display())]
     TwoAdapters {
-        /// The adapter's folder.
+        /// Folder of the adapter.
         folder: PathBuf,
     },
     /// The recipe has `model.base`, and every weight of the model is trained.
@@ -315,7 +314,7 @@ pub enum Error {
         folder.display()
     )]
     NoAdapter {
-        /// The model's folder.
+        /// Folder of the model.
         folder: PathBuf,
     },
     /// None of the model's projections is among the targets of `[model.lora]`.
@@ -326,7 +325,7 @@ pub enum Error {
     /// `[model.lora]` asks for a part that the model does not have.
     #[error("model.lora: {problem}")]
     Adapters {
-        /// The reason.
+        /// Reason.
         problem: String,
     },
     /// `loss.router_aux_loss_coef` is set for a model without experts.
@@ -348,51 +347,51 @@ pub enum Error {
     /// Every prompt is too long.
     #[error("no prompt of {place} is left ({report}); a prompt may have {limit} tokens")]
     NoPrompts {
-        /// The file, or the task.
+        /// File, or the task.
         place: String,
-        /// The number of prompts that were read, and the reasons why they were dropped.
+        /// Number of prompts that were read, and the reasons why they were dropped.
         report: PromptReport,
-        /// The limit that was applied.
+        /// Limit that was applied.
         limit: usize,
-        /// The key to change.
+        /// Key to change.
         remedy: &'static str,
     },
-    /// The recipe of a resumed run asks for a change that its checkpoints can't follow.
+    /// A change to a resumed run's recipe that its checkpoints can't follow.
     #[error("{} can't continue with {}", run.display(), changes.join(", "))]
     Changed {
-        /// The run's folder.
+        /// Folder of the run.
         run: PathBuf,
         /// Each key with its two values.
         changes: Vec<String>,
     },
-    /// The checkpoint to resume from can't be used.
+    /// A checkpoint to resume from that can't be used.
     #[error("{error}")]
     Damaged {
-        /// The folder of the checkpoint.
+        /// Folder of the checkpoint.
         checkpoint: PathBuf,
-        /// The fault of the checkpoint.
+        /// Fault of the checkpoint.
         error: Box<Error>,
     },
-    /// The data is no longer the data that the run began with.
+    /// The data differs from the data that the run began with.
     #[error("{} was trained on other prompts than the recipe gives now", checkpoint.display())]
     OtherPrompts {
-        /// The checkpoint to resume from.
+        /// Checkpoint to resume from.
         checkpoint: PathBuf,
     },
     /// A checkpoint's record of the run's measurements can't be read.
     #[error("{} is not a run's progress: {problem}", path.display())]
     Progress {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// The fault of the file.
+        /// Fault of the file.
         problem: String,
     },
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// The reason.
+        /// Reason.
         source: std::io::Error,
     },
 }
@@ -421,7 +420,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Returns advice on the error, if the message does not give it by itself.
+    /// Returns advice on the error, if the message does not include it.
     pub fn help(&self) -> Option<String> {
         Some(match self {
             Error::Recipe(error) => return error.help(),
@@ -455,6 +454,7 @@ impl Error {
                  episode's first observation, and environment.reset chooses the episode"
                     .into()
             }
+
             Error::Device(error) => error.remedy(),
             Error::DeviceFailed { remedy, saved, .. } => format!("{remedy}; {saved}"),
             Error::NoModel { .. } => {
@@ -464,12 +464,13 @@ impl Error {
                     .into()
             }
             Error::NoBase { adapter, .. } => format!(
-                "put the model back, or set base_model_name_or_path in {} to the model's new place",
+                "put the model back, or set base_model_name_or_path in {} to the model's new path",
                 adapter.join("adapter_config.json").display()
             ),
             Error::RevisionOfFolder { .. } => {
                 "only models on the Hugging Face Hub have revisions: remove model.revision".into()
             }
+
             Error::NoData { .. } => {
                 "name a file or folder of .jsonl or .parquet files, or a data set on the Hugging Face \
                  Hub, such as openai/gsm8k"
@@ -481,6 +482,7 @@ impl Error {
                  `{download}` on a machine that has one and give DIR instead of the name, or copy \
                  that machine's cache into HF_HOME and set HF_HUB_OFFLINE=1"
             ),
+
             Error::NoRewardModel { .. } => {
                 "reward.path names a ...ForSequenceClassification checkpoint with one label; a \
                  path in the recipe begins at the recipe's folder, a path of --set at the current \
@@ -492,6 +494,7 @@ impl Error {
                  chat_template.jinja"
                     .into()
             }
+
             Error::NewModelNeedsAlphabet => {
                 "set model.new.alphabet to the characters that prompts and completions are made of, or \
                  model.new.tokenizer to a folder with a tokenizer.json"
@@ -510,20 +513,23 @@ impl Error {
             Error::PolicyVocabulary { .. } => {
                 "make the policy with at least as many rows as the tokenizer has tokens".into()
             }
+
             Error::NoSftExamples => {
-                "give some with Session::sft_examples, choose a task that has solutions, or set sft.steps = 0"
+                "supply some with Session::sft_examples, choose a task that has solutions, or set sft.steps = 0"
                     .into()
             }
             Error::NoEffect { .. } => "remove it: it would change nothing here".into(),
             Error::Brought { .. } => {
                 "leave it out of Session::settings: policy, prompts and verifier are the program's own".into()
             }
+
             Error::NoAutodiff => {
                 "make the policy on device.autodiff(), such as Device::flex().autodiff()".into()
             }
             Error::NoFormat { .. } => {
                 "leave the format out: the device then decides".into()
             }
+
             Error::Diverged { batch, .. } => format!(
                 "see which completions are to blame: firebrick replay {}; then lower optim.lr, or raise \
                  train.max_skipped to continue regardless",
@@ -538,11 +544,13 @@ impl Error {
                  run's folder"
                     .into()
             }
+
             Error::AllDamaged { .. } => {
-                "give the run another name to start over; or remove trainer/SHA256SUMS from a \
+                "start over under another name; or remove trainer/SHA256SUMS from a \
                  checkpoint to take that checkpoint as it is"
                     .into()
             }
+
             Error::TwoAdapters { folder } => format!(
                 "remove [model.lora] to continue with that adapter, or merge it first: firebrick export \
                  {} OUT --merge",
@@ -558,12 +566,14 @@ impl Error {
             }
             Error::Adapters { .. } => "leave model.lora.modules_to_save out, or choose another adapter in model.path".into(),
             Error::NoExperts => "leave it out, or set it to 0".into(),
+
             Error::Context { observed: 0, .. } => "lower rollout.max_completion_tokens".into(),
             Error::Context { observed, .. } => format!(
                 "lower rollout.max_completion_tokens or environment.max_observation_tokens, which lets the environment \
                  say {observed} of these tokens"
             ),
             Error::NoPrompts { remedy, .. } => (*remedy).to_owned(),
+
             Error::Changed { run, .. } => format!(
                 "to continue with the old settings: `{}`; otherwise give the \
                  run another name to start over, or start a new run from this run's weights: \
@@ -576,11 +586,12 @@ impl Error {
                 checkpoint.display()
             ),
             Error::OtherPrompts { .. } => {
-                "the checkpoint's place in the data means nothing in other data: restore the file, \
+                "the checkpoint's position in the data means nothing in other data: restore the file, \
                  the prompt format, the limits on length and the reward that the run began with, \
                  or begin a new run"
                     .into()
             }
+
             Error::Train(TrainError::Verifier(_)) => {
                 "fix the judge, and try it by itself: it gets lines such as {\"id\": 0, \"question\": \"\", \
                  \"prompt\": \"\", \"reference\": \"\", \"completion\": \"\", \"finish\": \"stop\"}. A run then continues \
@@ -588,6 +599,7 @@ impl Error {
                  which it is still started again"
                     .into()
             }
+
             Error::Data(_)
             | Error::Checkpoint(_)
             | Error::Train(_)
@@ -598,8 +610,8 @@ impl Error {
         })
     }
 
-    /// Returns the exit code of the process: 2 for a fault of the arguments or the recipe, 3 for a policy that
-    /// no longer computes finite numbers, 1 for any other fault.
+    /// Returns the exit code of the process: 2 for a fault of the arguments or the recipe, 3 for a policy that no
+    /// longer computes finite values, 1 for any other fault.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Recipe(_)
@@ -636,6 +648,7 @@ impl Error {
             | Error::Run(
                 RunError::Name(_) | RunError::Exists { .. } | RunError::NothingToResume { .. },
             ) => 2,
+
             Error::Diverged { .. }
             | Error::Train(
                 TrainError::NotFinite { .. } | TrainError::Rollout(RolloutError::NotFinite { .. }),
@@ -644,19 +657,19 @@ impl Error {
         }
     }
 
-    /// Turns the error into that of a run that continues from `checkpoint`. If the checkpoint is at fault, there
-    /// may be an older one. Other folders are read with it, such as the model under an adapter and a reward
-    /// model. An error names its file, so it tells whose fault it is. A file that the system does not open may be
-    /// whole, so it is no fault of the checkpoint.
+    /// Blames `checkpoint`, from which a run continues, if the error is its fault: there may be an older one. Other
+    /// folders are read with it, such as the model under an adapter and a reward model, but an error names the file at
+    /// fault. A file that the system does not open may be intact, so it is not the checkpoint's fault.
     pub(crate) fn of_checkpoint(self, checkpoint: &Path) -> Self {
-        let place = checkpoint.display().to_string();
-        let names = |error: &dyn std::error::Error| error.to_string().contains(&place);
+        let path = checkpoint.display().to_string();
+        let names = |error: &dyn std::error::Error| error.to_string().contains(&path);
         if !iter::successors(Some(&self as &dyn std::error::Error), |error| error.source())
             .any(names)
             || of_system(&self.to_string()).is_some()
         {
             return self;
         }
+
         match self {
             Error::Checkpoint(_)
             | Error::Vocabulary { .. }
@@ -670,19 +683,20 @@ impl Error {
     }
 }
 
-/// Returns advice for a refusal by the system, as far as its words are known. Not every error has the system's
-/// error as a value, but every one has its words in the text.
+/// Returns advice for a refusal by the system, as far as its messages are known. Although not every error has the
+/// system's error as a value, every one has its message in the text.
 fn of_system(text: &str) -> Option<&'static str> {
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    // SQLite has one word for everything that the system refuses to write.
+
+    // SQLite has one message for everything that the system refuses to write.
     if says(&["File too large"]) || says(&["disk I/O error"]) && limits_files() {
         Some(
-            "a limit on the size of files was met: raise it (`ulimit -f unlimited`, or the batch system's setting); a \
+            "a limit on the size of files was reached: raise it (`ulimit -f unlimited`, or the batch system's setting); a \
              run then continues with --resume",
         )
     } else if says(&["Resource temporarily unavailable"]) {
         Some(
-            "the system gives no more threads: raise its limits (`ulimit -u` for threads, `ulimit -v` for memory, \
+            "the system allows no more threads: raise its limits (`ulimit -u` for threads, `ulimit -v` for memory, \
              `pids.max` of a container); a run then continues with --resume",
         )
     } else if says(&["No space left on device", "not enough space on the disk", "disk is full"]) {
@@ -697,7 +711,7 @@ fn of_system(text: &str) -> Option<&'static str> {
              nothing was changed",
         )
     } else if says(&["Permission denied", "Read-only file system"]) {
-        Some("choose a place that you may write to; for a run, give --runs FOLDER")
+        Some("choose a folder that you may write to; for a run, set --runs FOLDER")
     } else {
         None
     }
@@ -717,9 +731,10 @@ fn limits_files() -> bool {
 
 /// Names the model of a folder, which is empty for a new model.
 fn model_at(folder: &Path) -> String {
-    match folder.as_os_str().is_empty() {
-        true => "the new model of [model.new]".into(),
-        false => folder.display().to_string(),
+    if folder.as_os_str().is_empty() {
+        "the new model of [model.new]".into()
+    } else {
+        folder.display().to_string()
     }
 }
 
@@ -733,6 +748,7 @@ mod tests {
             let source = std::io::Error::from_raw_os_error(code);
             Error::File { path: "runs/a/summary.json".into(), source }.help()
         };
+
         if cfg!(target_os = "linux") {
             assert!(help(28).unwrap().contains("--resume"));
             assert!(help(13).unwrap().contains("--runs"));

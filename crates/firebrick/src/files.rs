@@ -1,4 +1,4 @@
-//! The trait `PolicyFiles`, which writes and reads the files of a policy.
+//! Defines `PolicyFiles`, the trait that writes and reads a policy's files.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use crate::Error;
 /// Writes and reads the policy of a run.
 ///
 /// A [`Decoder`] is a Hugging Face folder, [`HuggingFace`]. A policy of another architecture is written as its
-/// parameters by name, [`Parameters`], unless its author writes it in a form that others read.
+/// parameters by name, [`Parameters`], unless its author writes it in a format that others read.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not write and read policies of type `{M}`",
     note = "`Parameters` does for every policy"
 )]
 pub trait PolicyFiles<M>: Send {
-    /// Writes the policy into the existing folder `folder`, in the form in which others open it.
+    /// Writes the policy into the existing folder `folder`, in the format in which others open it.
     ///
     /// # Errors
     /// When the device or the file system fails.
@@ -45,39 +45,39 @@ pub trait PolicyFiles<M>: Send {
     /// When a file is missing, damaged, or another model's.
     fn read(&self, policy: M, folder: &Path) -> Result<M, Error>;
 
-    /// Returns the form of the files, for the model card.
-    fn form(&self) -> Form<'_> {
-        Form::Own
+    /// Returns the format of the files, for the model card.
+    fn format(&self) -> FileFormat<'_> {
+        FileFormat::Own
     }
 }
 
-/// The form of a checkpoint's files, as others see it.
+/// Format of a checkpoint's files, as others see it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Form<'a> {
+pub enum FileFormat<'a> {
     /// A model folder or an adapter, which `transformers` or `peft` opens.
     HuggingFace {
-        /// The model that the run began with, or that its adapter is for; empty for a new model.
+        /// Model that the run began with, or that its adapter is for; empty for a new model.
         base: &'a AdapterBase,
         /// True for an adapter.
         adapter: bool,
-        /// The number format of most weights.
+        /// Number format of most weights.
         dtype: WeightDtype,
     },
     /// Files that are read by the program that made them.
     Own,
 }
 
-/// A model folder in the form of Hugging Face's libraries, or an adapter alone in the form of PEFT.
+/// A model folder in the format of Hugging Face's libraries, or an adapter alone in the format of PEFT.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HuggingFace {
-    /// The content of `config.json`.
+    /// Content of `config.json`.
     pub config: serde_json::Value,
-    /// The name of the adapter's model in the adapter's file.
+    /// Name of the adapter's model in the adapter's file.
     pub base: AdapterBase,
     /// True if the policy has an adapter. Then only the adapter is written.
     pub adapter: bool,
-    /// The number format of each tensor; f32 for an adapter.
+    /// Number format of each tensor; f32 for an adapter.
     pub formats: Formats,
 }
 
@@ -105,26 +105,33 @@ impl PolicyFiles<Decoder> for HuggingFace {
     }
 
     fn read(&self, policy: Decoder, folder: &Path) -> Result<Decoder, Error> {
-        let (compute, chunk_sizes, longest) =
-            (policy.compute(), policy.chunk_sizes(), policy.longest());
+        let compute = policy.compute();
+        let chunk_sizes = policy.chunk_sizes();
+        let longest = policy.longest();
+
         let read = match policy.lora() {
             // The frozen weights stay the same, and are shared.
             Some(_) => load_adapter(policy, folder)?,
             None => load(folder, &policy.device())?,
         };
+
         Ok(read.with_compute(compute).with_chunk_sizes(chunk_sizes).with_longest(longest))
     }
 
-    fn form(&self) -> Form<'_> {
-        Form::HuggingFace { base: &self.base, adapter: self.adapter, dtype: self.formats.most() }
+    fn format(&self) -> FileFormat<'_> {
+        FileFormat::HuggingFace {
+            base: &self.base,
+            adapter: self.adapter,
+            dtype: self.formats.most(),
+        }
     }
 }
 
-/// The parameters of any policy, by their paths in the module: `policy.safetensors`, in f32.
+/// Parameters of any policy, by their paths in the module: `policy.safetensors`, in f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parameters;
 
-/// The file that [`Parameters`] writes.
+/// File that [`Parameters`] writes.
 const PARAMETERS: &str = "policy.safetensors";
 
 impl<M: PolicyModel> PolicyFiles<M> for Parameters {

@@ -1,4 +1,4 @@
-//! The follower of a run in another process, which tells a watcher its progress as if the run were here.
+//! Follows a run in another process, and reports its progress to a watcher as if the run were here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,28 +10,28 @@ use crate::{
     watch::{Example, Stage, Watcher},
 };
 
-/// A reader of a run's record. It tells a watcher each time what is new: lines, numbers, and completions of
-/// each step and evaluation. Seconds and sampled groups are the record's. It does not call the watcher's
-/// `finished`, because the summary is the run's own.
+/// A reader of a run's record. Each call reports to a watcher what is new: lines, numbers, and completions of each step
+/// and evaluation. Seconds and sampled groups are the record's. It does not call the watcher's `finished`, because the
+/// summary is the run's own.
 pub struct Follow {
-    /// The step that was told last; `told` has the names of its numbers that were told.
+    /// Last step that was reported; `reported` holds the names of those of its numbers that were.
     step: Step,
-    told: BTreeSet<String>,
-    /// The number of lines that were told.
+    reported: BTreeSet<String>,
+    /// Number of lines that were reported.
     lines: usize,
-    /// The number of groups that the present step has so far, once there are some.
+    /// Number of groups that the current step has so far, once there are some.
     under_way: Option<u64>,
-    /// The number of times that the run had gone back to an earlier step; `None` before the first look.
+    /// How often the run had gone back to an earlier step; `None` before the first read.
     cuts: Option<u64>,
 }
 
 impl Follow {
     /// Starts at the run's beginning.
     pub fn new() -> Self {
-        Follow { step: 0, told: BTreeSet::new(), lines: 0, under_way: None, cuts: None }
+        Follow { step: 0, reported: BTreeSet::new(), lines: 0, under_way: None, cuts: None }
     }
 
-    /// Tells what is new. Returns the reason why the run's last process ended, if it ended and could say why.
+    /// Reports what is new. Returns the reason why the run's last process ended, if it ended and could say why.
     ///
     /// # Errors
     /// When the record can't be read.
@@ -40,47 +40,57 @@ impl Follow {
         store: &Store,
         watcher: &mut dyn Watcher,
     ) -> Result<Option<String>, RunError> {
-        let ended = store.info(ENDED)?.filter(|why| !why.is_empty());
-        let last = store.last_step()?;
+        // Read first: whatever the process wrote before it ended is then surely read below.
+        let end_reason = store.info(ENDED)?.filter(|why| !why.is_empty());
+        let last_step = store.last_step()?;
+
+        // Steps are repeated, starting at the one that the run went back to: its numbers were reported before.
         if self.has_gone_back(store)? {
             let (_, step) = store.cuts()?;
             let known = store.all_series(&(step..=step))?;
-            (self.step, self.told) = (step, known.into_keys().collect());
+            self.step = step;
+            self.reported = known.into_keys().collect();
         }
         self.cuts = Some(store.cuts()?.0);
+
         let lines = store.told(self.lines)?;
         self.lines += lines.len();
         let mut lines = lines.into_iter().peekable();
-        // Few steps are read at once, so that a long run takes little memory.
+
+        // Few steps are read at a time, so that a long run takes little memory.
         let mut from = self.step;
         loop {
             let steps = store.steps(from, AT_ONCE)?;
-            let (Some(&first), Some(&last)) = (steps.first(), steps.last()) else { break };
-            for (step, mut metrics) in by_step(store, first, last)? {
+            let (Some(&first), Some(&last_step)) = (steps.first(), steps.last()) else { break };
+            for (step, mut metrics) in by_step(store, first, last_step)? {
                 while let Some(line) = lines.next_if(|line| line.step < step) {
                     watcher.note(&line.text);
                 }
+
                 if step == self.step {
-                    metrics.0.retain(|name, _| !self.told.contains(name));
+                    metrics.0.retain(|name, _| !self.reported.contains(name));
                 } else {
-                    (self.step, self.told) = (step, BTreeSet::new());
+                    self.step = step;
+                    self.reported = BTreeSet::new();
                 }
-                self.told.extend(metrics.0.keys().cloned());
+                self.reported.extend(metrics.0.keys().cloned());
                 if !metrics.0.is_empty() {
                     self.step(store, step, &metrics, watcher)?;
                 }
             }
+
             if steps.len() < AT_ONCE {
                 break;
             }
-            from = last + 1;
+            from = last_step + 1;
         }
+
         lines.for_each(|line| watcher.note(&line.text));
-        self.progress(store, last + 1, watcher)?;
-        Ok(ended)
+        self.progress(store, last_step + 1, watcher)?;
+        Ok(end_reason)
     }
 
-    /// Tells whether the run has gone back to an earlier step than was told last, so that steps come again.
+    /// Tells whether the run has gone back to before the last reported step, so that steps are repeated.
     ///
     /// # Errors
     /// When the record can't be read.
@@ -99,11 +109,13 @@ impl Follow {
         if self.under_way.take().is_some() {
             watcher.end();
         }
+
         if metrics.get("eval/heldout_accuracy").is_some() {
             for judged in store.examples(HELDOUT, step)? {
                 show(judged, |example| watcher.example(example));
             }
         }
+
         watcher.metrics(step, metrics);
         if metrics.get("sampling/groups_kept").is_some() {
             for judged in store.examples(TRAIN, step)? {
@@ -113,7 +125,7 @@ impl Follow {
         Ok(())
     }
 
-    /// Tells the number of groups that the present step has so far.
+    /// Reports the number of groups that the current step has so far.
     fn progress(
         &mut self,
         store: &Store,
@@ -129,6 +141,7 @@ impl Follow {
                 0
             }
         };
+
         watcher.advance(sampled.saturating_sub(known));
         self.under_way = Some(sampled);
         Ok(())
@@ -141,7 +154,7 @@ impl Default for Follow {
     }
 }
 
-/// The number of steps that are read at once.
+/// Number of steps that are read at a time.
 const AT_ONCE: usize = 500;
 
 /// Reads the numbers of these steps, step by step.

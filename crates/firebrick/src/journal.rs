@@ -1,5 +1,5 @@
-//! An engine around a run's engine: it writes each group to the database before anyone looks at it, and a resumed run
-//! takes it from there.
+//! An engine around a run's engine: it writes each group to the database before it is used, and a resumed run takes it
+//! from there.
 
 use std::{
     collections::BTreeMap,
@@ -19,27 +19,25 @@ use firebrick_train::fingerprint;
 
 use crate::recipe::{Environment, Recipe};
 
-/// The database of a run, and the place in it where groups are written now.
+/// A run's database, and the current position for writing groups.
 pub(crate) struct Journal {
-    /// The run's one connection to its database. Another connection would have to read again what this one
-    /// writes.
+    /// Only connection of the run to its database: another one would have to read again what this one writes.
     pub(crate) store: Writer,
-    place: Option<(String, Step)>,
-    /// The last step of which an earlier process has left groups.
+    position: Option<(String, Step)>,
+    /// Last step of which an earlier process has left groups.
     visited: Option<Step>,
-    /// The last step that an earlier process has done.
+    /// Last step that an earlier process has done.
     done: Step,
-    /// Groups of the present place that have arrived and are not written yet, so that they are written
-    /// together.
-    arrived: Arc<Mutex<Vec<Arrival>>>,
-    /// A hash of everything that completions follow from besides the request and the trained weights: frozen
-    /// weights, formats and device.
+    /// Groups of the current position that have arrived and wait to be written together.
+    arrived: Arc<Mutex<Vec<SampledGroup>>>,
+    /// A hash of everything that determines completions besides the request and the trained weights: frozen weights,
+    /// formats and device.
     setting: [u8; 32],
-    /// A hash of the weights that sample; `None` if nobody knows them.
+    /// A hash of the weights that sample; `None` if they are not known.
     weights: Option<[u8; 32]>,
-    /// The number of completions that were taken from the database since somebody asked.
+    /// Number of completions taken from the database since the last query.
     recalled: usize,
-    /// The time that the run gave to its record since somebody asked.
+    /// Time that the run spent on its record since the last query.
     spent: Duration,
 }
 
@@ -53,8 +51,9 @@ impl Journal {
         let recipe = recipe.with_absolute_paths();
         let samples = (recipe.model, recipe.device, recipe.rollout.engine.kind);
         let mut words = serde_json::to_string(&samples).unwrap_or_default();
+
         if recipe.environment.is_there() {
-            // The servers, and the time that a run waits for them, change no completion.
+            // The servers, and the time that a run waits for them, do not change completions.
             let default = Environment::default();
             let environment = Environment {
                 servers: default.servers,
@@ -66,11 +65,14 @@ impl Journal {
             };
             words += &serde_json::to_string(&environment).unwrap_or_default();
         }
+
         let setting = Seed::run(0).derive(&words, &[]).bytes();
-        let (visited, done) = (store.last_sampled()?, store.done()?);
+        // The writer's thread takes the store, so these come first.
+        let visited = store.last_sampled()?;
+        let done = store.done()?;
         Ok(Arc::new(Mutex::new(Journal {
             store: Writer::new(store)?,
-            place: None,
+            position: None,
             visited,
             done,
             arrived: Arc::default(),
@@ -81,75 +83,83 @@ impl Journal {
         })))
     }
 
-    /// Names the `source` and the step of everything that is sampled from now on. Without a place nothing is
-    /// kept.
-    pub(crate) fn turn_to(&mut self, place: Option<(&str, Step)>) {
+    /// Sets the `source` and the step of everything that is sampled next. Without a position nothing is kept.
+    pub(crate) fn turn_to(&mut self, position: Option<(&str, Step)>) {
         self.arrived = Arc::default();
-        self.place = place.map(|(source, step)| (source.to_owned(), step));
+        self.position = position.map(|(source, step)| (source.to_owned(), step));
     }
 
-    /// Returns the number of completions that came from the database instead of the engine since the last call.
+    /// Returns the number of completions that were taken from the database instead of the engine since the last call.
     pub(crate) fn take_recalled(&mut self) -> usize {
         std::mem::take(&mut self.recalled)
     }
 
-    /// Counts the time since `began` as the record's.
+    /// Adds the time since `began` to the time spent on the record.
     pub(crate) fn spend(&mut self, began: Instant) {
         self.spent += began.elapsed();
     }
 
-    /// Returns the seconds that the run gave to its record since the last call.
+    /// Returns the seconds that the run spent on its record since the last call.
     pub(crate) fn take_seconds(&mut self) -> f64 {
         std::mem::take(&mut self.spent).as_secs_f64()
     }
 
-    /// Returns the answer to the request, if an earlier process has got it from the same weights.
+    /// Returns the answer to the request, if an earlier process got it from the same weights.
     fn recall(&mut self, request: &GroupRequest, digest: [u8; 32]) -> Option<(RequestId, Group)> {
-        let (source, step) = self.place_of(request.step)?;
+        let (source, step) = self.position_of(request.step)?;
         if Some(step) > self.visited {
             return None;
         }
+
         let key = (request.draw, request.prompt.id);
         // If the answer can't be read, it is sampled.
-        let place = source.clone();
+        let owned_source = source.clone();
         let found =
-            self.store.now(move |store| store.recall(&place, step, key, &digest)).ok()??;
-        let answer = request.clone().answer(found);
+            self.store.now(move |store| store.recall(&owned_source, step, key, &digest)).ok()??;
+
+        let answer = request.clone().into_group(found);
         // A database is a file like others: its answer is checked as an engine's answer is.
         request.check_answer(&answer.1).ok()?;
+
         // A run that ends because its environment failed asks the environment again when that is fixed. A step
         // that was done with some failures is done again with the same ones.
         let done = source == TRAIN && step <= self.done;
         if has_failed(&answer.1) && !done {
             return None;
         }
+
         self.recalled += request.group_size;
         Some(answer)
     }
 
-    /// Has groups written, together with all others that arrive until they are written: a small transaction
-    /// costs as much as the writing of many completions.
-    fn keep(&mut self, groups: Vec<Arrival>) {
-        let Some((source, here)) = self.place.clone().filter(|_| !groups.is_empty()) else {
+    /// Queues groups to be written in one transaction with all others that arrive until then: a small transaction
+    /// costs as much as writing many completions.
+    fn keep(&mut self, groups: Vec<SampledGroup>) {
+        let Some((source, here)) = self.position.clone().filter(|_| !groups.is_empty()) else {
             return;
         };
+
         let began = Instant::now();
         let mut waiting = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        // If groups wait already, their write is queued and includes these.
         let written_soon = !waiting.is_empty();
         waiting.extend(groups);
         drop(waiting);
+
         if !written_soon {
             let arrived = self.arrived.clone();
             self.store.later(move |store| {
                 let mut waiting = arrived.lock().unwrap_or_else(PoisonError::into_inner);
                 let groups = std::mem::take(&mut *waiting);
                 drop(waiting);
-                // While a step is sampled ahead, groups of two steps may come together.
+
+                // While a step is sampled ahead, groups of two steps may arrive together.
                 let mut by_step: BTreeMap<Step, Vec<_>> = BTreeMap::new();
-                for Arrival { step, digest, group } in groups {
+                for SampledGroup { step, digest, group } in groups {
                     let step = if step == 0 { here } else { step };
                     by_step.entry(step).or_default().push((digest, group));
                 }
+
                 let mut kept =
                     by_step.iter().map(|(step, groups)| store.keep(&source, *step, groups));
                 let error = kept.find_map(Result::err)?;
@@ -159,16 +169,17 @@ impl Journal {
                 ))
             });
         }
+
         self.spend(began);
     }
 
-    /// Returns the place of a request for `step`, which is 0 outside of training.
-    fn place_of(&self, step: Step) -> Option<(String, Step)> {
-        let (source, here) = self.place.clone()?;
+    /// Returns the position of a request for `step`, which is 0 outside of training.
+    fn position_of(&self, step: Step) -> Option<(String, Step)> {
+        let (source, here) = self.position.clone()?;
         Some((source, if step == 0 { here } else { step }))
     }
 
-    /// Returns a hash of everything that the request's completions follow from, if the weights are known.
+    /// Returns a hash of everything that determines the request's completions, if the weights are known.
     fn digest_of(&self, request: &GroupRequest) -> Option<[u8; 32]> {
         let words = |bytes: [u8; 32]| bytes.map(u64::from);
         let parts = [request.digest(), self.weights?, self.setting].map(words);
@@ -177,17 +188,17 @@ impl Journal {
 }
 
 /// A group that was sampled.
-struct Arrival {
-    /// The step that the group is for; 0 outside of training.
+struct SampledGroup {
+    /// Step that the group is for; 0 outside of training.
     step: Step,
-    /// A hash of everything that the group's completions follow from.
+    /// A hash of everything that determines the group's completions.
     digest: [u8; 32],
     group: Group,
 }
 
-/// A request that is not answered yet: its step, and the hash of everything that its answer follows from, if
-/// that is known.
-type Asked = (Step, Option<[u8; 32]>);
+/// A request that is not answered yet: its step, and the hash of everything that determines its answer, if that is
+/// known.
+type PendingRequest = (Step, Option<[u8; 32]>);
 
 /// Tells whether the environment failed in one of the group's conversations.
 fn has_failed(group: &Group) -> bool {
@@ -201,28 +212,28 @@ pub(crate) fn lock(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
     journal.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An engine with a journal. It gives up its work when the run is to end.
-pub(crate) struct Journaled<M> {
+/// An engine with a journal, which gives up its work when the run is to end.
+pub(crate) struct JournaledEngine<M> {
     engine: Box<dyn RolloutEngine<M>>,
     journal: Arc<Mutex<Journal>>,
     interrupted: Arc<AtomicBool>,
     /// Requests that the engine has not answered yet.
-    open: BTreeMap<RequestId, Asked>,
+    open: BTreeMap<RequestId, PendingRequest>,
     /// Answers from the journal that nobody has fetched yet.
     known: Vec<(RequestId, Group)>,
 }
 
-impl<M> Journaled<M> {
+impl<M> JournaledEngine<M> {
     pub(crate) fn new(
         engine: Box<dyn RolloutEngine<M>>,
         journal: Arc<Mutex<Journal>>,
         interrupted: Arc<AtomicBool>,
     ) -> Self {
-        Journaled { engine, journal, interrupted, open: BTreeMap::new(), known: Vec::new() }
+        JournaledEngine { engine, journal, interrupted, open: BTreeMap::new(), known: Vec::new() }
     }
 }
 
-impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
+impl<M: PolicyModel> RolloutEngine<M> for JournaledEngine<M> {
     fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
         // If the sums of the weights can't be read, the device is about to report that itself.
         lock(&self.journal).weights = fingerprint(policy).ok();
@@ -232,26 +243,33 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
     fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
         let mut journal = lock(&self.journal);
         let began = Instant::now();
-        let (mut asked, mut open, mut known) = (Vec::new(), Vec::new(), Vec::new());
+
+        let mut new_requests = Vec::new();
+        let mut pending = Vec::new();
+        let mut recalled = Vec::new();
         for request in requests {
             let digest = journal.digest_of(&request);
             match digest.and_then(|digest| journal.recall(&request, digest)) {
-                Some(answer) => known.push(answer),
+                Some(answer) => recalled.push(answer),
                 None => {
-                    open.push((request.id, (request.step, digest)));
-                    asked.push(request);
+                    pending.push((request.id, (request.step, digest)));
+                    new_requests.push(request);
                 }
             }
         }
+
+        // The engine may take long, and other users of the journal do not wait for it.
         journal.spend(began);
         drop(journal);
-        self.engine.submit(asked)?;
-        self.open.extend(open);
-        self.known.extend(known);
+
+        // Only requests that the engine took are pending.
+        self.engine.submit(new_requests)?;
+        self.open.extend(pending);
+        self.known.extend(recalled);
         Ok(())
     }
 
-    /// Asks the engine for a little at a time, so that it can be interrupted in between.
+    /// Polls the engine for short periods, so that it can be interrupted in between.
     fn poll(
         &mut self,
         wait: Wait,
@@ -261,12 +279,14 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
             finished(self.known.iter().map(|(_, group)| group.completions.len()).sum());
             return Ok(std::mem::take(&mut self.known));
         }
+
         let mut pause = Duration::ZERO;
         while !self.open.is_empty() {
             if self.interrupted.load(Ordering::Relaxed) {
                 self.cancel();
                 return Err(RolloutError::Interrupted);
             }
+
             let began = Instant::now();
             let answers =
                 self.engine.poll(Wait::Never, finished).inspect_err(|_| self.open.clear())?;
@@ -274,22 +294,25 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
                 let arrived = answers.iter();
                 let arrived = arrived.filter_map(|(id, group)| {
                     let (step, digest) = self.open.remove(id)?;
-                    Some(Arrival { step, digest: digest?, group: group.clone() })
+                    Some(SampledGroup { step, digest: digest?, group: group.clone() })
                 });
                 let arrived = arrived.collect();
                 lock(&self.journal).keep(arrived);
                 return Ok(answers);
             }
-            // An engine that computes elsewhere answers at once that it has nothing yet.
+
+            // An engine that computes elsewhere answers immediately that it has nothing yet.
             pause = if began.elapsed() < AT_ONCE {
                 (pause * 2 + AT_ONCE).min(LONGEST)
             } else {
                 Duration::ZERO
             };
-            // The waiting caller may have something to tell meanwhile.
+
+            // The waiting caller may have something to report meanwhile.
             finished(0);
             thread::sleep(pause);
         }
+
         Ok(Vec::new())
     }
 
@@ -308,8 +331,8 @@ impl<M: PolicyModel> RolloutEngine<M> for Journaled<M> {
     }
 }
 
-/// A time in which no engine decodes a token.
+/// A time in which no engine can decode a token.
 const AT_ONCE: Duration = Duration::from_micros(20);
 
-/// The longest time between two questions to an engine elsewhere.
+/// Maximum time between two polls of an engine elsewhere.
 const LONGEST: Duration = Duration::from_millis(20);

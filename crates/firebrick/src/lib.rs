@@ -1,7 +1,7 @@
 //! Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
 //!
-//! [`Session`] is the whole of it: a recipe goes in, a trained policy comes out, and a program may replace any
-//! part by its own. The program `firebrick train` is one caller of it.
+//! [`Session`] is the entry point: it turns a recipe into a trained policy, and a program may replace any part with its
+//! own. The program `firebrick train` is one caller of it.
 //!
 //! ```no_run
 //! use firebrick::{Recipe, Session};
@@ -13,12 +13,12 @@
 //!
 //! Only this crate builds things from a recipe. [`recipe`] says what to do, [`source`] finds the models and
 //! data that it names, [`plan`] works out the memory, and [`build`] builds the run. [`Session`] begins the run
-//! in its folder or continues it, and tells a [`Watcher`] about it. [`card`] describes the result, and
+//! in its folder or continues it, and reports to a [`Watcher`]. [`card`] describes the result, and
 //! [`resume`] says what a resumed run may change in its recipe.
 //!
-//! The crate has no terminal, arguments or signals: those belong to the program, in the crate `firebrick-cli`.
-//! The crates that it is made of are modules here, so a program of your own depends on this crate alone. The
-//! traits that people implement are at its root.
+//! The crate has no terminal, arguments or signals: those belong to the program, in the crate `firebrick-cli`. The
+//! crates that it is made of are modules here, so your program depends only on this crate. Traits that people implement
+//! are at its root.
 
 pub mod bench;
 pub mod build;
@@ -46,7 +46,7 @@ mod watch;
 pub use burn;
 pub use custom_parts::CustomPart;
 pub use error::Error;
-pub use files::{Form, HuggingFace, Parameters, PolicyFiles};
+pub use files::{FileFormat, HuggingFace, Parameters, PolicyFiles};
 pub use run::{HELDOUT_PROMPTS, INTERRUPTED, is_done, reason};
 pub use session::{Session, recipe_of_run};
 pub use thousands::thousands;
@@ -73,5 +73,5 @@ pub use firebrick_servers as servers;
 pub use firebrick_train as train;
 pub use firebrick_train::{LrSchedule, Optimizer, PolicyLoss};
 
-/// The result of a session.
+/// Result of a session.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

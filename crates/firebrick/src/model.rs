@@ -1,4 +1,4 @@
-//! The policy: its folders, its size, and its weights.
+//! Finds, measures and loads the policy: its folders, its size, and its weights.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,8 +13,8 @@ use firebrick_core::Seed;
 use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
-    AdapterBase, Base, CheckpointError, Compute, Decoder, DecoderConfig, Family, Formats, Lora,
-    Parameter, PolicyModel, Sizes, WeightDtype, adapter_config, adapter_lora, check_adapter,
+    AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Family, Formats, FrozenFormat,
+    Lora, Parameter, PolicyModel, Sizes, WeightDtype, adapter_config, adapter_lora, check_adapter,
     inventory, is_adapter, is_gguf, load_adapter, load_config, load_noting, parameters, random,
 };
 
@@ -28,18 +28,17 @@ use crate::{
     thousands,
 };
 
-/// The folders of a model.
+/// Where the parts of a model are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Folders {
-    /// The folder of the configuration and the weights. If there is an adapter, they are those of the model
-    /// that it adapts.
+    /// Configuration and weights: those of the model that is adapted, if there is an adapter.
     pub weights: PathBuf,
-    /// The folder of a PEFT adapter.
+    /// A PEFT adapter.
     pub adapter: Option<PathBuf>,
-    /// The folder of the tokenizer and the chat template.
+    /// Tokenizer and chat template.
     pub text: PathBuf,
-    /// The model's name in the file of an adapter: its name on the Hub, or else its absolute folder, so that
-    /// the adapter can be moved.
+    /// Name of the model in an adapter's file: its name on the Hub, or else its absolute folder, so that the
+    /// adapter can be moved.
     pub base: AdapterBase,
 }
 
@@ -48,19 +47,21 @@ impl Folders {
     /// next to the adapter, elsewhere on this machine, or on the Hub.
     ///
     /// # Errors
-    /// When the adapter's model is nowhere.
+    /// When the adapter's model is not found.
     pub fn find(folder: &Path, sources: &Sources, need: Need) -> Result<Self, Error> {
         if !is_adapter(folder) {
             let base = absolute(folder);
             let folder = folder.to_owned();
             return Ok(Folders { weights: folder.clone(), adapter: None, text: folder, base });
         }
+
         let (_, base) = adapter_config(folder)?;
-        let beside = folder.join(&base.name);
-        if beside.is_dir() || is_gguf(&beside) {
-            let base = absolute(&beside);
-            return Ok(Folders::with_adapter(beside, base, folder));
+        let sibling = folder.join(&base.name);
+        if sibling.is_dir() || is_gguf(&sibling) {
+            let base = absolute(&sibling);
+            return Ok(Folders::with_adapter(sibling, base, folder));
         }
+
         let nowhere = |error| match error {
             Error::NoModel { folder: base } => Error::NoBase { adapter: folder.to_owned(), base },
             other => other,
@@ -71,7 +72,7 @@ impl Folders {
         Ok(Folders::with_adapter(weights.map_err(nowhere)?, base, folder))
     }
 
-    /// Finds the folders of the recipe's model, or of the checkpoint `resume` of it. A new model has none.
+    /// Finds the folders of the recipe's model, or of its checkpoint `resume`. A new model has none.
     pub(crate) fn of_recipe(
         recipe: &Recipe,
         resume: Option<&Path>,
@@ -79,40 +80,49 @@ impl Folders {
         need: Need,
     ) -> Result<Option<Self>, Error> {
         let model = &recipe.model;
-        let named = || {
+        let hub_base = || {
             let name = model_name(model.path.as_deref()?)?;
             let in_name = Some(name.revision()).filter(|revision| *revision != "main");
             let revision = model.revision.as_deref().or(in_name).map(str::to_owned);
             Some(AdapterBase { name: name.repository().to_owned(), revision })
         };
-        let begun = || -> Result<Option<Folders>, Error> {
+
+        // The model that the run began with.
+        let initial_folders = || -> Result<Option<Folders>, Error> {
             let Some(path) = &model.path else { return Ok(None) };
             let folder =
                 sources.model_folder("model.path", path, model.revision.as_deref(), need)?;
             let mut folders = Folders::find(&folder, sources, need)?;
             if folders.adapter.is_none() {
-                folders.base = named().unwrap_or(folders.base);
+                folders.base = hub_base().unwrap_or(folders.base);
             }
             Ok(Some(folders))
         };
+
         let Some(checkpoint) = resume else {
-            let Some(begun) = begun()? else { return Ok(None) };
-            return match (&begun.adapter, &model.lora) {
+            let Some(initial_folders) = initial_folders()? else { return Ok(None) };
+            return match (&initial_folders.adapter, &model.lora) {
                 (Some(folder), Some(_)) => Err(Error::TwoAdapters { folder: folder.clone() }),
                 (None, None) if model.base != BaseType::Auto => {
-                    Err(Error::NoAdapter { folder: begun.weights })
+                    Err(Error::NoAdapter { folder: initial_folders.weights })
                 }
-                _ => Ok(Some(begun)),
+                _ => Ok(Some(initial_folders)),
             };
         };
-        // Folders are moved, so the recipe knows better than an adapter where the adapter's model is by now.
+
+        // Folders are moved, so the recipe's path to the adapter's model is more recent than the adapter's own.
         if is_adapter(checkpoint)
-            && let Some(begun) = begun()?
+            && let Some(initial_folders) = initial_folders()?
         {
-            return Ok(Some(Folders::with_adapter(begun.weights, begun.base, checkpoint)));
+            return Ok(Some(Folders::with_adapter(
+                initial_folders.weights,
+                initial_folders.base,
+                checkpoint,
+            )));
         }
+
         let mut folders = Folders::find(checkpoint, sources, need)?;
-        folders.base = named().unwrap_or(folders.base);
+        folders.base = hub_base().unwrap_or(folders.base);
         folders.weights = trained_weights(&folders.weights);
         Ok(Some(folders))
     }
@@ -139,26 +149,27 @@ impl Folders {
         self.adapter.as_deref().map(adapter_lora).transpose()
     }
 
-    /// Loads the model, adapter included. `warn` hears of weights that are no numbers. All weights but the
-    /// adapter's are kept in the format of `base`.
+    /// Loads the model, adapter included, and warns of weights that are not numbers. All weights but the adapter's are
+    /// kept in the format of `base`.
     ///
     /// # Errors
     /// When a file is missing or damaged, or the parts do not belong together.
     pub fn load(
         &self,
-        base: Base,
+        base: FrozenFormat,
         device: &Device,
         mut warn: impl FnMut(String),
     ) -> Result<Decoder, CheckpointError> {
         let loaded = load_noting(&self.weights, base, device)?;
         if let Some(first) = loaded.nonfinite.first() {
             warn(format!(
-                "{}: {} of its tensors hold values that are no numbers or infinite, such as \
+                "{}: {} of its tensors hold NaN or infinite values, such as \
                  {first}; the model's output will be meaningless",
                 self.weights.display(),
                 loaded.nonfinite.len(),
             ));
         }
+
         match &self.adapter {
             Some(adapter) => {
                 let left_out = check_adapter(adapter, loaded.decoder.config())?;
@@ -170,6 +181,7 @@ impl Folders {
                         left_out.len(),
                     ));
                 }
+
                 load_adapter(loaded.decoder, adapter)
             }
             None => Ok(loaded.decoder),
@@ -189,31 +201,32 @@ pub fn trained_weights(folder: &Path) -> PathBuf {
     if rounded_from.is_dir() { rounded_from } else { folder.to_owned() }
 }
 
-/// The policy of a run, and the words of its checkpoints about it.
+/// A run's policy, and what its checkpoints say about it.
 pub(crate) struct Policy {
     pub(crate) decoder: Decoder,
-    /// The content of `config.json`.
+    /// Content of `config.json`.
     pub(crate) config: serde_json::Value,
-    /// The model's name in an adapter's file; empty for a new model.
+    /// Name of the model in an adapter's file; empty for a new model.
     pub(crate) base: AdapterBase,
 }
 
 impl Policy {
-    /// Reads or makes the policy to start or to continue from, on `device`. Oddities of it go to `said`.
+    /// Reads or makes the policy to start or continue from, on `device`. Anything unusual about it is sent to
+    /// `notes_tx`.
     pub(crate) fn read(
         recipe: &Recipe,
         folders: Option<&Folders>,
         tokenizer: &Tokenizer,
         seed: Seed,
         device: &Device,
-        said: &Sender<String>,
+        notes_tx: &Sender<String>,
     ) -> Result<Self, Error> {
         let compute = compute(recipe.model.dtype, recipe.device.name(), device)?;
         let read = || match (folders, &recipe.model.new) {
             (Some(folders), _) => {
                 let adapted = recipe.model.lora.is_some() || folders.adapter.is_some();
                 let base = base(recipe, adapted, compute);
-                from_folders(recipe, folders, tokenizer, seed, (base, device), said)
+                from_folders(recipe, folders, tokenizer, seed, (base, device), notes_tx)
             }
             (None, Some(new)) => {
                 let config = new_model(new, tokenizer)?;
@@ -223,34 +236,37 @@ impl Policy {
             }
             (None, None) => Err(Error::NoModel { folder: PathBuf::new() }),
         };
+
         let smaller = device::smaller_model();
         let policy = device::unsaved(recipe, device, "loading the model", smaller, read)?;
+
         if recipe.loss.router_aux_loss_coef != 0.0 && policy.decoder.config().experts.is_none() {
             return Err(Error::NoExperts);
         }
+
         let name = recipe.device.name();
         let inner = policy.decoder.config().intermediate_size;
         let chunk_sizes =
             ChunkPlan::for_device(name, Memory::of_device(name).bytes, inner).chunk_sizes();
         let decoder = policy.decoder.with_compute(compute).with_chunk_sizes(chunk_sizes);
+
         Ok(Policy { decoder: decoder.with_longest(recipe.longest_text()), ..policy })
     }
 }
 
-/// Returns the format of the frozen weights of a recipe's model. A model without adapters is trained, in f32.
-pub(crate) fn base(recipe: &Recipe, adapted: bool, compute: Compute) -> Base {
-    if adapted { base_of(recipe.model.base, compute) } else { Base::F32 }
+/// Returns the format of a recipe's frozen weights. A model without adapters is trained, in f32.
+pub(crate) fn base(recipe: &Recipe, adapted: bool, compute: Compute) -> FrozenFormat {
+    if adapted { base_of(recipe.model.base, compute) } else { FrozenFormat::F32 }
 }
 
-/// Returns the format of weights that are not trained. If the recipe does not say, it is the format that they
-/// are multiplied in.
-pub fn base_of(base: BaseType, compute: Compute) -> Base {
+/// Returns the format of weights that are not trained. If the recipe does not say, it is the matmul precision.
+pub fn base_of(base: BaseType, compute: Compute) -> FrozenFormat {
     match base {
-        BaseType::Float32 => Base::F32,
-        BaseType::Auto if compute == Compute::F32 => Base::F32,
-        BaseType::Auto | BaseType::Bfloat16 => Base::Bf16,
-        BaseType::Int8 => Base::Int8,
-        BaseType::Int4 => Base::Int4,
+        BaseType::Float32 => FrozenFormat::F32,
+        BaseType::Auto if compute == Compute::F32 => FrozenFormat::F32,
+        BaseType::Auto | BaseType::Bfloat16 => FrozenFormat::Bf16,
+        BaseType::Int8 => FrozenFormat::Int8,
+        BaseType::Int4 => FrozenFormat::Int4,
     }
 }
 
@@ -259,13 +275,15 @@ fn from_folders(
     folders: &Folders,
     tokenizer: &Tokenizer,
     seed: Seed,
-    (base, device): (Base, &Device),
-    said: &Sender<String>,
+    (base, device): (FrozenFormat, &Device),
+    notes_tx: &Sender<String>,
 ) -> Result<Policy, Error> {
     let (sizes, config) = load_config(&folders.weights)?;
     check_vocabulary(tokenizer, &sizes, &folders.text)?;
-    // If the receiver is gone, nobody wants the notes.
-    let decoder = folders.load(base, device, |note| drop(said.send(note)))?;
+
+    // If the receiver is gone, the notes are not needed.
+    let decoder = folders.load(base, device, |note| drop(notes_tx.send(note)))?;
+
     let decoder = match &recipe.model.lora {
         Some(lora) if decoder.lora().is_none() => {
             let lora = adapters(lora);
@@ -280,6 +298,7 @@ fn from_folders(
         }
         _ => decoder,
     };
+
     Ok(Policy { decoder, config, base: folders.base.clone() })
 }
 
@@ -293,14 +312,16 @@ pub fn check_vocabulary(
     sizes: &DecoderConfig,
     folder: &Path,
 ) -> Result<(), Error> {
-    let (tokenizer, model) = (tokenizer.rows(), sizes.vocab_size);
+    let tokenizer = tokenizer.rows();
+    let model = sizes.vocab_size;
+
     if tokenizer <= model {
         return Ok(());
     }
     Err(Error::Vocabulary { folder: folder.to_owned(), tokenizer, model })
 }
 
-/// Writes the size of a policy in words.
+/// Describes the size of a policy.
 pub(crate) fn parameters_in_words<M: Module>(policy: &M) -> String {
     format!("{} parameters", thousands(policy.num_params() as u64))
 }
@@ -316,7 +337,7 @@ fn values_of(policy: &Decoder, wanted: impl Fn(&Parameter) -> bool) -> usize {
     sizes.map(|parameter| parameter.shape.iter().product::<usize>()).sum()
 }
 
-/// Writes in words how large a decoder is, how much of it is trained, and the format of its products.
+/// Describes how large a decoder is, how much of it is trained, and its matmul precision.
 pub(crate) fn size(policy: &Decoder) -> String {
     let adapters: usize = adapters_of(policy);
     let all = policy.config().parameters().total + adapters as u64;
@@ -331,20 +352,25 @@ pub(crate) fn size(policy: &Decoder) -> String {
     text
 }
 
-/// Returns the format that matrices are multiplied in on that device.
+/// Returns the matmul precision on that device.
 ///
 /// # Errors
-/// When the recipe asks for a format that the device does not compute.
-pub fn compute(asked: recipe::ComputeType, name: Name, device: &Device) -> Result<Compute, Error> {
+/// When the recipe asks for a precision that the device does not compute.
+pub fn compute(
+    requested: recipe::ComputeType,
+    name: Name,
+    device: &Device,
+) -> Result<Compute, Error> {
     let computes = |format| device.supports_dtype(format);
-    let there = || computes(FloatDType::BF16);
+    let has_bf16 = || computes(FloatDType::BF16);
     let missing = |dtype| Error::NoFormat { dtype, device: name };
-    match asked {
+
+    match requested {
         recipe::ComputeType::Float32 => Ok(Compute::F32),
         // A processor computes bfloat16 more slowly than f32.
-        recipe::ComputeType::Auto if name.kind == Kind::Cpu || !there() => Ok(Compute::F32),
+        recipe::ComputeType::Auto if name.kind == Kind::Cpu || !has_bf16() => Ok(Compute::F32),
         recipe::ComputeType::Auto => Ok(Compute::Bf16),
-        recipe::ComputeType::Bfloat16 if there() => Ok(Compute::Bf16),
+        recipe::ComputeType::Bfloat16 if has_bf16() => Ok(Compute::Bf16),
         recipe::ComputeType::Bfloat16 => Err(missing(Compute::Bf16)),
         recipe::ComputeType::Float16 if computes(FloatDType::F16) => Ok(Compute::F16),
         recipe::ComputeType::Float16 => Err(missing(Compute::F16)),
@@ -392,6 +418,7 @@ pub(crate) fn new_model(
         recipe::ModelFamily::Olmo3 => Family::Olmo3,
         recipe::ModelFamily::Phi3 => Family::Phi3,
     };
+
     let sizes = Sizes {
         vocab_size: new.vocab_size.unwrap_or(tokenizer.rows()),
         hidden_size: new.hidden_size,
@@ -404,10 +431,13 @@ pub(crate) fn new_model(
         rope_theta: new.rope_theta,
         tied: new.tied,
     };
-    let (tokenizer, vocab_size) = (tokenizer.rows(), sizes.vocab_size);
+
+    let tokenizer = tokenizer.rows();
+    let vocab_size = sizes.vocab_size;
     if vocab_size < tokenizer {
         return Err(Error::NewVocabulary { tokenizer, vocab_size });
     }
+
     let config = DecoderConfig::new(family, sizes);
     config.check().map_err(CheckpointError::NewModel)?;
     Ok(config)
@@ -424,10 +454,14 @@ pub fn adapters(lora: &recipe::Lora) -> Lora {
         recipe::LoraTarget::UpProj => "up_proj",
         recipe::LoraTarget::DownProj => "down_proj",
     };
+
+    // Sorted, so that another order in the recipe gives the same adapter.
     let mut targets: Vec<String> = lora.targets.iter().map(|it| name(it).to_owned()).collect();
     targets.sort();
     targets.dedup();
+
     let alpha = lora.alpha.unwrap_or(2.0 * lora.rank as f64);
+
     let whole = |module: &recipe::WholeModule| match module {
         recipe::WholeModule::EmbedTokens => "embed_tokens",
         recipe::WholeModule::LmHead => "lm_head",
@@ -436,6 +470,8 @@ pub fn adapters(lora: &recipe::Lora) -> Lora {
         lora.modules_to_save.iter().map(|it| whole(it).to_owned()).collect();
     modules_to_save.sort();
     modules_to_save.dedup();
-    let (rank, rslora) = (lora.rank, lora.rslora);
+
+    let rank = lora.rank;
+    let rslora = lora.rslora;
     Lora { rank, alpha, targets, rslora, modules_to_save, ..Lora::default() }
 }

@@ -1,12 +1,12 @@
-//! The memory that a run needs, from its recipe and the sizes of its model alone.
+//! Works out the memory that a run needs, from its recipe and the sizes of its model alone.
 //!
-//! A step holds most at one of six moments, each of which is a column of the plan: while it samples, when the
-//! activations of a micro-batch are whole and logits are made from them, when the backward pass enters the last
-//! layer, when it has left the first, while AdamW moves the weights, and while a checkpoint is written. If the
-//! next step is sampled while a step is trained on, the moments of an update hold what sampling takes as well.
-//! Every part is counted from the tensors that the code keeps: the comments of `sums` say where. A part is exact
-//! if its tensors are there for the whole moment and have these very sizes. The other parts depend on the lengths
-//! that a policy writes, or on tensors that live for one operation. They are estimates, taken at their largest.
+//! A step's memory peaks at one of six moments, each of which is a column of the plan: while it samples, when the
+//! activations of a micro-batch are complete and logits are made from them, when the backward pass enters the last
+//! layer, when it has left the first layer, while AdamW moves the weights, and while a checkpoint is written. If the
+//! next step is sampled while a step is trained on, the moments of an update hold what sampling takes as well. Every
+//! part is counted from the tensors that the code keeps: the comments of `sums` say where. A part is exact if its
+//! tensors are there for the whole moment and have exactly these sizes. The other parts depend on the lengths that a
+//! policy writes, or on tensors that live for one operation. They are estimates, taken at their maximum.
 
 mod advice;
 mod chunks;
@@ -27,7 +27,7 @@ use crate::recipe::Recipe;
 use firebrick_device::Kind;
 use firebrick_models::Compute;
 
-/// A moment at which a run may hold most.
+/// A moment at which a run's memory may peak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Moment {
@@ -37,7 +37,7 @@ pub enum Moment {
     Head,
     /// A micro-batch begins its backward pass through the layers.
     Backward,
-    /// A micro-batch ends that pass: its gradient is whole.
+    /// A micro-batch ends that pass: its gradient is complete.
     Gradient,
     /// AdamW takes its step.
     Optimizer,
@@ -68,7 +68,7 @@ impl Moment {
         }
     }
 
-    /// Returns the moment in words that say when memory is at its peak.
+    /// Returns a phrase that says when memory is at its peak.
     pub fn in_words(self) -> &'static str {
         match self {
             Moment::Rollout => "while sampling",
@@ -81,10 +81,10 @@ impl Moment {
     }
 }
 
-/// Something that takes memory.
+/// A use of memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// The name of the part.
+    /// Name of the part.
     pub name: &'static str,
     /// True if the bytes are counted, and not estimated.
     pub exact: bool,
@@ -92,19 +92,19 @@ pub struct Part {
     pub bytes: [u64; 6],
 }
 
-/// The memory that a run needs.
+/// What a run needs in memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
-    /// The facts that the plan was worked out from.
+    /// Facts that the plan was worked out from.
     pub facts: Facts,
-    /// The memory by its purpose.
+    /// Memory by its purpose.
     pub parts: Vec<Part>,
 }
 
 impl Plan {
-    /// Works out the plan of `recipe` for models of these sizes that are multiplied in `compute`, on a device
-    /// with so many bytes of memory. If the recipe leaves it to the plan, an update keeps as many layers whole
-    /// as fit, or none if the memory is not known.
+    /// Works out the plan of `recipe` for models of these sizes with the matmul precision `compute`, on a device with
+    /// `memory` bytes. If the recipe leaves it to the plan, an update keeps all activations of as many layers as fit,
+    /// or of none if the memory is not known.
     pub fn new(models: &Models, recipe: &Recipe, compute: Compute, memory: Option<u64>) -> Self {
         let facts = Facts::new(models, recipe, compute, memory);
         let whole = memory.filter(|_| facts.work.recompute_auto);
@@ -124,7 +124,7 @@ impl Plan {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// Returns the most bytes that are needed at any moment, and the first moment that needs them.
+    /// Returns the peak in bytes, and the first moment that reaches it.
     pub fn peak(&self) -> (u64, Moment) {
         let sums = Moment::ALL.into_iter().rev().map(|moment| (self.sum(moment), moment));
         sums.max_by_key(|&(bytes, _)| bytes).unwrap_or((0, Moment::Rollout))
@@ -135,15 +135,14 @@ impl Plan {
         self.peak().0 <= memory
     }
 
-    /// Returns the bytes of the largest weight if the recipe's API may not allow a tensor that large. wgpu
-    /// gives one tensor at most 2 GiB with Vulkan on Linux, unless the card is NVIDIA's (wgpu-hal 30.0.1,
-    /// `vulkan/adapter.rs`).
+    /// Returns the bytes of the largest weight if the recipe's API may not allow a tensor that large. With Vulkan on
+    /// Linux, wgpu limits a tensor to 2 GiB, unless the card is NVIDIA's (wgpu-hal 30.0.1, `vulkan/adapter.rs`).
     pub fn too_large_a_weight(&self, kind: Kind) -> Option<u64> {
         let bytes = u64::try_from(self.facts.largest_weight).unwrap_or(u64::MAX);
         (matches!(kind, Kind::Vulkan | Kind::Wgpu) && bytes > i32::MAX as u64).then_some(bytes)
     }
 
-    /// Plans the same run with the smallest batches. No key about batch sizes can make it need less.
+    /// Plans the same run with the smallest batches. No smaller batch size reduces it further.
     pub fn least(&self) -> Plan {
         advice::least(self)
     }
@@ -161,8 +160,8 @@ impl Plan {
     }
 }
 
-/// Returns the number of layers that an update may keep whole and still have a tenth of the memory to spare. A
-/// plan is an estimate, and it costs less to go through a layer once more than to run out of memory.
+/// Returns the number of layers of which an update may keep all activations and still have a tenth of the memory to
+/// spare. A plan is an estimate, and computing a layer once more costs less than running out of memory.
 fn whole_layers(facts: &Facts, memory: u64) -> u128 {
     let fits = |&whole_layers: &u128| {
         let work = Work { whole_layers, ..facts.work };

@@ -1,4 +1,4 @@
-//! The weights of a run as inference servers get them: a folder for each version.
+//! Weights of a run for inference servers: a folder for each version.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use firebrick_core::{Completion, FinishReason, TokenId, Version};
 use firebrick_data::Tokenizer;
 use firebrick_models::Decoder;
 use firebrick_runs::{publish_folder, sums_of, write_atomically};
-use firebrick_servers::{Form, Weights};
+use firebrick_servers::{Weights, WeightsKind};
 use firebrick_train::{Sample, Updater, fingerprint};
 use serde_json::json;
 
@@ -20,25 +20,25 @@ use crate::{Error, HuggingFace, PolicyFiles};
 
 /// A run's folder with a folder for each version of the weights that was published and is in use.
 ///
-/// A version's folder is named for the step and for its number among all published folders, so no path ever
-/// means two things. It is written under another name, synced, and renamed, so a reader sees all of it.
-/// `manifest.json` in it has the hash of each file.
+/// A version's folder is named for the step and for its number among all published folders, so no path is ever reused.
+/// It is written under another name, synced, and renamed, so a reader sees all of it. `manifest.json` in it has the
+/// hash of each file.
 pub(crate) struct PublishedWeights {
     folder: PathBuf,
-    /// The path of the same folder as servers see it.
+    /// Path of the same folder as servers see it.
     there: PathBuf,
     files: HuggingFace,
     tokenizer: Arc<Tokenizer>,
-    /// The updater that computes log-probabilities, at temperature 1.
+    /// Updater that computes log-probabilities, at temperature 1.
     updater: Updater,
-    /// The number of folders that were published, also by earlier processes.
+    /// Number of folders that were published, also by earlier processes.
     published: u64,
 }
 
-/// The beginning of the name of a folder that is not whole.
+/// Prefix of the name of a folder that is not complete.
 const UNFINISHED: &str = ".tmp-v";
 
-/// The file that says what a version's folder holds.
+/// Name of the file that says what a version's folder holds.
 const MANIFEST: &str = "manifest.json";
 
 impl PublishedWeights {
@@ -72,16 +72,18 @@ impl PublishedWeights {
         })
     }
 
-    fn write_whole(&mut self, policy: &Decoder, version: Version) -> Result<PathBuf, Error> {
+    fn write_version(&mut self, policy: &Decoder, version: Version) -> Result<PathBuf, Error> {
         let disk = |path: &Path| {
             let path = path.to_owned();
             move |source| Error::File { path, source }
         };
+
         fs::create_dir_all(&self.folder).map_err(disk(&self.folder))?;
         // An earlier process may have published too, and a server may still use its folder.
         let largest = self.numbered().map(|(number, _)| number).max().unwrap_or(0);
         self.published = self.published.max(largest) + 1;
         let name = format!("v{version:06}-{:04}", self.published);
+
         let temporary = self.folder.join(format!(".tmp-{name}"));
         if temporary.exists() {
             fs::remove_dir_all(&temporary).map_err(disk(&temporary))?;
@@ -90,10 +92,12 @@ impl PublishedWeights {
         self.files.write(policy, &temporary)?;
         // With the tokenizer, a server can also be started from the folder.
         self.tokenizer.save(&temporary)?;
+
         let files: BTreeMap<String, String> = sums_of(&temporary)?.into_iter().collect();
         let manifest = json!({"version": version, "number": self.published, "sha256": files});
         let bytes = serde_json::to_vec_pretty(&manifest).unwrap_or_default();
         write_atomically(&temporary.join(MANIFEST), &bytes)?;
+
         let folder = self.folder.join(name);
         publish_folder(&temporary, &folder)?;
         Ok(folder)
@@ -110,12 +114,12 @@ impl Weights<Decoder> for PublishedWeights {
         policy: &Decoder,
         version: Version,
     ) -> Result<PathBuf, Box<dyn StdError + Send + Sync>> {
-        Ok(self.write_whole(policy, version).map_err(|error| error.to_string())?)
+        Ok(self.write_version(policy, version).map_err(|error| error.to_string())?)
     }
 
     fn keep_only(&mut self, in_use: &[PathBuf]) {
         for (_, folder) in self.numbered().filter(|(_, folder)| !in_use.contains(folder)) {
-            // A folder that can't be removed costs room, and the next version tries again.
+            // A folder that can't be removed takes space, and the next version tries again.
             drop(fs::remove_dir_all(folder));
         }
     }
@@ -126,8 +130,8 @@ impl Weights<Decoder> for PublishedWeights {
             .map_or_else(|_| folder.into(), |name| self.there.join(name))
     }
 
-    fn form(&self) -> Form {
-        if self.files.adapter { Form::Adapter } else { Form::Model }
+    fn kind(&self) -> WeightsKind {
+        if self.files.adapter { WeightsKind::Adapter } else { WeightsKind::Model }
     }
 
     fn logprobs(

@@ -9,7 +9,7 @@ use firebrick_core::{Detokenizer as _, Step};
 use firebrick_data::DateTime;
 use firebrick_models::PolicyModel as _;
 use firebrick_runs::read_own;
-use firebrick_train::{Moves, Sample, check_finite, global_norm};
+use firebrick_train::{Sample, UpdateTarget, check_finite, global_norm};
 
 use crate::{
     Error,
@@ -21,43 +21,42 @@ use crate::{
 /// A batch that was computed again.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// The checkpoint whose policy computed it.
+    /// Checkpoint whose policy computed it.
     pub checkpoint: PathBuf,
     /// Loss and gradient of the whole batch, as the run computed them.
     pub whole: Gradient,
-    /// The completions, each as a batch of its own.
+    /// Completions, each as a separate batch.
     pub completions: Vec<Replayed>,
 }
 
-/// The loss of a batch and the norm of its gradient. They are not finite if something is wrong.
+/// Loss of a batch and the norm of its gradient. They are not finite if something is wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Gradient {
-    /// The loss.
+    /// Loss.
     pub loss: f64,
-    /// The norm over all parameters, before clipping.
+    /// Norm over all parameters, before clipping.
     pub norm: f64,
 }
 
 /// A completion of a batch.
 #[derive(Clone, Debug)]
 pub struct Replayed {
-    /// The policy's text.
+    /// Text by the policy.
     pub text: String,
-    /// The number of tokens that count.
+    /// Number of tokens that count.
     pub tokens: usize,
-    /// The mean advantage of the completion's tokens.
+    /// Mean advantage of the completion's tokens.
     pub advantage: f64,
-    /// The largest difference of a token's log-probability between the policy that sampled it and the policy of
+    /// Largest difference of a token's log-probability between the policy that sampled it and the policy of
     /// the checkpoint.
     pub change: f64,
-    /// The completion's own loss and gradient.
+    /// Loss and gradient of the completion alone.
     pub gradient: Gradient,
 }
 
-/// Computes the batch in the file `batch` of a run's folder again. It uses the policy of `checkpoint`, or of
-/// the run's newest checkpoint that is no newer than the batch. If the run ended with the batch, this is the
-/// very policy whose update was skipped, because the policy stands still while updates are skipped. Otherwise
-/// it is a policy from nearby.
+/// Computes the batch in the file `batch` of a run's folder again. It uses the policy of `checkpoint`, or of the run's
+/// newest checkpoint that is no newer than the batch. If the run ended with the batch, this is exactly the policy whose
+/// update was skipped, because skipped updates do not change the policy. Otherwise it is a policy of a nearby step.
 ///
 /// # Errors
 /// When a file can't be read, the checkpoint is broken, or the device fails.
@@ -76,8 +75,11 @@ pub fn replay(
         Some(checkpoint) => checkpoint.to_owned(),
         None => newest(run, step_in(batch, "skipped-step-").unwrap_or(Step::MAX))?,
     };
+
+    // The file may be damaged or written by hand, so nothing is indexed before the lists are checked.
     let lists = |sample: &Sample| {
-        let (all, count) = (&sample.completion, sample.completion.len());
+        let all = &sample.completion;
+        let count = all.len();
         let numbers = [&sample.rollout_logprobs, &sample.old_logprobs, &sample.advantages];
         let optional = [&sample.ref_logprobs, &sample.importance];
         !sample.prompt.is_empty()
@@ -94,6 +96,7 @@ pub fn replay(
         let problem = "a list of a completion does not have one entry for each token".into();
         return Err(Error::Batch { path: batch.to_owned(), problem });
     }
+
     let BuiltRun { mut trainer, tokenizer, .. } =
         build_run(&recipe, Some(&checkpoint), sources, now)?;
     let vocab = trainer.policy.head().dims()[0];
@@ -102,18 +105,20 @@ pub fn replay(
         let problem = format!("token {token} is not among the {vocab} of the policy's vocabulary");
         return Err(Error::Batch { path: batch.to_owned(), problem });
     }
+
     trainer.updater.loss_scale = trainer.state.loss_scale.of(trainer.policy.compute());
     let gradient = |samples: &[Sample]| {
         let computed = trainer.updater.gradients_with(
             &trainer.policy,
             trainer.critic.as_ref(),
-            Moves::Policy,
+            UpdateTarget::Policy,
             samples,
         )?;
         let norm = global_norm(&trainer.policy, &computed.gradients)?;
-        let change = computed.metrics.get(firebrick_train::LARGEST_CHANGE).unwrap_or(f64::NAN);
+        let change = computed.metrics.get(firebrick_train::LOGPROB_CHANGE_MAX).unwrap_or(f64::NAN);
         Ok::<_, Error>((Gradient { loss: computed.loss, norm }, change))
     };
+
     let device = trainer.policy.device();
     let smaller = device::smaller_model();
     device::unsaved(&recipe, &device.inner(), "the replay", smaller, || {
@@ -121,7 +126,8 @@ pub fn replay(
         let (whole, _) = gradient(&samples)?;
         let replayed = |sample: &Sample| {
             let (gradient, change) = gradient(std::slice::from_ref(sample))?;
-            let own: Vec<f64> = sample.own().map(|at| f64::from(sample.advantages[at])).collect();
+            let own: Vec<f64> =
+                sample.policy_tokens().map(|at| f64::from(sample.advantages[at])).collect();
             Ok(Replayed {
                 text: tokenizer.detokenize(&sample.completion),
                 tokens: own.len(),
@@ -130,23 +136,25 @@ pub fn replay(
                 gradient,
             })
         };
-        let counted = samples.iter().filter(|sample| sample.counted() > 0);
+
+        let counted = samples.iter().filter(|sample| sample.loss_tokens() > 0);
         let completions = counted.map(replayed).collect::<Result<_, Error>>()?;
         Ok(Replay { checkpoint, whole, completions })
     })
 }
 
-/// The most bytes of a batch. One with 1,000 completions of 16,384 tokens has some 500 MB.
+/// Limit of a batch's bytes. One with 1,000 completions of 16,384 tokens has some 500 MB.
 const BATCH_BYTES: u64 = 4 << 30;
 
-/// Finds the newest checkpoint of the run in this folder that has done no more than `most` steps.
-fn newest(run: &Path, most: Step) -> Result<PathBuf, Error> {
+/// Finds the newest checkpoint of the run in this folder that has done no more than `last_step` steps.
+fn newest(run: &Path, last_step: Step) -> Result<PathBuf, Error> {
     let folder = run.join("checkpoints");
     let entries = fs::read_dir(&folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>())
         .map_err(|source| Error::File { path: folder.clone(), source })?;
+
     let steps = entries.into_iter().filter_map(|path| Some((step_in(&path, "step-")?, path)));
-    let newest = steps.filter(|(step, _)| *step <= most).max();
+    let newest = steps.filter(|(step, _)| *step <= last_step).max();
     newest.map(|(_, path)| path).ok_or_else(|| Error::File {
         path: folder,
         source: std::io::Error::new(
@@ -156,7 +164,7 @@ fn newest(run: &Path, most: Step) -> Result<PathBuf, Error> {
     })
 }
 
-/// Reads the number behind `prefix` in a file's name.
+/// Reads the number after `prefix` in a file's name.
 fn step_in(path: &Path, prefix: &str) -> Option<Step> {
     let name = path.file_name()?.to_str()?.strip_prefix(prefix)?;
     name.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()

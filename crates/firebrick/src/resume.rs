@@ -1,4 +1,4 @@
-//! The changes that a run may make when it is resumed.
+//! Decides what a run may change when it is resumed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,28 +12,28 @@ use crate::recipe::Recipe;
 /// A key whose value has changed since the run was last started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// The key, such as `optim.lr`.
+    /// Dotted key, such as `optim.lr`.
     pub key: String,
-    /// The value in the run's folder; `None` if the key was left out.
+    /// Value in the run's folder; `None` if the key was left out.
     pub before: Option<Value>,
-    /// The value that is given now; `None` if the key is left out.
+    /// New value; `None` if the key is left out.
     pub now: Option<Value>,
 }
 
 impl Change {
-    /// Tells whether the checkpoints of a run can't follow the change. Weights, tokenizer and critic have their
-    /// sizes, and the place in the data is a number that means other prompts in other data.
+    /// Tells whether the checkpoints of a run can't follow the change. Weights, tokenizer and critic have their sizes,
+    /// and the position in the data is an index, which refers to other prompts in other data.
     ///
-    /// Paths may change, because folders are moved. Only the weights under an adapter are read again from a
-    /// model. The format of products may change, as the device may.
+    /// Paths may change, because folders are moved. Only the weights under an adapter are read again from a model. The
+    /// matmul precision may change, as the device may.
     pub fn refused(&self) -> bool {
         let free = FREE.contains(&self.key.as_str());
         let held = ["model.", "data."].iter().any(|table| self.key.starts_with(table));
         let sides = [&self.before, &self.now];
         match self.key.as_str() {
-            // Each optimizer remembers other numbers.
+            // Each optimizer has different state.
             "seed" | "optim.kind" => true,
-            // This is a change from or to a critic, and so the fault is not the critic's kind.
+            // This is a change from or to a critic, so the refused key is not the critic's kind.
             "advantage.kind" => sides.iter().any(|side| **side == Some("gae".into())),
             "critic.kind" => sides.iter().all(|side| side.is_some()),
             _ => held && !free,
@@ -68,7 +68,7 @@ const FREE: [&str; 6] = [
     "data.heldout",
 ];
 
-/// The key with both values: `optim.lr = 1e-7 (was 1e-6)`.
+/// Writes the key with both values: `optim.lr = 1e-7 (was 1e-6)`.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |value: &Option<Value>| {
@@ -82,17 +82,21 @@ impl fmt::Display for Change {
 /// by it. Paths are compared as absolute ones.
 pub fn changes(before: &Recipe, now: &Recipe) -> Vec<Change> {
     let values = |recipe: &Recipe| values(&recipe.with_absolute_paths());
-    let (mut before, mut now) = (values(before), values(now));
+    let mut before = values(before);
+    let mut now = values(now);
+
     let keys: BTreeSet<String> = before.keys().chain(now.keys()).cloned().collect();
     let change = |key: String| {
-        let (before, now) = (before.remove(&key), now.remove(&key));
+        let before = before.remove(&key);
+        let now = now.remove(&key);
         (key != "name" && before != now).then_some(Change { key, before, now })
     };
+
     keys.into_iter().filter_map(change).collect()
 }
 
-/// Returns the values of a recipe by dotted key, defaults included. A critic's values are left out if there is
-/// no critic.
+/// Returns the values of a recipe by dotted key, defaults included. Without a critic, a critic's values are left
+/// out.
 pub fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
     fn collect(key: String, value: Value, into: &mut BTreeMap<String, Value>) {
         match value {
@@ -107,8 +111,10 @@ pub fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
             }
         }
     }
+
     let mut values = BTreeMap::new();
     collect(String::new(), serde_json::to_value(recipe).unwrap_or_default(), &mut values);
+
     if !recipe.has_critic() {
         values.retain(|key, _| !key.starts_with("critic."));
     }
@@ -128,11 +134,13 @@ mod tests {
             Recipe::parse(Path::new("a.toml"), &text, &[]).unwrap().recipe
         };
         let before = recipe("path = 'a/b'\nlora = {rank = 4}", "train = 't.jsonl'");
+
         let refused = |model: &str, data: &str| -> Vec<String> {
             let changes = changes(&before, &recipe(model, data));
             assert!(!changes.is_empty());
             changes.into_iter().filter(Change::refused).map(|change| change.key).collect()
         };
+
         let moved = "path = '/b'\nrevision = 'v1'\ndtype = 'bfloat16'\nlora = {rank = 4}";
         assert_eq!(refused(moved, "train = '/t.jsonl'"), [""; 0]);
         assert_eq!(
@@ -152,10 +160,12 @@ mod tests {
             let text = format!("[model]\npath = 'a'\n[data]\ntrain = 't.jsonl'\n{tables}\n");
             Recipe::parse(Path::new("a.toml"), &text, &[]).unwrap().recipe
         };
+
         let refused = |before: &str, now: &str| -> Vec<String> {
             let changes = changes(&recipe(before), &recipe(now));
             changes.iter().filter(|change| change.refused()).map(Change::to_string).collect()
         };
+
         let head = "[advantage]\nkind = 'gae'";
         let separate = "[advantage]\nkind = 'gae'\n[critic]\nkind = 'separate'";
         let gone = "advantage.kind = \"group_norm\" (was \"gae\")";
@@ -165,6 +175,7 @@ mod tests {
         assert_eq!(refused(head, separate), ["critic.kind = \"separate\" (was \"head\")"]);
         assert_eq!(refused("", "[advantage]\nkind = 'mean_only'"), [""; 0]);
         assert!(!values(&recipe("")).contains_key("critic.kind"));
+
         let muon = "[optim]\nkind = 'muon'";
         assert_eq!(refused("", muon), ["optim.kind = \"muon\" (was \"adamw\")"]);
         assert_eq!(refused("", "[optim]\nschedule = 'cosine'"), [""; 0]);

@@ -37,37 +37,37 @@ use crate::{
     watch::{Phases, Stage, Watcher, examples},
 };
 
-/// The parts of a run while it goes.
+/// A run that is under way.
 pub(crate) struct Run<M: PolicyModel> {
-    /// The recipe of the run.
+    /// Recipe of the run.
     pub(crate) recipe: Recipe,
-    /// The trainer and its parts.
+    /// Trainer and its parts.
     pub(crate) built: BuiltRun<M>,
-    /// The folder of the run.
+    /// Folder of the run.
     pub(crate) folder: RunFolder,
-    /// The record, and the groups that the engine has sampled.
+    /// Record, and the groups that the engine has sampled.
     pub(crate) journal: Arc<Mutex<Journal>>,
     /// Other receivers of the run's numbers.
     pub(crate) trackers: Vec<Box<dyn Tracker>>,
-    /// The listener of the run.
+    /// Listener of the run.
     pub(crate) watcher: Box<dyn Watcher>,
-    /// A flag that is set from outside: the run saves what is done, and ends.
+    /// A flag that is set from outside: the run then saves its work and ends.
     pub(crate) interrupted: Arc<AtomicBool>,
-    /// The work and the measurements so far, by earlier processes too.
+    /// Work and the measurements so far, by earlier processes too.
     pub(crate) progress: Progress,
-    /// The folder in which the state after SFT is kept for other runs, besides the run's own
+    /// Folder in which the state after SFT is kept for other runs, besides the run's own
     /// checkpoints.
     pub(crate) sft: Option<PathBuf>,
-    /// The moment up to which time has been added to the progress.
+    /// Time up to which seconds have been added to the progress.
     pub(crate) clock: Instant,
-    /// The present work, such as `step 12`, for the message of a device that fails.
+    /// Current work, such as `step 12`, for the message of a device that fails.
     pub(crate) phase: String,
 }
 
 /// `stopped_because` of a run that Ctrl-C ended.
 pub const INTERRUPTED: &str = "interrupted";
 
-/// The limits by which a run is done, with their meaning.
+/// Limits that end a run, with their meaning.
 const LIMITS: [(&str, &str); 4] = [
     ("steps", "all its steps are done"),
     ("epochs", "all its epochs are done"),
@@ -75,44 +75,44 @@ const LIMITS: [(&str, &str); 4] = [
     ("patience", "the last train.patience evaluations were no better than the best before"),
 ];
 
-/// Returns the reason why a run ended, in words. `stopped_because` has the name of a limit, or a message, which
-/// stays as it is.
+/// Returns the reason why a run ended, as text. `stopped_because` has the name of a limit, or a message, which is
+/// returned unchanged.
 pub fn reason(stopped_because: &str) -> &str {
     let limit = LIMITS.iter().find(|(name, _)| *name == stopped_because);
     limit.map_or(stopped_because, |(_, words)| words)
 }
 
-/// Tells whether a run that ended so did all that it was to do.
+/// Tells whether a run that ended for this reason is complete.
 pub fn is_done(stopped_because: &str) -> bool {
     LIMITS.iter().any(|(name, _)| *name == stopped_because)
 }
 
-/// The key of the fact in `run.db` that says how many prompts an accuracy is measured on.
+/// Key in `run.db` of the number of prompts that an accuracy is measured on.
 pub const HELDOUT_PROMPTS: &str = "heldout_prompts";
 
-/// The measurements that a resumed run has to remember: part of every checkpoint.
+/// Measurements that a resumed run has to remember: part of every checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// The number of supervised steps that were done.
+    /// Number of supervised steps that were done.
     sft_steps: Step,
-    /// The loss of the last supervised step, if it was finite.
+    /// Loss of the last supervised step, if it was finite.
     #[serde(default)]
     sft_loss: Option<f64>,
-    /// The last supervised step after which the policy was measured.
+    /// Last supervised step after which the policy was measured.
     #[serde(default)]
     sft_measured: Step,
     /// True if SFT is over.
     sft_done: bool,
-    /// The last step after which the policy was evaluated.
+    /// Last step after which the policy was evaluated.
     #[serde(default)]
     evaluated: Step,
-    /// The step with the best held-out accuracy, the first of equals, and that accuracy.
+    /// Step with the best held-out accuracy, the first of equals, and that accuracy.
     #[serde(default)]
     best: Option<(Step, f64)>,
-    /// The number of evaluations since then.
+    /// Number of evaluations since then.
     #[serde(default)]
     since_best: u64,
-    /// The latest accuracy on each of the further sets.
+    /// Latest accuracy on each of the further sets.
     #[serde(default)]
     sets: BTreeMap<String, f64>,
     heldout: Heldout,
@@ -121,19 +121,20 @@ pub(crate) struct Progress {
     update_tokens: f64,
 }
 
-/// The file of a checkpoint's `trainer/` folder that holds the [`Progress`].
+/// File of a checkpoint's `trainer/` folder that holds the [`Progress`].
 pub(crate) const PROGRESS: &str = "progress.json";
 
 impl<M: PolicyModel> Run<M> {
-    /// Runs from the place in `progress` to the end.
+    /// Runs from the current `progress` to the end.
     ///
     /// # Errors
     /// The error that ended the run early. The work before the last checkpoint is on disk.
     pub(crate) fn run(mut self) -> Result<Summary, Error> {
         let recipe = self.recipe.clone();
+
         match device::guarded(&recipe, || self.phases()) {
             Ok(Ok(stopped_because)) => self.finish(stopped_because),
-            // The flag is the reason, whatever part gave up first.
+            // The flag is the reason, whichever part stopped first.
             Ok(Err(_)) if self.interrupted.load(Ordering::Relaxed) => {
                 self.keep_steps();
                 self.finish(INTERRUPTED.to_owned())
@@ -160,29 +161,32 @@ impl<M: PolicyModel> Run<M> {
         let Progress { sft_done, sft_steps, heldout, .. } = &self.progress;
         let untouched = !sft_done && *sft_steps == 0 && self.built.trainer.state.step == 0;
         if untouched && heldout.initial.is_none() {
-            // An evaluation before SFT has a name of its own, because after SFT comes another one
-            // of the same step.
+            // Another evaluation of the same step follows SFT, so the one before it has a different name.
             let has_sft = self.recipe.sft.steps > 0;
             let source = if has_sft { "initial" } else { HELDOUT };
             self.progress.heldout.initial = self.evaluate(source)?.map(|of| of.accuracy);
             self.show_accuracy(0, self.progress.heldout.initial);
         }
-        let mut new = !self.progress.sft_done;
-        if new {
+
+        let mut is_pending = !self.progress.sft_done;
+        if is_pending {
             self.run_sft()?;
         }
-        // A run that ended in this evaluation makes it when it continues.
+
+        // A run that ended during this evaluation repeats it when it continues.
         let Heldout { after_sft, .. } = self.progress.heldout;
         let measures = self.recipe.sft.steps > 0 && after_sft.is_none();
         if measures && self.built.trainer.state.step == 0 {
             self.progress.heldout.after_sft = self.evaluate(HELDOUT)?.map(|of| of.accuracy);
             self.show_accuracy(0, self.progress.heldout.after_sft);
-            new |= self.progress.heldout.after_sft.is_some();
+            is_pending |= self.progress.heldout.after_sft.is_some();
         }
-        if new {
+
+        if is_pending {
             self.checkpoint()?;
             self.keep_sft()?;
         }
+
         self.steps()
     }
 
@@ -190,29 +194,31 @@ impl<M: PolicyModel> Run<M> {
     /// moments may be half a step ahead of the weights; and step 0 is the state after SFT.
     fn has_unsaved_steps(&self) -> bool {
         let trainer = &self.built.trainer;
-        let (step, sft_done) = (trainer.state.step, self.progress.sft_done);
+        let step = trainer.state.step;
+        let sft_done = self.progress.sft_done;
         let ended = self.interrupted.load(Ordering::Relaxed) && self.progress.sft_steps > 0;
         let whole = (sft_done || ended) && !trainer.mid_update;
         whole && (step == 0 || !self.folder.checkpoint(step).is_dir())
     }
 
-    /// Saves the steps that are done, whatever ended the run, such as an engine that died, or the cap on
-    /// sampling.
+    /// Saves the finished steps, whatever ended the run, such as an engine that died, or the cap on sampling.
     fn keep_steps(&mut self) {
         if self.has_unsaved_steps()
             && let Err(unsaved) = self.checkpoint()
         {
-            // This is no more than a note: the error that ended the run is the one to fix.
+            // This is only a note: the error that ended the run is the one to fix.
             let step = self.built.trainer.state.step;
             self.note(&format!("step {step} could not be saved: {unsaved}"));
         }
     }
 
-    /// Saves whatever a failed device left whole, and says where the run can continue.
+    /// Saves whatever a failed device left intact, and says where the run can continue.
     fn rescue(&mut self, failure: &Failure) -> Error {
         let trainer = &self.built.trainer;
-        let (step, device) = (trainer.state.step, trainer.policy.device().inner());
+        let step = trainer.state.step;
+        let device = trainer.policy.device().inner();
         let mut unsaved = String::new();
+
         // The weights of a finished step can still be read if the device is not lost.
         if self.has_unsaved_steps() && failure.cause() != Cause::Lost {
             let recipe = self.recipe.clone();
@@ -222,31 +228,36 @@ impl<M: PolicyModel> Run<M> {
                 Err(failure) => unsaved = format!(" (step {step} could not be saved: {failure})"),
             }
         }
+
         let saved = match self.folder.checkpoints().ok().and_then(|mut all| all.pop()) {
             Some((step, path)) => {
                 format!("step {step} is saved in {}: --resume continues from it", path.display())
             }
             None => "no step was finished, so nothing is saved".into(),
         };
-        let smaller = match self.phase.starts_with("the evaluation") {
-            true => device::fewer_sequences(&self.recipe),
-            // By now an update has been cut as small as possible.
-            false => format!(
+
+        let smaller = if self.phase.starts_with("the evaluation") {
+            device::fewer_sequences(&self.recipe)
+        } else {
+            // By now an update has been split into the smallest possible parts.
+            format!(
                 "{} if the device was sampling, else rollout.max_completion_tokens (now {}); \
                  `firebrick plan` says what fits",
                 device::fewer_sequences(&self.recipe),
                 self.recipe.rollout.max_completion_tokens
-            ),
+            )
         };
+
         let phase = self.phase.clone();
         device::failed(&self.recipe, &device, phase, failure, smaller, saved + &unsaved)
     }
 
-    /// Does supervised steps, until their number or the accuracy that the recipe asks for.
+    /// Does supervised steps, until the recipe's number of them or its accuracy is reached.
     fn run_sft(&mut self) -> Result<(), Error> {
         let sft = self.recipe.sft.clone();
         self.watcher.begin(Stage::Sft, sft.steps);
         self.watcher.advance(self.progress.sft_steps);
+
         loop {
             let step = self.progress.sft_steps;
             let last = step >= sft.steps;
@@ -263,8 +274,9 @@ impl<M: PolicyModel> Run<M> {
             }
             self.sft_step(step + 1)?;
         }
+
         self.watcher.end();
-        // Adam's moments of supervised gradients say nothing about the sizes of policy gradients.
+        // Adam's moments of supervised gradients do not tell the scale of policy gradients.
         self.built.trainer.optimizer.reset();
         self.progress.sft_done = true;
         Ok(())
@@ -273,19 +285,24 @@ impl<M: PolicyModel> Run<M> {
     fn sft_step(&mut self, step: Step) -> Result<(), Error> {
         self.phase = format!("SFT step {step}");
         let began = Instant::now();
+
         let sft = &self.recipe.sft;
-        // The rate rises over 50 steps or a tenth of them, whichever is shorter, because Adam's first steps are
-        // blind.
+        // The rate rises over 50 steps or a tenth of them, whichever is shorter, because Adam's moments are unreliable
+        // in its first steps.
         let rise = (sft.steps as f64 / 10.0).clamp(1.0, 50.0);
-        let (lr, batch) = (sft.lr * (step as f64 / rise).min(1.0), sft.batch);
+        let lr = sft.lr * (step as f64 / rise).min(1.0);
+        let batch = sft.batch;
+
         let examples = self.examples(step, batch);
         let trainer = &mut self.built.trainer;
         let backoff = trainer.state.oom_backoff;
         let (loss, outcome) = trainer.sft_step(&examples, lr)?;
+
         self.explain_oom_backoff(backoff);
         if outcome.skipped {
             self.note(&format!("SFT step {step} was skipped: its gradient was not finite"));
         }
+
         self.watcher.advance(1);
         self.progress.sft_loss = Some(loss).filter(|loss| loss.is_finite());
         self.progress.sft_steps = step;
@@ -306,6 +323,7 @@ impl<M: PolicyModel> Run<M> {
         if let (None, Some(critic)) = (&trainer.critic, critic) {
             trainer.critic = Some(critic.new_critic(&trainer.policy));
         }
+
         let recipe = self.recipe.clone();
         if let Some(limit) = self.over() {
             self.note(&format!(
@@ -314,34 +332,40 @@ impl<M: PolicyModel> Run<M> {
         } else {
             self.compare_epochs();
         }
-        // `warned` is true once a person was warned that completions could not be judged: once is enough.
+
+        // `warned` is true once the user was warned that completions could not be judged: once is enough.
         let mut warned = false;
-        // `stop` is a step's reason to end the run, and `new` is true if anything is new since the last
-        // checkpoint.
-        let (mut stop, mut new) = (None, false);
+        // A step's reason to end the run.
+        let mut stop = None;
+        // True if anything is new since the last checkpoint.
+        let mut unsaved = false;
+
         loop {
             let step = self.built.trainer.state.step;
             let limit = self.over();
-            let last = stop.is_some() || limit.is_some();
+            let is_last = stop.is_some() || limit.is_some();
             let mut reached = None;
-            // A run that ended in this evaluation makes it when it continues. So does a run whose device failed
+
+            // A run that ended during this evaluation repeats it when it continues. So does a run whose device failed
             // in its last evaluation.
             let measures = step > self.progress.evaluated
-                && (last || step.is_multiple_of(recipe.eval.every.max(1)));
+                && (is_last || step.is_multiple_of(recipe.eval.every.max(1)));
             if measures {
                 self.measure_step(step)?;
-                new = true;
+                unsaved = true;
             }
             if step > 0 && step == self.progress.evaluated {
                 reached = self.reached();
             }
+
             let improved = self.progress.best.is_some_and(|(best, _)| best == step);
             let best = recipe.checkpoint.best && measures && improved;
             let every = step.is_multiple_of(recipe.checkpoint.every.max(1));
-            let due = last || reached.is_some() || every || best;
-            if new && due {
+            let due = is_last || reached.is_some() || every || best;
+            if unsaved && due {
                 self.checkpoint()?;
             }
+
             if let Some(reason) = stop {
                 return Ok(reason);
             }
@@ -351,9 +375,10 @@ impl<M: PolicyModel> Run<M> {
             if let Some(limit) = limit {
                 return Ok(limit.into());
             }
+
             self.check_interrupted()?;
             stop = self.step(step + 1, &mut warned)?;
-            new = true;
+            unsaved = true;
         }
     }
 
@@ -362,12 +387,16 @@ impl<M: PolicyModel> Run<M> {
         self.folder.check()?;
         self.phase = format!("step {step}");
         let backoff = self.built.trainer.state.oom_backoff;
+
+        // Whatever arrives after this belongs to this step.
         lock(&self.journal).turn_to(Some((TRAIN, step)));
         let keep = |text: &str| keep_event(&self.journal, step, text);
-        let (watcher, notes) = (self.watcher.as_mut(), &self.built.notes);
+        let watcher = self.watcher.as_mut();
+        let notes = &self.built.notes;
         let phases = &mut Phases { watcher, notes, keep: &keep };
         let StepReport { sampling, update, mut metrics, groups, statuses, trained, skipped, stop } =
             self.built.trainer.step(phases)?;
+
         self.explain_oom_backoff(backoff);
         self.explain_journal(sampling.completions);
         self.count(&sampling, &update);
@@ -376,6 +405,7 @@ impl<M: PolicyModel> Run<M> {
         if let Some(bytes) = peak_rss_bytes() {
             metrics.set("memory/peak_bytes", bytes as f64);
         }
+
         self.watcher.metrics(step, &metrics);
         let seed = Seed::run(self.recipe.seed).derive("sampled", &[step]);
         for example in examples(&groups, seed) {
@@ -387,14 +417,16 @@ impl<M: PolicyModel> Run<M> {
             self.explain_empty(&sampling, &update);
         }
         self.save_skipped(step, &skipped)?;
+
         let began = Instant::now();
-        // A step that ends the run trained on nothing.
+        // A step that ends the run did not train.
         let statuses = if stop.is_none() { statuses } else { BTreeMap::new() };
         self.record(step, &metrics, groups, Outcome { statuses, trained });
         self.look_for_alarms(step);
         lock(&self.journal).spend(began);
-        let (count, most) =
-            (self.built.trainer.state.skipped_in_a_row, self.recipe.train.max_skipped);
+
+        let count = self.built.trainer.state.skipped_in_a_row;
+        let most = self.recipe.train.max_skipped;
         if most > 0 && count > most && !skipped.is_empty() {
             let batch = self.folder.skipped(step, skipped.len().saturating_sub(1));
             return Err(Error::Diverged { count, batch });
@@ -403,19 +435,22 @@ impl<M: PolicyModel> Run<M> {
     }
 
     fn check_interrupted(&self) -> Result<(), Error> {
-        match self.interrupted.load(Ordering::Relaxed) {
-            true => Err(TrainError::Interrupted.into()),
-            false => Ok(()),
+        if self.interrupted.load(Ordering::Relaxed) {
+            Err(TrainError::Interrupted.into())
+        } else {
+            Ok(())
         }
     }
 
     /// Returns the limit that the run has reached, by its key in `[train]`.
     fn over(&self) -> Option<&'static str> {
-        let (train, Trainer { state, source, .. }) = (&self.recipe.train, &self.built.trainer);
+        let train = &self.recipe.train;
+        let Trainer { state, source, .. } = &self.built.trainer;
         let drawn = |epochs: f64| state.cursor as f64 >= (epochs * source.size() as f64).ceil();
-        match state.step >= train.steps {
-            true => Some("steps"),
-            false => train.epochs.is_some_and(drawn).then_some("epochs"),
+        if state.step >= train.steps {
+            Some("steps")
+        } else {
+            train.epochs.is_some_and(drawn).then_some("epochs")
         }
     }
 
@@ -438,6 +473,7 @@ impl<M: PolicyModel> Run<M> {
         self.read_clock();
         self.end_with(&stopped_because);
         self.settle_record();
+
         let Run { built, folder, journal, mut watcher, progress, .. } = self;
         let state = &built.trainer.state;
         let rate = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };
@@ -457,6 +493,8 @@ impl<M: PolicyModel> Run<M> {
             folder: Some(folder.path().to_owned()),
         };
         summary.write(&folder.summary())?;
+
+        // A run that was interrupted judges its groups when it continues.
         if summary.stopped_because != INTERRUPTED
             && let Err(error) =
                 lock(&journal).store.now(|store| store.forget_unjudged(Step::MAX / 2))
@@ -465,6 +503,7 @@ impl<M: PolicyModel> Run<M> {
                 "groups that nobody judged could not be removed from run.db: {error}"
             ));
         }
+
         let path = folder.metrics();
         let exported = lock(&journal).store.now(move |store| Ok(export(store, &path)));
         // The checkpoint is there, so the run is a success.
@@ -472,12 +511,13 @@ impl<M: PolicyModel> Run<M> {
             let help = error.help().map(|help| format!("; {help}")).unwrap_or_default();
             watcher.note(&format!("metrics.jsonl is not up to date: {error}{help}"));
         }
+
         watcher.finished(&summary);
         Ok(summary)
     }
 }
 
-/// The most bytes of the progress of a checkpoint.
+/// Limit of the bytes of a checkpoint's progress.
 const PROGRESS_BYTES: u64 = 16 << 20;
 
 /// Reads the progress of a checkpoint.

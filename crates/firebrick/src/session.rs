@@ -1,4 +1,4 @@
-//! A whole run from a program of your own.
+//! Runs a complete training from your own program.
 
 use std::{
     path::{Path, PathBuf},
@@ -32,9 +32,8 @@ use crate::{
     watch::{Stage, Watcher},
 };
 
-/// A whole run in a program of your own. It does all that `firebrick train` does with a recipe: it samples,
-/// judges and updates, evaluates, writes checkpoints, keeps the record of the run, and continues a run that
-/// was ended.
+/// A complete run in your own program. It does all that `firebrick train` does with a recipe: it samples, judges and
+/// updates, evaluates, writes checkpoints, keeps the record of the run, and continues a run that was ended.
 ///
 /// ```no_run
 /// use firebrick::{Completion, Prompt, Recipe, Score, Session, Verifier};
@@ -58,9 +57,9 @@ use crate::{
 /// }
 /// ```
 ///
-/// A part that is replaced is never built: with an own verifier no judge's process is started and no reward
-/// model is read. A session prints nothing and handles no signal. To see its progress, give it a [`Watcher`];
-/// to end it early, give it a flag ([`Session::interrupted_by`]).
+/// A part that is replaced is never built: with your own verifier, no judge's process is started and no reward model is
+/// read. A session prints nothing and handles no signal. To see its progress, give it a [`Watcher`]; to end it early,
+/// give it a flag ([`Session::interrupted_by`]).
 pub struct Session<M: PolicyModel = Decoder> {
     loaded: Loaded,
     parts: CustomParts<M>,
@@ -82,16 +81,16 @@ const OWN_POLICY: &str = "with the program's own policy";
 type BuildFn<M> =
     fn(&Recipe, CustomParts<M>, Option<&Path>, &Sources, DateTime) -> Result<BuiltRun<M>>;
 
-/// The origin of policy, tokenizer and device.
+/// Where policy, tokenizer and device come from.
 enum BuildFrom<M: PolicyModel> {
-    /// They come from the recipe.
+    /// From the recipe.
     Recipe(BuildFn<M>),
-    /// They come from the program.
+    /// From the program.
     OwnPolicy(Box<OwnPolicy<M>>),
 }
 
 impl Session<Decoder> {
-    /// Makes the session of a recipe, which [`Recipe::read`] gives.
+    /// Makes the session of a recipe, which [`Recipe::read`] returns.
     pub fn new(recipe: impl Into<Loaded>) -> Self {
         Session::from_loaded(recipe.into(), BuildFrom::Recipe(build_with_parts))
     }
@@ -112,13 +111,13 @@ impl<M: PolicyModel> Session<M> {
         source: impl PromptSource + 'static,
         verifier: impl Verifier + 'static,
     ) -> Self {
-        let own = OwnPolicy {
+        let own_policy = OwnPolicy {
             policy,
             tokenizer: Arc::new(tokenizer),
             files: Box::new(Parameters),
             context: usize::MAX / 2,
         };
-        let build_from = BuildFrom::OwnPolicy(Box::new(own));
+        let build_from = BuildFrom::OwnPolicy(Box::new(own_policy));
         Session::from_loaded(without_a_file().into(), build_from).source(source).verifier(verifier)
     }
 
@@ -159,8 +158,8 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Adds a shaper of rewards, after those that were added before. The first one takes the place of all
-    /// shapers of the recipe.
+    /// Adds a shaper of rewards, after those that were added before. The first one replaces all shapers of the
+    /// recipe.
     pub fn shaper(mut self, shaper: impl RewardShaper + 'static) -> Self {
         self.parts.shapers.get_or_insert_default().push(Box::new(shaper));
         self
@@ -237,7 +236,7 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Sets the watcher that hears of the run while it goes. By default nobody does.
+    /// Sets the watcher that receives the run's progress. By default there is none.
     pub fn watcher(mut self, watcher: impl Watcher + 'static) -> Self {
         self.watcher = Box::new(watcher);
         self
@@ -263,7 +262,7 @@ impl<M: PolicyModel> Session<M> {
     }
 
     /// Sets the sources of the models and data that the recipe names. By default they are paths of this
-    /// machine, or names on the Hub, whose address, cache and token the environment gives as it does to Python
+    /// machine, or names on the Hub, whose address, cache and token come from the environment as they do for Python
     /// ([`Sources::of_environment`]). With [`Sources::here`] a session reads no environment and looks up no
     /// name.
     pub fn sources(mut self, sources: Sources) -> Self {
@@ -284,10 +283,10 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Sets the flag that ends the run. Once the flag is set, the run ends in a second or two. It writes a
-    /// checkpoint of the last whole step if there is none. The completions of the step after it are in the
-    /// database, and a resumed run continues with them. `flag` is called once everything is loaded, so whatever
-    /// it sets up, such as a handler of Ctrl-C, is not in the way before.
+    /// Sets the flag that ends the run. Once the flag is set, the run ends in a second or two. It writes a checkpoint
+    /// of the last finished step if there is none. The completions of the step after it are in the database, and a
+    /// resumed run continues with them. `flag` is called once everything is loaded, so whatever it sets up, such as a
+    /// handler of Ctrl-C, does not interfere before.
     pub fn interrupted_by(
         mut self,
         flag: impl FnOnce() -> Arc<AtomicBool> + Send + 'static,
@@ -296,7 +295,7 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Sets the form in which a given policy is written and read. The default is its parameters by name. A
+    /// Sets the file format in which a given policy is written and read. The default is its parameters by name. A
     /// recipe's policy is a Hugging Face folder.
     pub fn files(mut self, files: impl PolicyFiles<M> + 'static) -> Self {
         match &mut self.build_from {
@@ -306,8 +305,7 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Sets the most tokens that a given policy takes, prompt and completion together. By default there is no
-    /// limit.
+    /// Limits the tokens that a given policy takes, prompt and completion together. By default there is no limit.
     pub fn context(mut self, tokens: usize) -> Self {
         match &mut self.build_from {
             BuildFrom::OwnPolicy(own) => own.context = tokens,
@@ -323,24 +321,30 @@ impl<M: PolicyModel> Session<M> {
     /// The work before the last checkpoint is on disk, and a resumed session continues from it.
     pub fn run(self) -> Result<Summary> {
         let Session { loaded, parts, build_from, runs, resume, sft, sources, now, .. } = self;
-        let (mut trackers, interrupted) = (self.trackers, self.interrupted);
+        let mut trackers = self.trackers;
+        let interrupted = self.interrupted;
         let mut watcher = self.watcher;
+
         if let Some((part, needs)) = self.misplaced {
             return Err(Error::NoEffect { part, needs });
         }
+
         let (loaded, own_policy) = match &build_from {
             BuildFrom::Recipe(_) => (loaded, false),
             BuildFrom::OwnPolicy(own) => (of_program(loaded, &own.policy.device())?, true),
         };
+
         // The settings are checked as a file is, because a program may have changed them.
         Recipe::parse(Path::new("settings.toml"), &loaded.recipe.to_toml(), &[])?;
-        let earlier = match resume {
-            true => Some(Earlier::find(&runs, &loaded)?),
-            false => RunFolder::check_free(&runs, &loaded.name).map(|()| None)?,
+        let earlier = if resume {
+            Some(EarlierRun::find(&runs, &loaded)?)
+        } else {
+            RunFolder::check_free(&runs, &loaded.name).map(|()| None)?
         };
-        // A policy and data of the program's own have no path.
+        // A policy and data that the program brings have no path.
         let settled = if own_policy { loaded } else { loaded.with_absolute_text() };
         let Loaded { recipe, text, name } = settled;
+
         // The warning comes before anything is loaded, because that takes some of the memory.
         let warning = if own_policy { None } else { plan::warning(&recipe, &sources) };
         let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
@@ -361,28 +365,33 @@ impl<M: PolicyModel> Session<M> {
                 None => error,
             })?;
         watcher.end();
+
         // A new folder is made last, so that it is not made if anything before is wrong.
         let (mut folder, damaged, changes) = match earlier {
             Some(earlier) => (earlier.folder, earlier.damaged, earlier.changes),
             None => (RunFolder::create(&runs, &name)?, Vec::new(), Vec::new()),
         };
-        // The cuts of another run, whose SFT this run shares, are not this run's.
+        // The reductions of another run, whose SFT this run shares, are not this run's.
         if !resume || changes.iter().any(Change::makes_room) {
             built.trainer.state.oom_backoff = OomBackoff::default();
         }
         built.trainer.restore_oom_backoff();
+
         write_atomically(&folder.recipe(), text.as_bytes())?;
         let had_record = folder.database().exists();
         let mut store = Store::open(&folder.database())?;
         folder.guard_record();
         store.set_info(HELDOUT_PROMPTS, &built.heldout.len().to_string())?;
+        // Empty while a process is running.
         store.set_info(ENDED, "")?;
+
         let read = built.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
         let mut notes = vec![format!("{name}: {}{read}", built.size)];
         notes.extend(built.notes.try_iter());
         notes.extend(built.device.iter().chain(&warning).cloned());
+
         for (step, problem) in damaged {
-            // Under its own name it would count as the newest checkpoint, and whole ones would be removed for
+            // Under its own name it would count as the newest checkpoint, and intact ones would be removed for
             // it.
             let aside = folder.set_aside(step)?;
             notes.push(format!("{problem}; the checkpoint is in {} now", aside.display()));
@@ -393,6 +402,7 @@ impl<M: PolicyModel> Session<M> {
                 folder.database().display()
             ));
         }
+
         match &checkpoint {
             Some((step, path)) => {
                 store.truncate_after(*step)?;
@@ -411,15 +421,18 @@ impl<M: PolicyModel> Session<M> {
             }
             None => {}
         }
+
         notes.extend(changes.iter().map(|change| format!("now with {change}")));
         for note in &notes {
             watcher.note(note);
             store.event(built.trainer.state.step, note)?;
         }
+
         let journal = Journal::new(store, &recipe)?;
         let interrupted = interrupted();
         let built = built.with_interrupt(journal.clone(), &interrupted);
-        let (clock, phase) = (Instant::now(), String::new());
+        let clock = Instant::now();
+        let phase = String::new();
         let run = Run {
             recipe,
             built,
@@ -442,7 +455,8 @@ fn without_a_file() -> Recipe {
     let own = || Some("(the program's own)".into());
     let mut recipe = Recipe::default();
     // A recipe has to name both. This one is kept with the run, and is read again when the run continues.
-    (recipe.model.path, recipe.data.train) = (own(), own());
+    recipe.model.path = own();
+    recipe.data.train = own();
     recipe
 }
 
@@ -455,6 +469,7 @@ fn of_program(loaded: Loaded, device: &Device) -> Result<Loaded> {
     if let Some(change) = changes.into_iter().find(brought) {
         return Err(Error::Brought { key: change.key });
     }
+
     crate::device::choose_kernels(&recipe);
     if let Some(Name { kind, index }) = name_of(device) {
         recipe.device = crate::recipe::Device { kind, index, ..recipe.device };
@@ -463,23 +478,24 @@ fn of_program(loaded: Loaded, device: &Device) -> Result<Loaded> {
     Ok(recipe.into())
 }
 
-/// A run that is to continue, as it lies on the disk.
-struct Earlier {
+/// A run that is to continue, as it is on the disk.
+struct EarlierRun {
     folder: RunFolder,
-    /// The newest whole checkpoint; `None` if the run ended before its first.
+    /// Newest intact checkpoint; `None` if the run ended before its first.
     checkpoint: Option<(Step, PathBuf)>,
-    /// Newer checkpoints that are damaged, each with its fault in words.
+    /// Newer checkpoints that are damaged, each with its fault as text.
     damaged: Vec<(Step, String)>,
-    /// The settings of the recipe that differ from those in the folder.
+    /// Settings of the recipe that differ from those in the folder.
     changes: Vec<Change>,
 }
 
-impl Earlier {
+impl EarlierRun {
     fn find(runs: &Path, loaded: &Loaded) -> Result<Self> {
         let folder = RunFolder::resume(runs, &loaded.name)?;
         let mut checkpoints = folder.checkpoints()?;
         let mut damaged = Vec::new();
-        // The loop looks for the newest whole checkpoint.
+
+        // The loop looks for the newest intact checkpoint.
         let checkpoint = loop {
             let Some((step, path)) = checkpoints.pop() else { break None };
             match find_damage(&path)? {
@@ -490,25 +506,28 @@ impl Earlier {
                 }
             }
         };
+
         if let (None, Some((_, newest))) = (&checkpoint, damaged.first()) {
             return Err(Error::AllDamaged { newest: newest.clone() });
         }
+
         let before = recipe_of_run(folder.path())?.recipe;
         let changes = changes(&before, &loaded.recipe);
         // Before the first checkpoint any change can be followed.
         let refused = changes.iter().filter(|change| change.refused() && checkpoint.is_some());
         let refused: Vec<String> = refused.map(Change::to_string).collect();
-        match refused.is_empty() {
-            true => Ok(Earlier { folder, checkpoint, damaged, changes }),
-            false => Err(Error::Changed { run: folder.path().into(), changes: refused }),
+        if !refused.is_empty() {
+            return Err(Error::Changed { run: folder.path().into(), changes: refused });
         }
+
+        Ok(EarlierRun { folder, checkpoint, damaged, changes })
     }
 }
 
-/// Reads the recipe that the run in `folder` keeps. It has to be a file of that folder, and no link out of it.
+/// Reads the recipe that the run in `folder` keeps. It has to be a file of that folder, and not a link out of it.
 ///
 /// # Errors
-/// When it can't be read, or is no valid recipe.
+/// When it can't be read, or is not a valid recipe.
 pub fn recipe_of_run(folder: &Path) -> Result<Loaded> {
     let text = recipe_text(folder)?;
     Ok(Recipe::load_text(&folder.join("recipe.toml"), &text, &[])?)

@@ -1,4 +1,4 @@
-//! The places of models and data sets: a path, or a name on the Hugging Face Hub.
+//! Where models and data sets are: at a path, or under a name on the Hugging Face Hub.
 
 use std::{
     cell::RefCell,
@@ -13,12 +13,12 @@ use crate::Error;
 
 type Listener = dyn FnMut(Progress<'_>) + Send;
 
-/// The part of a model that is needed.
+/// Part of a model that is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The whole model.
+    /// All of the model.
     Model,
-    /// The model's sizes. Only `config.json` is downloaded for them.
+    /// Only the model's sizes, for which `config.json` alone is downloaded.
     Sizes,
 }
 
@@ -41,7 +41,7 @@ impl Sources {
         Sources::of_hub(hub_of(|name| std::env::var(name).ok(), std::env::home_dir()))
     }
 
-    /// Has `progress` hear of downloads.
+    /// Reports downloads to `progress`.
     pub fn hearing(self, progress: impl FnMut(Progress<'_>) + Send + 'static) -> Self {
         Sources { progress: RefCell::new(Box::new(progress)), ..self }
     }
@@ -51,8 +51,8 @@ impl Sources {
         Sources { hub: None, progress: RefCell::new(Box::new(|_| {})) }
     }
 
-    /// Returns the folder of the model at `path`, or of the model of that name at a revision. `key` is the
-    /// option that asks, for error messages.
+    /// Returns the folder of the model at `path`, or of the model of that name at a revision. `key` is the option that
+    /// names it, for error messages.
     ///
     /// # Errors
     /// When there is no such model, or it can't be downloaded.
@@ -69,23 +69,26 @@ impl Sources {
                 None => Ok(path.to_owned()),
             };
         }
+
         let none = || Error::NoModel { folder: path.to_owned() };
         let mut name = model_name(path).ok_or_else(none)?;
         if let Some(revision) = revision {
             let no_revision = || Error::NoRevision { revision: revision.to_owned() };
             name = name.at(revision).ok_or_else(no_revision)?;
         }
+
         let hub = self.hub.as_ref().ok_or_else(none)?;
         let progress = &mut *self.progress.borrow_mut();
         let found = match need {
             Need::Model => hub.model(&name, progress),
             Need::Sizes => hub.model_config(&name, progress),
         };
+
         found.map_err(|error| not_there(error, key, name, ""))
     }
 
-    /// Returns the files of the data set at `path`, a file or a folder, or of the data set of that name. `key`
-    /// is the option that asks, for error messages.
+    /// Returns the files of the data set at `path`, a file or a folder, or of the data set of that name. `key` is the
+    /// option that names it, for error messages.
     ///
     /// # Errors
     /// When there are no such files, or it is not clear which files are meant.
@@ -100,27 +103,28 @@ impl Sources {
             let found = hub.data_set(&name, part, progress);
             return found.map_err(|error| not_there(error, key, name, " --repo-type dataset"));
         }
-        match path.exists() || is_data_file(path) {
-            true => Ok(data_set_files(path, part)?),
-            false => Err(Error::NoData { path: path.to_owned() }),
+
+        if path.exists() || is_data_file(path) {
+            Ok(data_set_files(path, part)?)
+        } else {
+            Err(Error::NoData { path: path.to_owned() })
         }
     }
 }
 
-/// Returns the name on the Hub that `model.path` is. It is `None` if the path is on this machine, or can't be a
-/// name.
+/// Returns the name on the Hub that `model.path` is. `None` if the path is on this machine, or can't be a name.
 pub fn model_name(path: &Path) -> Option<HubName> {
     if path.exists() { None } else { HubName::parse(path.to_str()?) }
 }
 
-/// Returns the name on the Hub that `data.train` or `data.heldout` is, like [`model_name`]. The path of a data
-/// file is no name.
+/// Returns the name on the Hub that `data.train` or `data.heldout` is, like [`model_name`]. The path of a data file is
+/// not a name.
 pub fn data_name(path: &Path) -> Option<HubName> {
     if is_data_file(path) { None } else { model_name(path) }
 }
 
-/// Explains why a name was not found. A mistyped path may look like a name, so the message first says that it
-/// is not here.
+/// Explains why a name was not found. A mistyped path may look like a name, so the message says first that it is
+/// not here.
 fn not_there(error: HubError, key: &'static str, name: HubName, option: &str) -> Error {
     match error {
         HubError::NotBuilt { .. }
@@ -135,13 +139,14 @@ fn not_there(error: HubError, key: &'static str, name: HubName, option: &str) ->
     }
 }
 
-/// Reads the variables of Python's `huggingface_hub` into a Hub. `variable` gives their values, and `home` is
-/// the user's folder.
-/// The environment variable with the Hub's token.
+/// Environment variable with the Hub's token.
 pub(crate) const TOKEN: &str = "HF_TOKEN";
 
+/// Reads the variables of Python's `huggingface_hub` into a Hub. `variable` returns their values, and `home` is
+/// the user's folder.
 fn hub_of(variable: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Hub {
     let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+    // Python expands `~` in them, and so does this function.
     let path = |name: &str| {
         let path = PathBuf::from(set(name)?);
         Some(match (path.strip_prefix("~"), &home) {
@@ -149,15 +154,18 @@ fn hub_of(variable: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> H
             _ => path,
         })
     };
+
     let caches = path("XDG_CACHE_HOME").unwrap_or_else(|| match &home {
         Some(home) => home.join(".cache"),
         None => PathBuf::from(".cache"),
     });
     let folder = path("HF_HOME").unwrap_or_else(|| caches.join("huggingface"));
     let token_file = path("HF_TOKEN_PATH").unwrap_or_else(|| folder.join("token"));
+
     let token = set(TOKEN).or_else(|| std::fs::read_to_string(token_file).ok());
     let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
     let yes = |value: String| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str());
+
     Hub {
         cache: path("HF_HUB_CACHE").unwrap_or_else(|| folder.join("hub")),
         token,
@@ -206,6 +214,7 @@ mod tests {
             folder.path()
         );
         let part = Part { default_split: "train", ..Part::default() };
+
         let message = |path: &str| {
             let data =
                 sources.data_files("data.train", Path::new(path), &part).unwrap_err().to_string();
@@ -213,13 +222,16 @@ mod tests {
             let model = model.unwrap_err().to_string();
             (data, model)
         };
+
         let (data, model) = message("nobody/nothing");
         assert!(data.contains("HF_HUB_OFFLINE") && model.contains("HF_HUB_OFFLINE"), "{data}");
         assert!(data.starts_with("data.train is nobody/nothing, and there is no such"), "{data}");
         assert!(model.starts_with("model.path is nobody/nothing, and there is no such"), "{model}");
+
         let (data, model) = message("nothing");
         assert!(data.starts_with("there is no data at nothing"), "{data}");
         assert!(model.starts_with("model.path is nothing"), "{model}");
+
         let alone = Sources::here();
         let nowhere = alone.data_files("data.train", Path::new("nobody/nothing"), &part);
         assert!(matches!(nowhere.unwrap_err(), Error::NoData { .. }));

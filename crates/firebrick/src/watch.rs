@@ -1,4 +1,4 @@
-//! The way a run tells of its progress, to a terminal, a notebook, a test, or nobody.
+//! How a run reports its progress: to a terminal, a notebook, a test, or nobody.
 
 use std::sync::mpsc::Receiver;
 
@@ -6,59 +6,58 @@ use firebrick_core::{Completion, Metrics, Prompt, RewardedGroup, Score, Seed, St
 use firebrick_runs::Summary;
 use firebrick_train::{Observer, Phase};
 
-/// A listener that hears of a run while it goes. By default every method does nothing, and `()` hears nothing.
+/// A listener to a run's progress. By default every method does nothing, and `()` ignores everything.
 ///
-/// A watcher decides nothing: a run without one gives the same numbers, and its record is in its folder. A
-/// watcher that fails to show something has to bear it alone.
+/// A watcher does not change the run: a run without one gives the same numbers, and its record is in its folder. A
+/// watcher that fails to show something has to handle that itself.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not watch runs",
     label = "needs `impl Watcher`, whose methods all have a body already"
 )]
 pub trait Watcher: Send {
-    /// Hears that a stage begins and will take `total` units, or 0 if nobody knows how many. Stages lie inside
-    /// each other: SFT is evaluated while it goes.
+    /// Called when a stage begins that will take `total` units, or 0 if their number is not known. Stages are nested:
+    /// SFT is evaluated while it runs.
     fn begin(&mut self, stage: Stage, total: u64) {
         let _ = (stage, total);
     }
 
-    /// Hears that the stage that began last will take `units` more than it said.
+    /// Called when the stage that began last will take `units` more than was said.
     fn extend(&mut self, units: u64) {
         let _ = units;
     }
 
-    /// Hears that the stage that began last is `units` further.
+    /// Called when the stage that began last is `units` further.
     fn advance(&mut self, units: u64) {
         let _ = units;
     }
 
-    /// Hears that the stage that began last is over. A stage that fails ends with the run.
+    /// Called when the stage that began last is over. A stage that fails ends with the run.
     fn end(&mut self) {}
 
-    /// Hears a text that a person should read: a line, without its end.
+    /// Called with a text for the user: a line, without its end.
     fn note(&mut self, text: &str) {
         let _ = text;
     }
 
-    /// Hears numbers of `step`, by their names on the book's page of metrics. They are those of a rollout step,
-    /// of a supervised step that was measured, or of an evaluation, which is at step 0 before the first
-    /// rollout.
+    /// Called with numbers of `step`, by their names on the book's page of metrics. They are those of a rollout step,
+    /// of a supervised step that was measured, or of an evaluation, which is at step 0 before the first rollout.
     fn metrics(&mut self, step: Step, metrics: &Metrics) {
         let _ = (step, metrics);
     }
 
-    /// Hears a completion that was sampled for training in `step`, whose numbers came before. There is a right
-    /// one and a wrong one, as far as there are such, of other prompts each time.
+    /// Called with a completion that was sampled for training in `step`, after that step's numbers. There is a right
+    /// one and a wrong one, if there are such, of different prompts each time.
     fn sampled(&mut self, step: Step, example: &Example) {
         let _ = (step, example);
     }
 
-    /// Hears a completion of an evaluation on the held-out prompts, whose numbers come next. There is a right
-    /// one and a wrong one, as far as there are such, of other prompts each time.
+    /// Called with a completion of an evaluation on the held-out prompts, before that evaluation's numbers. There is a
+    /// right one and a wrong one, if there are such, of different prompts each time.
     fn example(&mut self, example: &Example) {
         let _ = example;
     }
 
-    /// Hears that the run is over.
+    /// Called when the run is over.
     fn finished(&mut self, summary: &Summary) {
         let _ = summary;
     }
@@ -108,18 +107,18 @@ impl Watcher for () {}
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Example<'a> {
-    /// The prompt that was continued, with its reference.
+    /// Prompt that was continued, with its reference.
     pub prompt: &'a Prompt,
-    /// The policy's completion.
+    /// Completion by the policy.
     pub completion: &'a Completion,
-    /// The verifier's score.
+    /// Score by the verifier.
     pub score: &'a Score,
 }
 
-/// Finds the first right completion and the first that is not right, from a prompt on that `seed` draws.
+/// Finds the first right completion and the first that is not right, starting at a prompt that `seed` draws.
 pub(crate) fn examples(groups: &[RewardedGroup], seed: Seed) -> Vec<Example<'_>> {
     let first = (seed.stream().uniform_at(0) * groups.len() as f64) as usize;
-    let all = || {
+    let candidates = || {
         let in_turn = groups.iter().cycle().skip(first).take(groups.len());
         in_turn.flat_map(|RewardedGroup { group, rewards }| {
             let answers = group.completions.iter().zip(rewards);
@@ -130,15 +129,19 @@ pub(crate) fn examples(groups: &[RewardedGroup], seed: Seed) -> Vec<Example<'_>>
             })
         })
     };
+
     let is_right = |example: &Example| example.score.verdict == Verdict::Right;
-    [all().find(is_right), all().find(|example| !is_right(example))].into_iter().flatten().collect()
+    [candidates().find(is_right), candidates().find(|example| !is_right(example))]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// A part of a run that takes long enough to be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
-    /// Reading the model and the data; nobody knows how long that takes.
+    /// Reading the model and the data; its duration is not known.
     Load,
     /// Supervised fine-tuning. A unit is a step.
     Sft,
@@ -148,12 +151,12 @@ pub enum Stage {
     Update,
     /// Evaluation. A unit is a completion.
     Eval,
-    /// Writing a checkpoint; nobody knows how long that takes either.
+    /// Writing a checkpoint; its duration is not known either.
     Save,
 }
 
 impl Stage {
-    /// Returns a word or two for a person.
+    /// Returns a short name for the user.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Load => "loading",
@@ -166,12 +169,12 @@ impl Stage {
     }
 }
 
-/// The phases of the trainer as stages of the run.
+/// Phases of the trainer as stages of the run.
 pub(crate) struct Phases<'a> {
     pub(crate) watcher: &'a mut dyn Watcher,
-    /// Lines of the run's parts, which a person should read while a phase is still running.
+    /// Lines of the run's parts for the user, which are shown while a phase is still running.
     pub(crate) notes: &'a Receiver<String>,
-    /// The keeper of these lines.
+    /// Keeps these lines in the record.
     pub(crate) keep: &'a dyn Fn(&str),
 }
 

@@ -31,7 +31,7 @@ fn tiny(set: &[&str]) -> Loaded {
     Recipe::load(&path, &set).unwrap()
 }
 
-/// Ends a run while its fourth step is sampled ahead, and after the update beside it.
+/// Ends a run while its fourth step is sampled ahead, and after the update that runs next to it.
 #[derive(Clone, Default)]
 struct End {
     flag: Arc<AtomicBool>,
@@ -101,24 +101,28 @@ impl Verifier for Judge {
 
 #[test]
 fn a_run_that_ends_while_it_samples_ahead_continues_to_the_same_bits() {
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let weights = |name: &str| {
-        fs::read(place.path().join(name).join("checkpoints/step-000005/model.safetensors")).unwrap()
+        fs::read(folder.path().join(name).join("checkpoints/step-000005/model.safetensors"))
+            .unwrap()
     };
+
     for (name, set, left_to_judge) in [
         ("sampling", &[AHEAD][..], false),
         ("judging", &[AHEAD], true),
         ("judging-in-turn", &[], true),
     ] {
-        let session = |name: &str| Session::new(tiny(set)).runs(place.path()).name(name);
+        let session = |name: &str| Session::new(tiny(set)).runs(folder.path()).name(name);
         let whole = session(&format!("whole-{name}")).run().unwrap();
         let built =
             build_run(&tiny(set).recipe, None, &Sources::here(), DateTime::default()).unwrap();
+
         let end = End::default();
         let engine = Ending { engine: built.trainer.engine, end: end.clone(), left_to_judge };
         let judge = Judge { verifier: built.trainer.task.verifier, end: end.clone() };
         let run = session(name).engine(engine).verifier(judge);
         let ended = run.interrupted_by(move || end.flag).run().unwrap();
+
         assert_eq!(ended.stopped_because, INTERRUPTED, "{name}");
         let resumed = session(name).resume(true).run().unwrap();
         assert!(weights(&format!("whole-{name}")) == weights(name), "{name}: other weights");
@@ -137,13 +141,15 @@ impl GroupFilter for Before {
 
 #[test]
 fn a_step_that_ended_the_run_at_the_cap_is_sampled_again() {
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let capped =
         [AHEAD, "sampling.on_cap=stop", "sampling.max_rounds=1", "sampling.prompts_per_step=8"];
-    let session = || Session::new(tiny(&capped)).runs(place.path()).name("capped");
+    let session = || Session::new(tiny(&capped)).runs(folder.path()).name("capped");
+
     let ended = session().filter(Before(16)).run().unwrap();
     assert_eq!(ended.steps, 2);
     assert!(ended.stopped_because.contains("sampling.max_rounds = 1"), "{}", ended.stopped_because);
+
     let whole = session().filter(KeepAll).resume(true).run().unwrap();
     assert_eq!((whole.steps, whole.stopped_because.as_str()), (5, "steps"));
 }

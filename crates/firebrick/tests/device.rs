@@ -52,25 +52,28 @@ impl RolloutEngine<Decoder> for Failing {
 
 #[test]
 fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     // There is no SFT and nothing to evaluate: every call is a step's one round, and the third fails.
     let settings = ["sft={}", "sampling.max_rounds=1", "checkpoint.every=100"];
     let settings = settings.map(str::to_owned);
+
     let recipe = Recipe::load(&tiny(), &settings).unwrap();
     let built = build_run(&recipe.recipe, None, &Sources::here(), DateTime::default()).unwrap();
     let engine = Failing { engine: Some(built.trainer.engine), calls_left: 2 };
     let run =
-        Session::new(recipe).runs(place.path()).name("failing").heldout(Vec::new()).engine(engine);
+        Session::new(recipe).runs(folder.path()).name("failing").heldout(Vec::new()).engine(engine);
+
     let Err(error) = run.run() else { panic!("it continued without memory") };
     let Error::DeviceFailed { phase, problem, remedy, saved, .. } = &error else {
         panic!("{error}");
     };
+
     assert_eq!(phase, "step 3");
     assert!(problem.starts_with("it has no memory for 3.0 GiB; "), "{problem}");
     assert!(problem.ends_with(" GiB in all"), "{problem}");
     assert!(remedy.contains("rollout.max_sequences (now"), "{remedy}");
     assert!(saved.starts_with("step 2 is saved in"), "{saved}");
-    assert!(place.path().join("failing/checkpoints/step-000002/config.json").is_file());
+    assert!(folder.path().join("failing/checkpoints/step-000002/config.json").is_file());
     assert_eq!(error.exit_code(), 1);
 }
 
@@ -85,19 +88,22 @@ impl AdvantageEstimator for Panicking {
 }
 
 #[test]
-fn device_failure_before_the_update_leaves_the_place_in_the_data() {
+fn device_failure_before_the_update_leaves_the_position_in_the_data() {
     let settings = ["sft={}", "sampling.carry_over=true"].map(str::to_owned);
     let recipe = Recipe::load(&tiny(), &settings).unwrap();
     let mut trainer =
         build_run(&recipe.recipe, None, &Sources::here(), DateTime::default()).unwrap().trainer;
     trainer.task.filter = Box::new(KeepAll);
     trainer.step(&mut ()).unwrap();
+
     let before = trainer.state.clone();
     let group_norm = trainer.task.advantage.replace(Box::new(Panicking));
+
     assert!(guard(|| trainer.step(&mut ()).map(drop)).is_err(), "it trained without advantages");
     assert!(!trainer.mid_update);
     let generated = trainer.state.generated;
     assert_eq!(trainer.state, TrainerState { generated, ..before.clone() });
+
     // So a resumed run repeats the very step that failed.
     trainer.task.advantage = group_norm;
     trainer.step(&mut ()).unwrap();
@@ -143,6 +149,7 @@ fn a_step_that_fails_before_weights_move_leaves_no_count_of_skips() {
     trainer.task.filter = Box::new(KeepAll);
     trainer.optimizer = Box::new(Faulty::default());
     let before = trainer.state.clone();
+
     let error = trainer.step(&mut ()).unwrap_err();
     assert_eq!(error.to_string(), "it is gone");
     assert!(!trainer.mid_update);

@@ -113,8 +113,7 @@ fn a_sampler_at_another_temperature_is_found() {
 
 #[test]
 fn what_goes_wrong_slowly_is_found_in_the_numbers() {
-    // A course gives the entropy, credit and length of each step. Beside it stand the findings after 40
-    // steps.
+    // A course returns the entropy, credit and length of each step. Next to it stand the findings after 40 steps.
     type Course = fn(f64) -> (f64, f64, f64);
     let courses: [(Course, &[&str]); 6] = [
         (|done| (0.5 - 0.45 * done, 0.3 + 0.6 * done, 80.0 + 60.0 * done), &[]),
@@ -124,6 +123,7 @@ fn what_goes_wrong_slowly_is_found_in_the_numbers() {
         (|done| (0.5 + 2.0 * done, 0.6 - 0.5 * done, 80.0), &["entropy-grows"]),
         (|done| (0.5, 0.3, 80.0 + 200.0 * done), &["length-grows"]),
     ];
+
     for (number, (course, expected)) in courses.into_iter().enumerate() {
         let numbers = |done: f64| {
             let (entropy, credit, length) = course(done);
@@ -136,12 +136,14 @@ fn what_goes_wrong_slowly_is_found_in_the_numbers() {
                 ("update/lr", 1e-6),
             ]
         };
+
         let mut recipe = tiny().recipe;
         recipe.loss.kind = firebrick::recipe::LossKind::Dapo {
             clip_ratio_low: 0.2,
             clip_ratio_high: 0.2,
             dual_clip: None,
         };
+
         let findings = found_in(&recipe, 40, numbers);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         assert_eq!(names, expected, "course {number}");
@@ -162,6 +164,7 @@ fn one_answer_to_everything_is_found() {
         let group = Group { prompt, completions: vec![Completion::of_text("7"); 4], step: 0, draw };
         RewardedGroup { group, rewards: vec![scale.reward(Score::wrong("7")); 4] }
     };
+
     for step in 1..=10 {
         let metrics = Metrics([("sampling/completions".to_owned(), 40.0)].into());
         store.log(step, &metrics).unwrap();
@@ -169,6 +172,7 @@ fn one_answer_to_everything_is_found() {
             .log_groups(step, &(0..10).map(|draw| group(10 * step + draw)).collect::<Vec<_>>())
             .unwrap();
     }
+
     let findings = diagnose(&store, &tiny().recipe).unwrap().findings;
     assert_eq!((findings[0].name, findings.len()), ("one-answer", 1));
     assert!(findings[0].evidence[0].contains("\"7\" was given 400 times"), "{:?}", findings[0]);
@@ -190,6 +194,7 @@ fn a_rate_that_is_far_too_low_is_found() {
                 ("loss/logprob_change_max", most),
             ]
         };
+
         let findings = found_in(&tiny().recipe, 20, numbers);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         assert_eq!(names, expected, "at a rate of {rate}");
@@ -198,7 +203,7 @@ fn a_rate_that_is_far_too_low_is_found() {
 
 #[test]
 fn a_form_that_the_policy_has_to_learn_first_is_found() {
-    // A course gives the completions of 100 that can't be read, and the credit.
+    // A course returns the completions of 100 that can't be read, and the credit.
     type Course = fn(f64) -> [f64; 2];
     let courses: [(Course, Option<&str>, &[&str]); 4] = [
         (|done| [90.0 * (1.0 - done), 0.4 * done], Some("a-model"), &["form"]),
@@ -207,6 +212,7 @@ fn a_form_that_the_policy_has_to_learn_first_is_found() {
         // A new model has to learn everything.
         (|done| [90.0 * (1.0 - done), 0.4 * done], None, &[]),
     ];
+
     for (number, (course, model, expected)) in courses.into_iter().enumerate() {
         let numbers = |done: f64| {
             let [unparsable, credit] = course(done);
@@ -218,6 +224,7 @@ fn a_form_that_the_policy_has_to_learn_first_is_found() {
                 ("update/lr", 1e-6),
             ]
         };
+
         let mut recipe = tiny().recipe;
         recipe.model.path = model.map(Into::into);
         let findings = found_in(&recipe, 20, numbers);
@@ -228,7 +235,7 @@ fn a_form_that_the_policy_has_to_learn_first_is_found() {
 
 #[test]
 fn rewards_without_worth_and_lost_speed_are_found() {
-    // A course gives for each step the right completions of 100, the credit of the form, the held-out accuracy,
+    // A course returns for each step the right completions of 100, the credit of the form, the held-out accuracy,
     // the seconds of judging and the tokens per second.
     type Course = fn(f64) -> [f64; 5];
     let courses: [(Course, &[&str]); 6] = [
@@ -239,6 +246,7 @@ fn rewards_without_worth_and_lost_speed_are_found() {
         (|done| [30.0 + 40.0 * done, 0.9, 0.5, 0.1, 900.0 - 700.0 * done], &["slow"]),
         (|done| [30.0 + 40.0 * done, 0.9, 0.5, 0.1, 900.0 - 300.0 * done], &[]),
     ];
+
     let weighted = [
         "reward.kind=weighted".to_owned(),
         "reward.parts=[{ name = \"answer\", weight = 1.0, kind = \"integer\" }, \
@@ -247,6 +255,7 @@ fn rewards_without_worth_and_lost_speed_are_found() {
     ];
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml");
     let recipe = Recipe::load(&path, &weighted).unwrap().recipe;
+
     for (number, (course, expected)) in courses.into_iter().enumerate() {
         let numbers = |done: f64| {
             let [right, form, heldout, judging, speed] = course(done);
@@ -267,6 +276,7 @@ fn rewards_without_worth_and_lost_speed_are_found() {
                 ("update/lr", 1e-6),
             ]
         };
+
         let findings = found_in(&recipe, 40, numbers);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         assert_eq!(names, expected, "course {number}");
@@ -275,8 +285,7 @@ fn rewards_without_worth_and_lost_speed_are_found() {
 
 #[test]
 fn a_reward_that_never_rises_is_found() {
-    // A course gives for each of 120 steps the credit in training and held out, and the filtered groups
-    // of 20.
+    // A course returns for each of 120 steps the credit in training and held out, and the filtered groups of 20.
     type Course = fn(f64) -> [f64; 3];
     let courses: [(Course, &[&str], &str); 5] = [
         (|_| [0.3, 0.3, 4.0], &["flat"], "optim.lr"),
@@ -285,6 +294,7 @@ fn a_reward_that_never_rises_is_found() {
         (|done| [0.3, 0.3 + 0.1 * done, 4.0], &[], ""),
         (|_| [0.95, 0.95, 4.0], &[], ""),
     ];
+
     for (number, (course, expected, remedy)) in courses.into_iter().enumerate() {
         let numbers = |done: f64| {
             let [credit, heldout, filtered] = course(done);
@@ -298,6 +308,7 @@ fn a_reward_that_never_rises_is_found() {
                 ("update/lr", 1e-6),
             ]
         };
+
         let findings = found_in(&tiny().recipe, 120, numbers);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         assert_eq!(names, expected, "course {number}");

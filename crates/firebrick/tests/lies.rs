@@ -1,4 +1,4 @@
-//! An engine elsewhere that says false log-probabilities: nothing is learnt from them.
+//! An engine elsewhere that reports false log-probabilities: nothing is learnt from them.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -22,7 +22,7 @@ use even::{Even, LETTERS, policy, prompts};
 /// An engine that changes the log-probabilities of some groups.
 struct Liar {
     engine: LocalEngine<Decoder>,
-    /// Tells what is said instead of a true number, for groups of these numbers.
+    /// Returns what is reported instead of a true number, for groups of these numbers.
     lie: fn(f32) -> f32,
     lies: fn(RequestId) -> bool,
     tolerance: Option<f64>,
@@ -56,7 +56,7 @@ impl RolloutEngine<Decoder> for Liar {
     }
 }
 
-/// Keeps what a run tells.
+/// Keeps what a run reports.
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<(Vec<String>, Vec<Metrics>)>>);
 
@@ -80,7 +80,7 @@ impl Recorder {
     }
 }
 
-/// Runs two steps, and returns what the run told and the weights that it ended with.
+/// Runs two steps, and returns what the run reported and the weights that it ended with.
 fn run(
     runs: &Path,
     name: &str,
@@ -94,6 +94,7 @@ fn run(
     let trained = policy(&tokenizer, &Device::flex().autodiff());
     let own = Arc::new(Tokenizer::characters(LETTERS).unwrap());
     let engine = LocalEngine::new(&first, own, 64, 64, SampleOn::Host);
+
     let recorder = Recorder::default();
     let session = Session::builder(trained, tokenizer, source, Even)
         .context(64)
@@ -105,10 +106,13 @@ fn run(
             recipe.rollout.group_size = 4;
             recipe.rollout.max_completion_tokens = 6;
             recipe.sampling.prompts_per_step = 4;
-            (recipe.optim.lr, recipe.optim.warmup_steps) = (1e-3, 0);
-            (recipe.train.steps, recipe.train.mini_batch) = (2, 8);
+            recipe.optim.lr = 1e-3;
+            recipe.optim.warmup_steps = 0;
+            recipe.train.steps = 2;
+            recipe.train.mini_batch = 8;
             recipe.checkpoint.every = 2;
         });
+
     let summary = session.run().unwrap();
     let weights = summary.checkpoint.unwrap().join("policy.safetensors");
     (recorder, std::fs::read(weights).unwrap())
@@ -118,20 +122,21 @@ const TOLERANCE: Option<f64> = Some(0.02);
 
 #[test]
 fn true_numbers_are_all_trained_on() {
-    let place = tempfile::tempdir().unwrap();
-    let (trusted, weights) = run(place.path(), "trusted", None, |it| it, |_| false);
-    let (checked, same) = run(place.path(), "checked", TOLERANCE, |it| it, |_| false);
+    let folder = tempfile::tempdir().unwrap();
+    let (trusted, weights) = run(folder.path(), "trusted", None, |it| it, |_| false);
+    let (checked, same) = run(folder.path(), "checked", TOLERANCE, |it| it, |_| false);
+
     assert!(weights == same);
     assert!(trusted.sum("update/count") >= 4.0);
     assert_eq!((checked.sum("rollout/refused"), checked.note()), (0.0, None));
 }
 
-/// The log-probability that a server says in place of its own.
+/// What a server reports instead of its own log-probability.
 type Lie = fn(f32) -> f32;
 
 #[test]
 fn nothing_is_learnt_from_a_server_that_lies_about_everything() {
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let lies: [(&str, Lie); 4] = [
         ("impossible", |_| -9998.0),
         ("certain", |_| 0.0),
@@ -139,7 +144,7 @@ fn nothing_is_learnt_from_a_server_that_lies_about_everything() {
         ("shifted", |it| it - 0.1),
     ];
     for (name, lie) in lies {
-        let (recorder, _) = run(place.path(), name, TOLERANCE, lie, |_| true);
+        let (recorder, _) = run(folder.path(), name, TOLERANCE, lie, |_| true);
         assert_eq!(recorder.sum("update/count"), 0.0, "{name}");
         assert_eq!(recorder.sum("update/tokens"), 0.0, "{name}");
         assert!(recorder.sum("rollout/refused") >= 16.0, "{name}");
@@ -149,11 +154,12 @@ fn nothing_is_learnt_from_a_server_that_lies_about_everything() {
 
 #[test]
 fn a_lie_about_some_groups_costs_these_alone() {
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let lies: [(&str, Lie); 2] = [("impossible", |_| -9998.0), ("certain", |_| 0.0)];
     for (name, lie) in lies {
-        let (recorder, _) = run(place.path(), name, TOLERANCE, lie, |id| id % 2 == 0);
-        let (refused, updates) = (recorder.sum("rollout/refused"), recorder.sum("update/count"));
+        let (recorder, _) = run(folder.path(), name, TOLERANCE, lie, |id| id % 2 == 0);
+        let refused = recorder.sum("rollout/refused");
+        let updates = recorder.sum("update/count");
         assert!(refused > 0.0 && updates > 0.0, "{name}: {refused} refused, {updates} updates");
         // All that was trained on is near the trainer's numbers, or as near as the step's own updates leave it.
         assert!(recorder.sum("loss/logprob_change") < 1.0, "{name}");

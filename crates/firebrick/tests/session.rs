@@ -1,4 +1,4 @@
-//! Whole runs from a program of your own.
+//! Complete runs from a program of your own.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -61,6 +61,7 @@ fn own_of<M: PolicyModel>(
     let all = prompts(&tokenizer, 40);
     let (heldout, train) = all.split_at(8);
     let source = Prompts::new(train.to_vec(), Seed::run(17)).unwrap();
+
     Session::builder(policy, tokenizer, source, Even)
         .context(64)
         .heldout(heldout.to_vec())
@@ -70,15 +71,18 @@ fn own_of<M: PolicyModel>(
             recipe.rollout.group_size = 4;
             recipe.rollout.max_completion_tokens = 6;
             recipe.sampling.prompts_per_step = 4;
-            (recipe.optim.lr, recipe.optim.warmup_steps) = (1e-3, 0);
-            (recipe.train.steps, recipe.train.mini_batch) = (steps, 8);
-            (recipe.checkpoint.every, recipe.eval.every) = (2, 2);
+            recipe.optim.lr = 1e-3;
+            recipe.optim.warmup_steps = 0;
+            recipe.train.steps = steps;
+            recipe.train.mini_batch = 8;
+            recipe.checkpoint.every = 2;
+            recipe.eval.every = 2;
         })
 }
 
 #[test]
 fn what_is_replaced_is_never_built() {
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     // Neither the judge nor the data is there, and nobody asks for them.
     let loaded = tiny(&[
         "reward.kind=command",
@@ -86,18 +90,20 @@ fn what_is_replaced_is_never_built() {
         "sft={}",
         "train.steps=1",
     ]);
-    let refused = Session::new(loaded.clone()).runs(place.path()).run().unwrap_err();
+    let refused = Session::new(loaded.clone()).runs(folder.path()).run().unwrap_err();
     assert!(matches!(refused, Error::Reward(_)), "{refused}");
+
     let tokenizer = Tokenizer::characters(LETTERS).unwrap();
     let source = Prompts::new(prompts(&tokenizer, 20), Seed::run(1)).unwrap();
     let fingerprint = source.fingerprint();
     let summary = Session::new(loaded)
-        .runs(place.path())
+        .runs(folder.path())
         .verifier(Even)
         .source(source)
         .heldout(prompts(&tokenizer, 3))
         .run()
         .unwrap();
+
     assert_eq!((summary.steps, summary.stopped_because.as_str()), (1, "steps"));
     assert!(summary.heldout.r#final.is_some());
 
@@ -112,26 +118,28 @@ fn what_is_replaced_is_never_built() {
 
 #[test]
 fn a_policy_of_a_programs_own_continues_to_the_bit() {
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let weights = |summary: &firebrick::Summary| {
         std::fs::read(summary.checkpoint.as_ref().unwrap().join("policy.safetensors")).unwrap()
     };
+
     // The policy's device counts.
     let elsewhere = |recipe: &mut Recipe| recipe.device.kind = Kind::Cuda;
-    let whole = own(place.path(), "whole", 6).settings(elsewhere).run().unwrap();
-    let kept = Recipe::read(place.path().join("whole/recipe.toml")).unwrap().recipe;
+    let whole = own(folder.path(), "whole", 6).settings(elsewhere).run().unwrap();
+    let kept = Recipe::read(folder.path().join("whole/recipe.toml")).unwrap().recipe;
     assert_eq!(kept.device.kind, Kind::Cpu);
-    own(place.path(), "parts", 4).run().unwrap();
-    let parts = own(place.path(), "parts", 6).resume(true).run().unwrap();
+
+    own(folder.path(), "parts", 4).run().unwrap();
+    let parts = own(folder.path(), "parts", 6).resume(true).run().unwrap();
     assert_eq!((parts.steps, parts.heldout.r#final), (6, whole.heldout.r#final));
     assert!(weights(&parts) == weights(&whole), "a resumed run ended elsewhere");
-    assert!(weights(&whole) != weights(&own(place.path(), "short", 2).run().unwrap()));
+    assert!(weights(&whole) != weights(&own(folder.path(), "short", 2).run().unwrap()));
 
     let card = std::fs::read_to_string(whole.checkpoint.unwrap().join("README.md")).unwrap();
     assert!(!card.contains("transformers"), "{card}");
 
     // The name is taken, and nothing is written over.
-    let taken = own(place.path(), "whole", 6).run().unwrap_err();
+    let taken = own(folder.path(), "whole", 6).run().unwrap_err();
     assert_eq!(taken.exit_code(), 2, "{taken}");
 }
 
@@ -147,12 +155,15 @@ fn a_flag_ends_a_run_after_its_step() {
         }
     }
 
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let flag = Arc::new(AtomicBool::new(false));
-    let (tracker, seen) = (Ends(flag.clone()), flag.clone());
-    let ended = own(place.path(), "run", 6).tracker(tracker).interrupted_by(|| seen).run().unwrap();
+    let tracker = Ends(flag.clone());
+    let seen = flag.clone();
+    let ended =
+        own(folder.path(), "run", 6).tracker(tracker).interrupted_by(|| seen).run().unwrap();
     assert_eq!((ended.steps, ended.stopped_because.as_str()), (2, INTERRUPTED));
-    let ended = own(place.path(), "run", 3).resume(true).run().unwrap();
+
+    let ended = own(folder.path(), "run", 3).resume(true).run().unwrap();
     assert_eq!((ended.steps, ended.stopped_because.as_str()), (3, "steps"));
 }
 
@@ -176,11 +187,13 @@ fn a_tracker_that_fails_ends_no_run() {
         }
     }
 
-    let place = tempfile::tempdir().unwrap();
-    let (steps, notes) = (Arc::default(), Notes::default());
+    let folder = tempfile::tempdir().unwrap();
+    let steps = Arc::default();
+    let notes = Notes::default();
     let tracker = Full(Arc::clone(&steps));
-    let session = own(place.path(), "run", 1).tracker(tracker).watcher(notes.clone());
+    let session = own(folder.path(), "run", 1).tracker(tracker).watcher(notes.clone());
     assert_eq!(session.run().unwrap().steps, 1);
+
     // The tracker gets the step, and then its evaluation.
     assert_eq!(*steps.lock().unwrap(), [1, 1]);
     let lost = "a tracker has lost step 1: the disk is full";
@@ -280,15 +293,16 @@ fn every_part_that_is_given_is_used() {
         }
     }
 
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let asked = Asked::default();
     let tokenizer = Tokenizer::characters(LETTERS).unwrap();
     let examples = prompts(&tokenizer, 4)
         .into_iter()
         .map(|prompt| SftExample::new(prompt.tokens.clone(), prompt.tokens));
-    let session = || own(place.path(), "run", 2).settings(|recipe| recipe.sft.steps = 2);
+    let session = || own(folder.path(), "run", 2).settings(|recipe| recipe.sft.steps = 2);
     let refused = session().run().unwrap_err();
     assert!(matches!(refused, Error::NoSftExamples), "{refused}");
+
     // A part may be in a box, so that it can be chosen while the program runs.
     let shaper: Box<dyn RewardShaper> = Box::new(asked.clone());
     session()
@@ -302,6 +316,7 @@ fn every_part_that_is_given_is_used() {
         .tracker(asked.clone())
         .run()
         .unwrap();
+
     let asked = asked.0.lock().unwrap().clone();
     let parts: Vec<&str> = asked.keys().copied().collect();
     let all =
@@ -310,9 +325,9 @@ fn every_part_that_is_given_is_used() {
     // Two steps of SFT, and two updates in each of the two others.
     assert_eq!((asked["optimizer"], asked["advantage"], asked["reset"]), (6, 2, 1));
 
-    let misplaced = Session::new(tiny(&[])).runs(place.path()).context(9).run().unwrap_err();
+    let misplaced = Session::new(tiny(&[])).runs(folder.path()).context(9).run().unwrap_err();
     assert!(matches!(misplaced, Error::NoEffect { part: "Session::context", .. }), "{misplaced}");
-    let misplaced = own(place.path(), "run", 1).today(DateTime::default()).run().unwrap_err();
+    let misplaced = own(folder.path(), "run", 1).today(DateTime::default()).run().unwrap_err();
     assert!(matches!(misplaced, Error::NoEffect { part: "Session::today", .. }), "{misplaced}");
 }
 
@@ -334,9 +349,10 @@ fn an_engine_that_dies_costs_no_finished_step() {
 
     impl RolloutEngine<Decoder> for Dying {
         fn publish(&mut self, _: &Decoder, version: u64) -> Result<(), RolloutError> {
-            match version == self.0 {
-                true => Err(RolloutError::engine("the child has died", false)),
-                false => Ok(()),
+            if version == self.0 {
+                Err(RolloutError::engine("the child has died", false))
+            } else {
+                Ok(())
             }
         }
 
@@ -361,7 +377,7 @@ fn an_engine_that_dies_costs_no_finished_step() {
                     Completion::written(tokens, logprobs, FinishReason::Stop).with_text(text)
                 };
                 let completions = (0..request.group_size).map(completion).collect();
-                request.answer(completions)
+                request.into_group(completions)
             };
             Ok(std::mem::take(&mut self.1).into_iter().map(answer).collect())
         }
@@ -370,20 +386,21 @@ fn an_engine_that_dies_costs_no_finished_step() {
     // The engine dies in the third step, or before it, when the second is measured.
     let heldout = prompts(&Tokenizer::characters(LETTERS).unwrap(), 8);
     for prompts in [Vec::new(), heldout] {
-        let place = tempfile::tempdir().unwrap();
-        let session = own(place.path(), "run", 6).heldout(prompts);
+        let folder = tempfile::tempdir().unwrap();
+        let session = own(folder.path(), "run", 6).heldout(prompts);
         let session = session.settings(|recipe| recipe.checkpoint.every = 100);
         let error = session.engine(Dying(2, Vec::new())).run().unwrap_err();
         assert!(error.to_string().contains("the child has died"), "{error}");
-        assert!(place.path().join("run/checkpoints/step-000002").is_dir());
+        assert!(folder.path().join("run/checkpoints/step-000002").is_dir());
     }
 
     // A run whose last evaluation failed has no accuracy for the last step: the one before is no stand-in.
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let session = |dies| {
-        let session = own(place.path(), "run", 2).settings(|recipe| recipe.eval.every = 1);
+        let session = own(folder.path(), "run", 2).settings(|recipe| recipe.eval.every = 1);
         session.engine(Dying(dies, Vec::new()))
     };
+
     session(2).run().unwrap_err();
     let recorder = Arc::new(Mutex::new(Vec::new()));
     session(99).resume(true).watcher(Evaluated(recorder.clone())).run().unwrap();
@@ -421,18 +438,18 @@ fn a_slow_judge_changes_nothing_and_sampling_continues() {
     /// again.
     struct Slow {
         polls: Arc<AtomicUsize>,
-        went_on: Arc<AtomicBool>,
+        continued: Arc<AtomicBool>,
     }
 
     impl Verifier for Slow {
         fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
             let before = self.polls.load(Ordering::SeqCst);
             for _ in 0..200 {
-                if self.went_on.load(Ordering::SeqCst) {
+                if self.continued.load(Ordering::SeqCst) {
                     break;
                 }
                 let polled = self.polls.load(Ordering::SeqCst) > before;
-                self.went_on.fetch_or(polled, Ordering::SeqCst);
+                self.continued.fetch_or(polled, Ordering::SeqCst);
                 thread::sleep(Duration::from_millis(5));
             }
             thread::sleep(Duration::from_micros(500 * completion.tokens.len() as u64));
@@ -440,28 +457,34 @@ fn a_slow_judge_changes_nothing_and_sampling_continues() {
         }
     }
 
-    let place = tempfile::tempdir().unwrap();
-    let (polls, went_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let folder = tempfile::tempdir().unwrap();
+    let polls = Arc::new(AtomicUsize::new(0));
+    let continued = Arc::new(AtomicBool::new(false));
+
     let learned = |name: &str, slow: bool| {
         let tokenizer = Arc::new(Tokenizer::characters(LETTERS).unwrap());
         let first = policy(&tokenizer, &Device::flex());
-        let session = own(place.path(), name, 4).heldout(Vec::new()).settings(|recipe| {
+        let session = own(folder.path(), name, 4).heldout(Vec::new()).settings(|recipe| {
             recipe.sampling.prompts_per_step = 8;
             recipe.sampling.tolerance = 0.5;
         });
+
         // Two groups at a time, so that some are finished while others wait.
         let engine = LocalEngine::new(&first, tokenizer, 8, 64, SampleOn::Host);
         let session = session.engine(Counted(engine, polls.clone()));
-        let session = match slow {
-            true => session.verifier(Slow { polls: polls.clone(), went_on: went_on.clone() }),
-            false => session,
+        let session = if slow {
+            session.verifier(Slow { polls: polls.clone(), continued: continued.clone() })
+        } else {
+            session
         };
+
         let summary = session.run().unwrap();
         let weights = summary.checkpoint.unwrap().join("policy.safetensors");
         (summary.completions, std::fs::read(weights).unwrap())
     };
+
     assert!(learned("quick", false) == learned("slow", true));
-    assert!(went_on.load(Ordering::SeqCst), "the engine waited for the judge");
+    assert!(continued.load(Ordering::SeqCst), "the engine waited for the judge");
 }
 
 /// With `gae` and no critic a trainer once took plain rewards for advantages, in silence.
@@ -472,6 +495,7 @@ fn a_trainer_takes_advantages_from_one_place() {
     let mut trainer = built.trainer;
     let error = trainer.step(&mut ()).unwrap_err();
     assert!(matches!(error, TrainError::NoAdvantage), "{error}");
+
     trainer.critic = built.critic.map(|plan| plan.new_critic(&trainer.policy));
     trainer.task.advantage = Some(Box::new(GroupNorm::default()));
     let error = trainer.step(&mut ()).unwrap_err();
@@ -482,12 +506,13 @@ fn a_trainer_takes_advantages_from_one_place() {
 
 #[test]
 fn settings_of_a_program_are_checked_as_those_of_a_file() {
-    let place = tempfile::tempdir().unwrap();
-    let session = own(place.path(), "run", 1).settings(|recipe| recipe.train.mini_batch = 1000);
+    let folder = tempfile::tempdir().unwrap();
+    let session = own(folder.path(), "run", 1).settings(|recipe| recipe.train.mini_batch = 1000);
     let error = session.run().unwrap_err();
     assert_eq!(error.exit_code(), 2);
     assert!(error.to_string().contains("train.mini_batch is 1000"), "{error}");
-    let brought = own(place.path(), "run", 1).settings(|recipe| recipe.data.max_prompt_tokens = 9);
+
+    let brought = own(folder.path(), "run", 1).settings(|recipe| recipe.data.max_prompt_tokens = 9);
     let error = brought.run().unwrap_err();
     assert!(matches!(&error, Error::Brought { key } if key == "data.max_prompt_tokens"), "{error}");
     // A `main` that returns the error prints it so.
@@ -496,18 +521,19 @@ fn settings_of_a_program_are_checked_as_those_of_a_file() {
     let tokenizer = Tokenizer::characters(LETTERS).unwrap();
     let policy = policy(&tokenizer, &Device::flex());
     let source = Prompts::new(prompts(&tokenizer, 4), Seed::run(17)).unwrap();
-    let session = Session::builder(policy, tokenizer, source, Even).runs(place.path());
+    let session = Session::builder(policy, tokenizer, source, Even).runs(folder.path());
     assert!(matches!(session.run().unwrap_err(), Error::NoAutodiff));
-    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "a run was begun");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a run was begun");
 }
 
 #[test]
 fn other_prompts_are_refused_to_a_resumed_session() {
-    let place = tempfile::tempdir().unwrap();
-    own(place.path(), "run", 2).run().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    own(folder.path(), "run", 2).run().unwrap();
+
     let tokenizer = Tokenizer::characters(LETTERS).unwrap();
     let others = Prompts::new(prompts(&tokenizer, 9), Seed::run(17)).unwrap();
-    let session = own(place.path(), "run", 4).source(others).resume(true);
+    let session = own(folder.path(), "run", 4).source(others).resume(true);
     let error = session.run().unwrap_err();
     assert!(matches!(error, Error::OtherPrompts { .. }), "{error}");
 }
@@ -596,7 +622,7 @@ impl PolicyModel for Tight {
     }
 }
 
-/// A watcher that keeps all that a run tells it.
+/// A watcher that keeps all that a run reports to it.
 #[derive(Clone, Default)]
 struct Recorder {
     notes: Arc<Mutex<Vec<String>>>,
@@ -634,25 +660,28 @@ impl Recorder {
 
 #[test]
 fn an_update_without_memory_is_cut_smaller_with_the_same_result() {
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let free = Recorder::default();
-    own(place.path(), "free", 2).watcher(free.clone()).run().unwrap();
+    own(folder.path(), "free", 2).watcher(free.clone()).run().unwrap();
     let run = |name: &str, tokens, steps, resume| {
         let recorder = Recorder::default();
         let of = |inner| Tight { inner, tokens, halvings: 0 };
         let session =
-            own_of(of, place.path(), name, steps).watcher(recorder.clone()).resume(resume);
+            own_of(of, folder.path(), name, steps).watcher(recorder.clone()).resume(resume);
         session.run().map(|_| recorder)
     };
+
     let tight = run("tight", 20, 2, false).unwrap();
     let said = tight.short();
     assert!(matches!(&said[..], [once] if once.starts_with("step 1: ")), "{said:?}");
     for words in ["train.recompute", "micro-batches of", "smaller pieces"] {
         assert!(said[0].contains(words), "{}", said[0]);
     }
+
     assert!(tight.agrees(&free));
     // A resumed run remembers the smaller cuts.
     assert_eq!(run("tight", 20, 3, true).unwrap().short(), [""; 0]);
+
     // If no cut is small enough, the run ends.
     let Err(Error::DeviceFailed { remedy, .. }) = run("none", 3, 1, false) else {
         panic!("it continued without memory");
@@ -695,14 +724,16 @@ impl Optimizer<Decoder> for Late {
 
 #[test]
 fn a_gradient_that_is_not_whole_is_made_again() {
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let run = |name: &str, failures| {
         let recorder = Recorder::default();
         let optimizer = Late { inner: AdamW::new(OptimConfig::default()), failures };
-        own(place.path(), name, 2).optimizer(optimizer).watcher(recorder.clone()).run().unwrap();
+        own(folder.path(), name, 2).optimizer(optimizer).watcher(recorder.clone()).run().unwrap();
         recorder
     };
-    let (free, late) = (run("free", 0), run("late", 4));
+
+    let free = run("free", 0);
+    let late = run("late", 4);
     assert_eq!((free.short().len(), late.short().len()), (0, 1));
     assert!(late.agrees(&free));
 }

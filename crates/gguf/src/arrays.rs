@@ -1,4 +1,4 @@
-//! The arrays in the metadata of a GGUF file, read when they are asked for.
+//! Arrays in the metadata of a GGUF file, read when they are asked for.
 
 use crate::{
     GgufError,
@@ -7,11 +7,11 @@ use crate::{
     metadata::{Array, TEXT},
 };
 
-/// The most elements of an array that is read. The largest vocabularies have some 260,000 tokens, and twice as
+/// Limit on the elements of an array. The largest vocabularies have some 260,000 tokens, and twice as
 /// many merges.
 const ELEMENTS: u64 = 1 << 20;
 
-/// The most bytes of an array's texts.
+/// Limit on an array's texts, in bytes.
 const TEXTS: u64 = 24 << 20;
 
 impl Gguf {
@@ -25,7 +25,7 @@ impl Gguf {
         Ok(texts)
     }
 
-    /// Gives `take` the texts of an array one by one, so that a million of them need not be kept.
+    /// Passes the texts of an array to `take` one by one, so that a million of them need not be kept.
     pub(crate) fn each_text(
         &self,
         key: &str,
@@ -36,7 +36,9 @@ impl Gguf {
         if array.kind != TEXT {
             return Err(self.model(format!("{key:?} should be an array of texts")));
         }
-        let (what, mut room) = (format!("a text of {key:?}"), TEXTS);
+
+        let what = format!("a text of {key:?}");
+        let mut room = TEXTS;
         for _ in 0..array.count {
             let text = cursor.text(room, &what)?;
             room -= text.len() as u64;
@@ -67,7 +69,7 @@ impl Gguf {
 }
 
 fn number(cursor: &mut Cursor<'_>, kind: u32, key: &str) -> Result<f64, GgufError> {
-    let at = cursor.at();
+    let start = cursor.position();
     Ok(match kind {
         0 | 7 => u8::from_le_bytes(cursor.bytes()?).into(),
         1 => i8::from_le_bytes(cursor.bytes()?).into(),
@@ -77,6 +79,6 @@ fn number(cursor: &mut Cursor<'_>, kind: u32, key: &str) -> Result<f64, GgufErro
         5 => i32::from_le_bytes(cursor.bytes()?).into(),
         6 => f32::from_le_bytes(cursor.bytes()?).into(),
         12 => f64::from_le_bytes(cursor.bytes()?),
-        _ => return Err(cursor.damaged(at, format!("{key:?} should be an array of numbers"))),
+        _ => return Err(cursor.damaged(start, format!("{key:?} should be an array of numbers"))),
     })
 }

@@ -1,14 +1,14 @@
-//! Weights in blocks, and their values in f32.
+//! Turns weights in blocks into f32.
 //!
 //! The formulas are those of ggml (`ggml-quants.c`) in the order of operations of the package `gguf`
 //! (`gguf/quants.py`, 0.19), so that every bit is the same.
 
 use half::{bf16, f16};
 
-/// The way in which the weights of a tensor are stored.
+/// How the weights of a tensor are stored.
 ///
-/// A block of 32 values has a scale in 16 bits. In the types ending in 1 it has a least value too. A block of 256
-/// values has scales of 6 or 8 bits for runs of 32 or 16 values, and a scale for those scales.
+/// A block of 32 values has a scale in 16 bits, and a minimum too if the type ends in 1. A block of 256 values has
+/// scales of 6 or 8 bits for runs of 32 or 16 values, and a scale for those scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "their names are the format's")]
 #[allow(non_camel_case_types, reason = "their names are the format's")]
@@ -113,6 +113,7 @@ impl BlockType {
     /// Appends the values of whole blocks to `values`, as f32.
     pub fn dequantise(self, blocks: &[u8], values: &mut Vec<f32>) {
         let halves = || blocks.as_chunks::<2>().0.iter();
+
         match self {
             BlockType::F32 => {
                 let fours = blocks.as_chunks::<4>().0.iter();
@@ -126,46 +127,58 @@ impl BlockType {
                 let scale = half(block, 0);
                 values.extend(fours(&block[2..]).map(|code| scale * (code as f32 - 8.0)));
             }),
+
             BlockType::Q4_1 => each::<20>(blocks, |block| {
-                let (scale, least) = (half(block, 0), half(block, 2));
-                values.extend(fours(&block[4..]).map(|code| scale * code as f32 + least));
+                let scale = half(block, 0);
+                let min = half(block, 2);
+                values.extend(fours(&block[4..]).map(|code| scale * code as f32 + min));
             }),
             BlockType::Q5_0 => each::<22>(blocks, |block| {
                 let scale = half(block, 0);
                 values.extend(fives(&block[2..]).map(|code| scale * (code as f32 - 16.0)));
             }),
             BlockType::Q5_1 => each::<24>(blocks, |block| {
-                let (scale, least) = (half(block, 0), half(block, 2));
-                values.extend(fives(&block[4..]).map(|code| scale * code as f32 + least));
+                let scale = half(block, 0);
+                let min = half(block, 2);
+                values.extend(fives(&block[4..]).map(|code| scale * code as f32 + min));
             }),
+
             BlockType::Q8_0 => each::<34>(blocks, |block| {
                 let scale = half(block, 0);
                 values.extend(block[2..].iter().map(|&code| f32::from(code as i8) * scale));
             }),
+
             BlockType::Q4_K => each::<144>(blocks, |block| {
                 let codes = &block[16..];
-                runs(block, |run, scale, least| {
+                runs(block, |run, scale, min| {
                     let codes = codes[run / 2 * 32..][..32].iter();
                     let codes = codes.map(|&two| nibble(two, run % 2));
-                    values.extend(codes.map(|code| scale * f32::from(code) - least));
+                    values.extend(codes.map(|code| scale * f32::from(code) - min));
                 });
             }),
+
             BlockType::Q5_K => each::<176>(blocks, |block| {
-                let (highest, codes) = (&block[16..48], &block[48..]);
-                runs(block, |run, scale, least| {
+                let highest = &block[16..48];
+                let codes = &block[48..];
+                runs(block, |run, scale, min| {
                     let codes = codes[run / 2 * 32..][..32].iter().zip(highest);
                     let codes =
                         codes.map(|(&two, &bits)| nibble(two, run % 2) | (bits >> run & 1) << 4);
-                    values.extend(codes.map(|code| scale * f32::from(code) - least));
+                    values.extend(codes.map(|code| scale * f32::from(code) - min));
                 });
             }),
+
             BlockType::Q6_K => each::<210>(blocks, |block| {
-                let (low, high, scales) = (&block[..128], &block[128..192], &block[192..208]);
+                let low = &block[..128];
+                let high = &block[128..192];
+                let scales = &block[192..208];
                 let scale = half(block, 208);
-                // The block has halves of 128 values. Each half has four runs of 32, and each of those two runs
-                // with a scale.
+                // The block has two halves of 128 values. Each half has four runs of 32, and each run has a scale for
+                // either half of it.
                 for run in 0..8 {
-                    let (part, of_part) = (run / 4, run % 4);
+                    let part = run / 4;
+                    let of_part = run % 4;
+                    // A byte of `low` has the lower four bits of two values, a byte of `high` the upper two of four.
                     let low = &low[part * 64 + of_part % 2 * 32..][..32];
                     let high = &high[part * 32..][..32];
                     for (at, (&two, &four)) in low.iter().zip(high).enumerate() {
@@ -197,25 +210,29 @@ fn fours(codes: &[u8]) -> impl Iterator<Item = i32> {
     low.chain(codes.iter().map(|&two| i32::from(two >> 4)))
 }
 
-/// Adds a fifth bit to the codes of [`fours`]. The fifth bits stand before the codes.
+/// Adds a fifth bit to the codes of [`fours`]. The fifth bits are stored before the codes.
 fn fives(block: &[u8]) -> impl Iterator<Item = i32> {
     let highest = u32::from_le_bytes([block[0], block[1], block[2], block[3]]);
     let code = move |(at, four): (usize, i32)| four | ((highest >> at & 1) as i32) << 4;
     fours(&block[4..]).enumerate().map(code)
 }
 
-/// Finds the scale and the least value of each of the eight runs of a block. The block begins with a scale for the
-/// scales and a scale for the least values. 12 bytes with eight pairs of six bits follow.
+/// Finds the scale and the minimum of each of the eight runs of a block. The block begins with a scale for the scales
+/// and a scale for the minima, followed by 12 bytes with eight pairs of six bits.
 fn runs(block: &[u8], mut with: impl FnMut(usize, f32, f32)) {
-    let (of_scales, of_leasts, packed) = (half(block, 0), half(block, 2), &block[4..16]);
+    let of_scales = half(block, 0);
+    let of_mins = half(block, 2);
+    let packed = &block[4..16];
+
     for run in 0..8 {
-        let (scale, least) = match run {
+        let (scale, min) = match run {
+            // The first four pairs have their own bytes, whose two upper bits complete the other four pairs.
             0..4 => (packed[run] & 63, packed[run + 4] & 63),
             _ => (
                 packed[run + 4] & 15 | packed[run - 4] >> 6 << 4,
                 packed[run + 4] >> 4 | packed[run] >> 6 << 4,
             ),
         };
-        with(run, of_scales * f32::from(scale), of_leasts * f32::from(least));
+        with(run, of_scales * f32::from(scale), of_mins * f32::from(min));
     }
 }

@@ -1,4 +1,4 @@
-//! The difference between a tensor's values in a GGUF file and in a folder.
+//! Undoes the differences between a tensor's values in a GGUF file and in a folder.
 
 use crate::{
     Gguf, GgufError, Tensor,
@@ -9,30 +9,30 @@ use crate::{
 /// A change that turned a folder's values into the file's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The rows of each head stand in pairs: a row of the first half beside a row of the second half. ggml rotates
+    /// Rows of each head are stored in pairs: a row of the first half next to a row of the second half. ggml rotates
     /// neighbours, transformers rotates halves.
     Pairs { heads: usize },
     /// 1 was added to each value.
     PlusOne,
     /// Each value `x` became `-exp(x)`.
     Exponential,
-    /// The heads of values that share a head of keys stand apart.
+    /// Heads of values that share a head of keys are stored apart.
     Tiled(Tiles),
-    /// The same in each row.
+    /// As `Tiled`, within each row.
     TiledColumns(Tiles),
 }
 
-/// Heads of values in the order of a file. In a folder the heads that share a head of keys follow one another; in a
-/// file, first heads of all heads of keys come first, then the second ones.
+/// Heads of values in the order of a file, where the first heads of all heads of keys come first, then the second
+/// ones. In a folder, the heads that share a head of keys follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tiles {
-    /// The number of rows before the first head of values.
+    /// Rows before the first head of values.
     before: usize,
-    /// The number of heads of keys.
+    /// Number of heads of keys.
     keys: usize,
-    /// The number of heads of values that share one.
+    /// How many heads of values share a head of keys.
     shared: usize,
-    /// The number of rows or columns of a head.
+    /// Rows or columns of a head.
     width: usize,
 }
 
@@ -40,22 +40,28 @@ impl Gguf {
     /// Finds the changes of a tensor, the last one first. `name` is the tensor's name in a folder.
     pub(crate) fn changes(&self, name: &str, tensor: &Tensor) -> Result<Vec<Change>, GgufError> {
         let shape = Shape::of(self)?;
+
         let mut parts = name.rsplit('.');
-        let (kind, part) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let kind = parts.next().unwrap_or_default();
+        let part = parts.next().unwrap_or_default();
+
         if name.contains(".linear_attn.") && shape.family == Family::Qwen35 {
             return self.of_recurrence(part, kind, tensor);
         }
         if shape.family.adds_one() && name.ends_with("norm.weight") {
             return Ok(vec![Change::PlusOne]);
         }
+
         let heads = match part {
             "q_proj" => shape.heads,
             "k_proj" => shape.kv_heads,
             _ => return Ok(Vec::new()),
         };
+
         if !shape.family.pairs() {
             return Ok(Vec::new());
         }
+
         let rows = tensor.shape[0];
         if heads == 0 || !rows.is_multiple_of(heads) || !(rows / heads).is_multiple_of(2) {
             let problem = format!(
@@ -64,6 +70,7 @@ impl Gguf {
             );
             return Err(self.model(problem));
         }
+
         Ok(vec![Change::Pairs { heads }])
     }
 
@@ -76,7 +83,9 @@ impl Gguf {
     ) -> Result<Vec<Change>, GgufError> {
         let sizes = Recurrence::of(&Keys::of(self)?).map_err(|problem| self.model(problem))?;
         let tiles = |before, width| Tiles { before, width, ..sizes.tiles() };
+        // The values are stored after the queries and the keys, which have the same size.
         let before = 2 * sizes.key_heads * sizes.key_dim;
+
         let (tiles, by_column) = match (part, kind) {
             ("in_proj_qkv" | "conv1d", _) => (tiles(before, sizes.value_dim), false),
             ("in_proj_z", _) => (tiles(0, sizes.value_dim), false),
@@ -84,20 +93,25 @@ impl Gguf {
             ("out_proj", _) => (tiles(0, sizes.value_dim), true),
             _ => return Ok(Vec::new()),
         };
-        let found = match by_column {
-            true => match tensor.shape[..] {
+
+        let actual = if by_column {
+            match tensor.shape[..] {
                 [_, columns] => columns,
                 _ => 0,
-            },
-            false => tensor.shape[0],
+            }
+        } else {
+            tensor.shape[0]
         };
-        if tiles.end() != Some(found) {
-            let (name, side) = (&tensor.name, if by_column { "columns" } else { "rows" });
+
+        if tiles.end() != Some(actual) {
+            let name = &tensor.name;
+            let side = if by_column { "columns" } else { "rows" };
             return Err(self.model(format!(
-                "{name} has {found} {side}, and the file's ssm keys make it {}",
+                "{name} has {actual} {side}, and the file's ssm keys make it {}",
                 tiles.end().unwrap_or(usize::MAX)
             )));
         }
+
         let mut changes = Vec::new();
         if tiles.shared > 1 {
             changes.push(if by_column {
@@ -106,6 +120,7 @@ impl Gguf {
                 Change::Tiled(tiles)
             });
         }
+
         if kind == "A_log" {
             changes.push(Change::Exponential);
         }
@@ -118,12 +133,14 @@ impl Change {
     pub(crate) fn undo(self, rows: usize, values: &mut [f32]) {
         match self {
             Change::PlusOne => values.iter_mut().for_each(|value| *value -= 1.0),
-            // Other programs compute this with 64 bits too: the values are few.
+            // Other programs compute this with 64 bits too. The values are few.
             Change::Exponential => {
                 values.iter_mut().for_each(|value| *value = (-f64::from(*value)).ln() as f32);
             }
             Change::Pairs { heads } => {
-                let (of_head, width) = (rows / heads, values.len() / rows);
+                let of_head = rows / heads;
+                let width = values.len() / rows;
+
                 let mut interleaved = Vec::with_capacity(of_head * width);
                 for head in values.chunks_mut(of_head * width) {
                     interleaved.clear();
@@ -147,7 +164,7 @@ impl Change {
 }
 
 impl Tiles {
-    /// Returns the number of rows or columns with those before.
+    /// Returns the number of rows or columns, those before the first head included.
     fn end(self) -> Option<usize> {
         let heads = self.keys.checked_mul(self.shared)?;
         heads.checked_mul(self.width)?.checked_add(self.before)
@@ -158,15 +175,17 @@ impl Tiles {
         let of_head = self.width * values;
         let mut ordered = Vec::with_capacity(heads.len());
         for key in 0..self.keys {
-            for place in 0..self.shared {
-                ordered.extend_from_slice(&heads[(place * self.keys + key) * of_head..][..of_head]);
+            for nth in 0..self.shared {
+                // The file has the first heads of all keys, then the second ones. Here a key's heads follow each other.
+                ordered.extend_from_slice(&heads[(nth * self.keys + key) * of_head..][..of_head]);
             }
         }
+
         heads.copy_from_slice(&ordered);
     }
 }
 
-/// The sizes of a recurrence, as the file states them.
+/// Sizes of a recurrence, as the file states them.
 pub(crate) struct Recurrence {
     pub(crate) key_heads: usize,
     pub(crate) value_heads: usize,
@@ -177,29 +196,33 @@ pub(crate) struct Recurrence {
 
 impl Recurrence {
     pub(crate) fn of(keys: &Keys<'_>) -> Result<Self, String> {
-        let needed = |key: &str| match keys.needed(key)? {
+        let size_of = |key: &str| match keys.needed(key)? {
             size @ 1..=0xff_ffff => Ok(size),
             size => Err(format!("{} is {size}, expected 1 to 16777215", keys.key(key))),
         };
-        let (key_heads, value_heads) = (needed("ssm.group_count")?, needed("ssm.time_step_rank")?);
-        let values = needed("ssm.inner_size")?;
+
+        let key_heads = size_of("ssm.group_count")?;
+        let value_heads = size_of("ssm.time_step_rank")?;
+        let values = size_of("ssm.inner_size")?;
         if !value_heads.is_multiple_of(key_heads) || !values.is_multiple_of(value_heads) {
             return Err(format!(
                 "{values} values of {value_heads} heads can't share {key_heads} heads of keys: \
-                 ssm.group_count must divide ssm.time_step_rank, and that ssm.inner_size"
+                 ssm.group_count must divide ssm.time_step_rank, which must divide ssm.inner_size"
             ));
         }
+
         Ok(Recurrence {
             key_heads,
             value_heads,
-            key_dim: needed("ssm.state_size")?,
+            key_dim: size_of("ssm.state_size")?,
             value_dim: values / value_heads,
-            kernel: needed("ssm.conv_kernel")?,
+            kernel: size_of("ssm.conv_kernel")?,
         })
     }
 
     fn tiles(&self) -> Tiles {
-        let (keys, shared) = (self.key_heads, self.value_heads / self.key_heads);
+        let keys = self.key_heads;
+        let shared = self.value_heads / self.key_heads;
         Tiles { before: 0, keys, shared, width: 1 }
     }
 }

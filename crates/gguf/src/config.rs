@@ -14,34 +14,36 @@ use crate::{
 
 const EPSILON: &str = "attention.layer_norm_rms_epsilon";
 
-/// The part of the metadata that is needed to read a weight.
+/// Part of the metadata that is needed to read a weight.
 pub(crate) struct Shape {
     pub(crate) family: Family,
-    /// The architecture's name. The architecture's keys begin with it.
+    /// Name of the architecture, with which its keys begin.
     pub(crate) name: &'static str,
     pub(crate) heads: usize,
     pub(crate) kv_heads: usize,
-    /// The width of a head.
+    /// Width of a head.
     pub(crate) head: usize,
 }
 
 impl Shape {
     pub(crate) fn of(file: &Gguf) -> Result<Self, GgufError> {
-        let wrong = |problem| file.model(problem);
+        let invalid = |problem| file.model(problem);
         let metadata = file.metadata();
-        let Some(name) = metadata.text("general.architecture").map_err(wrong)? else {
-            return Err(wrong("it has no general.architecture: it is not a model".into()));
+        let Some(name) = metadata.text("general.architecture").map_err(invalid)? else {
+            return Err(invalid("it has no general.architecture: it is not a model".into()));
         };
         let Some(&(name, family)) = Family::ALL.iter().find(|(known, _)| *known == name) else {
             let known = Family::ALL.map(|(name, _)| name).join(", ");
-            let came = quoted(name);
-            return Err(wrong(format!("its architecture is {came}, expected one of {known}")));
+            let actual = quoted(name);
+            return Err(invalid(format!("its architecture is {actual}, expected one of {known}")));
         };
+
         let keys = Keys { metadata, name };
-        let heads = keys.needed("attention.head_count").map_err(wrong)?;
-        let kv_heads = keys.size("attention.head_count_kv").map_err(wrong)?.unwrap_or(heads);
-        let hidden = keys.size("embedding_length").map_err(wrong)?.unwrap_or_default();
-        let head = keys.size("attention.key_length").map_err(wrong)?;
+        let heads = keys.needed("attention.head_count").map_err(invalid)?;
+        let kv_heads = keys.size("attention.head_count_kv").map_err(invalid)?.unwrap_or(heads);
+        // Without its own width, a head has its share of the hidden size.
+        let hidden = keys.size("embedding_length").map_err(invalid)?.unwrap_or_default();
+        let head = keys.size("attention.key_length").map_err(invalid)?;
         let head = head.unwrap_or(hidden / heads.max(1));
         Ok(Shape { family, name, heads, kv_heads, head })
     }
@@ -55,6 +57,7 @@ impl Gguf {
         if let Some(scaling) = self.scaling_in_tensors(&shape, &config)? {
             config.insert("rope_scaling".into(), scaling);
         }
+
         for (field, token) in [("bos_token_id", "bos"), ("eos_token_id", "eos")] {
             if let Some(id) = self.token(token)? {
                 config.insert(field.into(), id.into());
@@ -70,6 +73,8 @@ impl Gguf {
         for token in ["eos", "eot", "eom"] {
             ends.extend(self.token(token)?.filter(|id| !ends.contains(id)));
         }
+
+        // Ids are the positions of texts in the list.
         let mut id = 0;
         self.each_text(TOKENS_KEY, |token| {
             if ENDS.contains(&token.as_str()) && !ends.contains(&id) {
@@ -78,10 +83,12 @@ impl Gguf {
             id += 1;
             Ok(())
         })?;
+
         let mut config = Map::new();
         if let Some(id) = self.token("bos")? {
             config.insert("bos_token_id".into(), id.into());
         }
+
         match ends.as_slice() {
             [] => {}
             [id] => drop(config.insert("eos_token_id".into(), (*id).into())),
@@ -90,16 +97,17 @@ impl Gguf {
         Ok(Value::Object(config))
     }
 
-    /// Returns the id of a token that plays a part, such as `eos`.
+    /// Returns the id of a special token, such as `eos`.
     pub(crate) fn token(&self, name: &str) -> Result<Option<u64>, GgufError> {
         let name = if name == "pad" { "padding" } else { name };
         let id = self.metadata().count(&format!("tokenizer.ggml.{name}_token_id"));
-        // Files that have no such token say -1 in 32 bits.
+        // Files without such a token write -1, in 32 bits.
         Ok(id.map_err(|problem| self.model(problem))?.filter(|&id| id < u64::from(u32::MAX)))
     }
 
     fn sizes(&self, shape: &Shape) -> Result<Map<String, Value>, String> {
         let keys = Keys { metadata: self.metadata(), name: shape.name };
+
         let experts = keys.size("expert_count")?.filter(|experts| *experts > 0);
         if experts.is_some() && shape.family != Family::Qwen3Moe {
             return Err(format!(
@@ -108,41 +116,55 @@ impl Gguf {
                 shape.name
             ));
         }
+
         let tensor = |name: &str| self.tensors().get(name);
         let Some(embedding) = tensor("model.embed_tokens.weight") else {
-            return Err("it has no token_embd.weight: it is not a whole model".into());
+            return Err("it has no token_embd.weight: it is not a complete model".into());
         };
-        let (hidden, head) = (keys.needed("embedding_length")?, shape.head);
+        let hidden = keys.needed("embedding_length")?;
+        let head = shape.head;
+
         let rotated = keys.size("rope.dimension_count")?;
-        for (key, came) in [
+        for (key, actual) in [
             ("rope.dimension_count", rotated.filter(|_| !shape.family.rotates_a_part())),
             ("attention.value_length", keys.size("attention.value_length")?),
         ] {
-            if came.is_some_and(|came| came != head) {
-                let (name, came) = (shape.name, came.unwrap_or_default());
-                return Err(format!("{name}.{key} is {came}, expected {head}, the size of a head"));
+            if actual.is_some_and(|actual| actual != head) {
+                let name = shape.name;
+                let actual = actual.unwrap_or_default();
+                return Err(format!(
+                    "{name}.{key} is {actual}, expected {head}, the size of a head"
+                ));
             }
         }
-        // Files for other architectures and for embeddings have these keys, and llama.cpp obeys them.
+
+        // Files for other architectures and for embeddings have the next two keys, and llama.cpp obeys them.
         let usual = 1.0 / (head.max(1) as f64).sqrt();
         let scale = keys.number("attention.scale")?.filter(|scale| *scale != 0.0);
         let scale = scale.filter(|_| shape.family != Family::Gemma3);
-        if let Some(came) = scale.filter(|came| (came - usual).abs() > 1e-4 * usual) {
-            return Err(format!("{} is {came}, expected {usual}", keys.key("attention.scale")));
+        if let Some(actual) = scale.filter(|actual| (actual - usual).abs() > 1e-4 * usual) {
+            return Err(format!("{} is {actual}, expected {usual}", keys.key("attention.scale")));
         }
+
         if keys.flag("attention.causal")? == Some(false) {
             let key = keys.key("attention.causal");
-            return Err(format!("{key} is false, expected true: it is no model that writes texts"));
+            return Err(format!(
+                "{key} is false, expected true: it is not a model that generates text"
+            ));
         }
+
+        // The other families ignore a window, whatever the file says.
         let window = match shape.family {
             Family::Llama | Family::Gemma3 | Family::Olmo2 | Family::Phi3 => {
                 keys.size("attention.sliding_window")?.filter(|&window| window > 0)
             }
             _ => None,
         };
+
         let layers = keys.layers()?;
         let (model_type, class) = shape.family.class(window.is_some());
         let epsilon = keys.number(EPSILON)?.ok_or_else(|| keys.missing(EPSILON))?;
+
         let mut config = Map::new();
         let mut set = |field: &str, value: Value| drop(config.insert(field.into(), value));
         for (field, value) in [
@@ -163,11 +185,13 @@ impl Gguf {
         ] {
             set(field, value);
         }
+
         let bias = |name: &str| {
             let has = |layer: usize| tensor(&format!("model.layers.{layer}.{name}.bias")).is_some();
-            // Not every layer has attention.
+            // Not every layer has attention, so all are searched.
             (0..layers.min(LAYERS)).any(has)
         };
+
         match shape.family {
             Family::Llama if window.is_some() => set("sliding_window", json!(window)),
             Family::Llama | Family::SmolLm3 => {
@@ -181,6 +205,7 @@ impl Gguf {
             Family::Phi3 => set("sliding_window", json!(window)),
             Family::Qwen2 | Family::Qwen3 => {}
         }
+
         match shape.family {
             Family::Gemma3 => self.of_gemma3(&keys, shape, window, &mut config)?,
             Family::Olmo2 if window.is_some() => {
@@ -198,10 +223,13 @@ impl Gguf {
             }
             _ => {}
         }
+
         if shape.family.rotates_a_part() {
             let share = rotated.unwrap_or(head) as f64 / head.max(1) as f64;
             config.insert("partial_rotary_factor".into(), share.into());
         }
+
+        // Layers with a window have their own rotary embedding, which is never scaled.
         let scaling = rope::scaling(&keys, shape.family)?;
         match shape.family {
             Family::Gemma3 | Family::Olmo2
@@ -229,11 +257,12 @@ impl Gguf {
                 }
             }
         }
+
         Ok(config)
     }
 
-    /// Adds what is Gemma 3's own. The format has no key for the factor of queries. llama.cpp takes it from the number
-    /// of layers, of which only the model of 27 billion parameters has 62.
+    /// Adds the fields that only Gemma 3 has. The format has no key for the factor of queries, so it follows from the
+    /// number of layers, as in llama.cpp: only the model of 27 billion parameters has 62.
     fn of_gemma3(
         &self,
         keys: &Keys<'_>,
@@ -242,6 +271,7 @@ impl Gguf {
         config: &mut Map<String, Value>,
     ) -> Result<(), String> {
         const LARGEST: usize = 62;
+
         let layers = keys.layers()?;
         let scalar = match keys.number("attention.scale")?.filter(|scale| *scale != 0.0) {
             Some(scale) => rounded(1.0 / (scale * scale)),
@@ -250,6 +280,7 @@ impl Gguf {
             }
             None => shape.head.into(),
         };
+
         config.insert("query_pre_attn_scalar".into(), scalar);
         config.insert("hidden_activation".into(), "gelu_pytorch_tanh".into());
         for capping in ["attn_logit_softcapping", "final_logit_softcapping"] {
@@ -257,10 +288,12 @@ impl Gguf {
                 config.insert(capping.into(), cap.into());
             }
         }
+
         let types = match window {
             Some(_) => keys.windows(self, layers, 6)?,
             None => vec![false; layers.min(LAYERS)],
         };
+
         config.insert("sliding_window".into(), json!(window.unwrap_or(1)));
         config.insert("layer_types".into(), attention_types(&types));
         Ok(())
@@ -274,25 +307,30 @@ impl Gguf {
         layers: usize,
         config: &mut Map<String, Value>,
     ) -> Result<(), String> {
-        /// The number that the format has for a softmax over the experts.
+        /// Number of the format for a softmax over the experts.
         const SOFTMAX: usize = 1;
-        if let Some(came) = keys.size("expert_gating_func")?.filter(|came| *came != SOFTMAX) {
+        if let Some(actual) = keys.size("expert_gating_func")?.filter(|actual| *actual != SOFTMAX) {
             let key = keys.key("expert_gating_func");
-            return Err(format!("{key} is {came}, expected {SOFTMAX}, a softmax"));
+            return Err(format!("{key} is {actual}, expected {SOFTMAX}, a softmax"));
         }
+
         let scale = keys.number("expert_weights_scale")?;
-        if let Some(came) = scale.filter(|came| *came != 0.0 && *came != 1.0) {
-            return Err(format!("{} is {came}, expected 1", keys.key("expert_weights_scale")));
+        if let Some(actual) = scale.filter(|actual| *actual != 0.0 && *actual != 1.0) {
+            return Err(format!("{} is {actual}, expected 1", keys.key("expert_weights_scale")));
         }
+
         let chosen = keys.needed("expert_used_count")?;
+        // Older files state only the width of all chosen experts together.
         let inner = match keys.size("expert_feed_forward_length")? {
             Some(inner) => inner,
             None => keys.needed("feed_forward_length")? / chosen.max(1),
         };
+
         let dense = |layer: &usize| {
             !self.tensors().contains_key(&format!("model.layers.{layer}.mlp.gate.weight"))
         };
         let dense: Vec<usize> = (0..layers.min(LAYERS)).filter(dense).collect();
+
         for (field, value) in [
             ("num_experts", experts.ok_or_else(|| keys.missing("expert_count"))?.into()),
             ("num_experts_per_tok", chosen.into()),
@@ -314,6 +352,7 @@ impl Gguf {
         config: &mut Map<String, Value>,
     ) -> Result<(), String> {
         const LIST: &str = "attention.recurrent_layers";
+
         let sizes = Recurrence::of(keys)?;
         let recurrent = match keys.flags(self, LIST, layers)? {
             Some(list) => list,
@@ -322,8 +361,10 @@ impl Gguf {
                 (0..layers.min(LAYERS)).map(|layer| (layer + 1) % every != 0).collect()
             }
         };
+
         let kind =
             |recurrent: &bool| if *recurrent { "linear_attention" } else { "full_attention" };
+
         for (field, value) in [
             ("layer_types", recurrent.iter().map(kind).collect()),
             ("linear_num_key_heads", sizes.key_heads.into()),
@@ -338,7 +379,7 @@ impl Gguf {
     }
 }
 
-/// The most layers that are listed one by one. The deepest models have some hundred.
+/// Limit on the layers that are listed one by one. The deepest models have some hundred.
 const LAYERS: usize = 1 << 16;
 
 /// Lists the types of layers that have a window, or none.
@@ -347,13 +388,13 @@ fn attention_types(windows: &[bool]) -> Value {
     windows.iter().map(kind).collect()
 }
 
-/// Returns a number that is whole but for its rounding as a whole number.
+/// Returns a number as an integer if it only misses one by rounding.
 fn rounded(number: f64) -> Value {
-    let whole = number.round();
-    if (number - whole).abs() <= 1e-4 * whole { json!(whole as u64) } else { json!(number) }
+    let nearest = number.round();
+    if (number - nearest).abs() <= 1e-4 * nearest { json!(nearest as u64) } else { json!(number) }
 }
 
-/// The keys of one architecture.
+/// Keys of one architecture.
 pub(crate) struct Keys<'a> {
     metadata: &'a Metadata,
     name: &'static str,
@@ -365,7 +406,7 @@ impl<'a> Keys<'a> {
         Ok(Keys { metadata: file.metadata(), name: Shape::of(file)?.name })
     }
 
-    /// Returns the number of layers. Blocks behind them predict further tokens, and are not counted.
+    /// Returns the number of layers. Blocks after them predict further tokens and are not counted.
     fn layers(&self) -> Result<usize, String> {
         let blocks = self.needed("block_count")?;
         let further = self.size("nextn_predict_layers")?.unwrap_or(0);
@@ -376,14 +417,14 @@ impl<'a> Keys<'a> {
     }
 
     /// Tells for each layer whether it has a window. The file has a flag for each layer, or a period whose last layer
-    /// has none, or nothing.
+    /// has no window, or nothing.
     fn windows(&self, file: &Gguf, layers: usize, usual: usize) -> Result<Vec<bool>, String> {
         const PATTERN: &str = "attention.sliding_window_pattern";
         if self.metadata.array(&self.key(PATTERN)).is_ok_and(|array| array.is_some()) {
             return Ok(self.flags(file, PATTERN, layers)?.unwrap_or_default());
         }
         let period = self.size(PATTERN)?.unwrap_or(usual);
-        // In llama.cpp a period of 0 is a window in every layer, and one of 1 is none.
+        // In llama.cpp, a period of 0 means a window in every layer, and one of 1 means none.
         let windowed = |layer: usize| period == 0 || layer % period < period - 1;
         Ok((0..layers.min(LAYERS)).map(windowed).collect())
     }

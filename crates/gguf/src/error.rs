@@ -8,37 +8,37 @@ pub enum GgufError {
     /// The file could not be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// The path of the file.
+        /// Path of the file.
         path: PathBuf,
-        /// The cause.
+        /// Cause.
         source: io::Error,
     },
-    /// The file is no GGUF file, or not a whole one.
+    /// The file is not a GGUF file, or is incomplete.
     #[error("{path}, byte {at}: {problem}; download or copy the file again")]
     Damaged {
-        /// The path of the file.
+        /// Path of the file.
         path: PathBuf,
-        /// The place in the file, in bytes.
+        /// Position in the file, in bytes.
         at: u64,
-        /// The problem, with the expected and the actual value.
+        /// Problem, with the expected and the actual value.
         problem: String,
     },
-    /// The file is whole, but of a kind that is not read.
+    /// The file is complete, but of a kind that is not read.
     #[error("{path}, byte {at}: {problem}")]
     Unread {
-        /// The path of the file.
+        /// Path of the file.
         path: PathBuf,
-        /// The place in the file, in bytes.
+        /// Position in the file, in bytes.
         at: u64,
-        /// The problem, with the expected and the actual value, and the way out.
+        /// Problem, with the expected and the actual value, and the way out.
         problem: String,
     },
     /// The metadata describe no model that can be read.
     #[error("{path}: {problem}")]
     Model {
-        /// The path of the file.
+        /// Path of the file.
         path: PathBuf,
-        /// The problem, with the expected and the actual value, and the way out.
+        /// Problem, with the expected and the actual value, and the way out.
         problem: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The architectures of files that are read, by the names that the format has for them, and what llama.cpp's converter
+//! Architectures of files that are read, by the names that the format has for them, and what llama.cpp's converter
 //! does to the tensors of each.
 
 use crate::metadata::Metadata;

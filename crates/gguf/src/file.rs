@@ -13,65 +13,66 @@ use crate::{
     BlockType, GgufError, cursor::Cursor, error::quoted, family::Family, metadata::Metadata, names,
 };
 
-/// The bytes that every file begins with.
+/// First bytes of every file.
 const MAGIC: [u8; 4] = *b"GGUF";
 
-/// The most tensors of a file. A model of a hundred layers has some thousand.
+/// Limit on the tensors of a file. A model of a hundred layers has some thousand.
 const TENSORS: u64 = 65_536;
 
-/// The most bytes of a tensor's name in the format.
+/// Limit of the format on a tensor's name, in bytes.
 const NAME: u64 = 64;
 
-/// The most sizes of a tensor in the format.
+/// Limit of the format on the sizes of a tensor.
 const SIZES: u32 = 4;
 
-/// The most tensors of a model whose experts are taken apart. The largest models have some 40,000.
+/// Limit on the tensors of a model whose experts are taken apart. The largest models have some 40,000.
 const PARTS: usize = 1 << 17;
 
-/// The number of blocks that are read and dequantised at once.
-const BLOCKS_AT_ONCE: usize = 4096;
+/// How many blocks are read and dequantised together.
+const BLOCKS_PER_READ: usize = 4096;
 
-/// A GGUF file. Its metadata are in memory, its tensors stay on disk until they are asked for.
+/// A GGUF file. Its metadata are in memory, while its tensors stay on disk until they are asked for.
 #[derive(Debug)]
 pub struct Gguf {
     path: PathBuf,
     file: File,
-    /// A marker that keeps two threads from sharing the file. The file has one position, and every read moves it.
+    /// Keeps two threads from sharing the file, which has one position that every read moves.
     one_reader: PhantomData<Cell<()>>,
     bytes: u64,
     metadata: Metadata,
-    /// The tensors, by their names in a folder.
+    /// Tensors by their names in a folder.
     tensors: BTreeMap<String, Tensor>,
 }
 
 /// A tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// The tensor's name in the file, such as `blk.0.attn_q.weight`.
+    /// Name of the tensor in the file, such as `blk.0.attn_q.weight`.
     pub name: String,
-    /// The type of the tensor's blocks.
+    /// Type of the tensor's blocks.
     pub kind: BlockType,
-    /// The tensor's shape. Matrices are `[outputs, inputs]`.
+    /// Shape of the tensor. Matrices are `[outputs, inputs]`.
     pub shape: Vec<usize>,
-    /// The number of bytes that the tensor takes in the file.
+    /// Bytes that the tensor takes in the file.
     pub bytes: u64,
-    /// The place where these bytes begin.
+    /// Offset of these bytes in the file.
     at: u64,
 }
 
-/// Tells whether a path is a GGUF file. Its ending or its first bytes decide, because the files of some programs
-/// have no ending.
+/// Tells whether a path is a GGUF file, by its ending or its first bytes, because some programs write files without
+/// an ending.
 pub fn is_gguf(path: &Path) -> bool {
     if !path.is_file() {
         return false;
     }
-    let named = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
-    let begins = || {
+
+    let has_extension = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
+    let has_magic = || {
         let mut bytes = [0; 4];
         let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
         read.is_ok() && bytes == MAGIC
     };
-    named || begins()
+    has_extension || has_magic()
 }
 
 /// Reads the file at a path that leads into a GGUF file, such as `model.gguf/config.json`. Returns `None` if the
@@ -86,24 +87,28 @@ pub fn file_within(path: &Path) -> Option<Result<Option<Vec<u8>>, GgufError>> {
 }
 
 impl Gguf {
-    /// Reads the metadata and the list of tensors, and checks them. Every length must fit before the file's end,
-    /// every tensor's bytes must fit its shape, and the tensors must lie one behind the other.
+    /// Reads the metadata and the list of tensors, and checks them: everything has to end before the file does, every
+    /// tensor's bytes have to fit its shape, and the tensors have to follow one another.
     ///
     /// # Errors
-    /// Fails if the file can't be read, or is no whole GGUF file of version 2 or 3 with weights that are read.
+    /// Fails if the file can't be read, or is not a complete GGUF file of version 2 or 3 with weights of known types.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
         let unreadable = |source| GgufError::Read { path: path.to_owned(), source };
-        // The path is looked at before it is opened, because opening a pipe waits for somebody to write into it.
-        let found = fs::metadata(path).map_err(unreadable)?;
-        if !found.is_file() {
+        // The kind is checked before the file is opened, because opening a pipe waits until somebody writes to it.
+        let file_metadata = fs::metadata(path).map_err(unreadable)?;
+        if !file_metadata.is_file() {
             return Err(unreadable(io::Error::other("it is not a file")));
         }
-        let (file, bytes) = (File::open(path).map_err(unreadable)?, found.len());
+
+        let file = File::open(path).map_err(unreadable)?;
+        let bytes = file_metadata.len();
+
         let mut cursor = Cursor::new(path, &file, 0, bytes)?;
         let (tensors, keys) = head(&mut cursor)?;
         let metadata = Metadata::read(&mut cursor, keys)?;
-        whole(path, &metadata)?;
+        check_unsplit(path, &metadata)?;
         let tensors = read_tensors(&mut cursor, tensors, &metadata)?;
+
         Ok(Gguf { path: path.to_owned(), file, one_reader: PhantomData, bytes, metadata, tensors })
     }
 
@@ -129,23 +134,28 @@ impl Gguf {
             .tensors
             .get(name)
             .ok_or_else(|| self.model(format!("the file has no tensor for {name}")))?;
+
         let changes = self.changes(name, tensor)?;
         let mut file = &self.file;
         file.seek(SeekFrom::Start(tensor.at)).map_err(unreadable)?;
-        let before = values.len();
-        let at_once = (BLOCKS_AT_ONCE * tensor.kind.bytes()) as u64;
-        let mut buffer = vec![0; at_once.min(tensor.bytes) as usize];
-        let mut left = tensor.bytes;
-        while left > 0 {
-            let part = &mut buffer[..at_once.min(left) as usize];
+
+        let old_length = values.len();
+        let chunk_bytes = (BLOCKS_PER_READ * tensor.kind.bytes()) as u64;
+        let mut buffer = vec![0; chunk_bytes.min(tensor.bytes) as usize];
+        let mut remaining = tensor.bytes;
+        while remaining > 0 {
+            let part = &mut buffer[..chunk_bytes.min(remaining) as usize];
             file.read_exact(part).map_err(unreadable)?;
-            left -= part.len() as u64;
+            remaining -= part.len() as u64;
             tensor.kind.dequantise(part, values);
         }
-        let values = &mut values[before..];
+
+        let values = &mut values[old_length..];
+        // The changes come last one first, which is the order to undo them in.
         for change in changes {
             change.undo(tensor.shape[0], values);
         }
+
         Ok(values.iter().all(|value| value.is_finite()))
     }
 
@@ -153,12 +163,12 @@ impl Gguf {
         &self.metadata
     }
 
-    /// Returns a cursor at a place of the file.
+    /// Returns a cursor at byte `at` of the file.
     pub(crate) fn cursor(&self, at: u64) -> Result<Cursor<'_>, GgufError> {
         Cursor::new(&self.path, &self.file, at, self.bytes)
     }
 
-    /// Makes the error for a model that is wrong.
+    /// Makes the error for a model that can't be used.
     pub(crate) fn model(&self, problem: String) -> GgufError {
         GgufError::Model { path: self.path.clone(), problem }
     }
@@ -168,31 +178,36 @@ impl Gguf {
 fn head(cursor: &mut Cursor<'_>) -> Result<(u64, u64), GgufError> {
     let magic: [u8; 4] = cursor.bytes()?;
     if magic != MAGIC {
+        // A pointer of Git LFS is a text whose first word is `version`.
         if magic == *b"vers" {
             let problem = "it is a pointer of Git LFS: fetch the file with git lfs pull";
             return Err(cursor.unread(0, problem.into()));
         }
-        let came = magic.escape_ascii();
-        let problem = format!("a GGUF file begins with GGUF, this file with {came}");
+
+        let actual = magic.escape_ascii();
+        let problem = format!("a GGUF file begins with GGUF, this file with {actual}");
         return Err(cursor.damaged(0, problem));
     }
+
     let version = cursor.u32()?;
     if !(2..=3).contains(&version) {
+        // The other order of bytes turns a small version into a huge one.
         let problem = match version.swap_bytes() {
-            1..=3 => "its numbers have the highest byte first, expected the lowest".to_owned(),
+            1..=3 => "it is big-endian, expected little-endian".to_owned(),
             _ => format!("it has version {version}, expected 2 or 3"),
         };
         return Err(cursor.unread(4, problem));
     }
+
     Ok((cursor.u64()?, cursor.u64()?))
 }
 
 /// Refuses a file that is one of several parts of a model.
-fn whole(path: &Path, metadata: &Metadata) -> Result<(), GgufError> {
+fn check_unsplit(path: &Path, metadata: &Metadata) -> Result<(), GgufError> {
     let wrong = |problem| GgufError::Model { path: path.to_owned(), problem };
     match metadata.count("split.count").map_err(wrong)? {
         Some(parts) if parts > 1 => Err(wrong(format!(
-            "it is one of the {parts} files of a split model, expected a whole model: \
+            "it is one of the {parts} files of a split model, expected a complete model: \
              llama.cpp's llama-gguf-split --merge joins the files"
         ))),
         _ => Ok(()),
@@ -208,54 +223,65 @@ fn read_tensors(
         let problem = format!("the file claims {count} tensors, expected at most {TENSORS}");
         return Err(cursor.damaged(8, problem));
     }
-    let align = alignment(metadata).map_err(|problem| cursor.unread(cursor.at(), problem))?;
-    // Each tensor must begin at the next multiple of the alignment behind the tensor before it. Then no tensor is
-    // read twice or not at all.
+
+    let align = alignment(metadata).map_err(|problem| cursor.unread(cursor.position(), problem))?;
+    // Each tensor has to begin at the next multiple of the alignment after the tensor before it, so that no byte is
+    // skipped or read as two tensors.
     let mut tensors = BTreeMap::new();
-    let mut next = 0u64;
-    let (family, blocks) = (Family::of(metadata), blocks(metadata));
+    let mut next_offset = 0u64;
+    let family = Family::of(metadata);
+    let blocks = blocks(metadata);
+
     for _ in 0..count {
-        let begins = cursor.at();
+        let entry_start = cursor.position();
         let tensor = read_tensor(cursor)?;
-        if tensor.at != next {
-            let problem = format!("{} begins at {}, expected {next}", tensor.name, tensor.at);
-            return Err(cursor.damaged(begins, problem));
+        if tensor.at != next_offset {
+            let problem =
+                format!("{} begins at {}, expected {next_offset}", tensor.name, tensor.at);
+            return Err(cursor.damaged(entry_start, problem));
         }
-        let aligned =
-            next.checked_add(tensor.bytes).and_then(|end| end.checked_next_multiple_of(align));
-        next = aligned.ok_or_else(|| {
-            cursor.damaged(begins, format!("{} would end beyond byte 2^64", tensor.name))
+
+        let aligned = next_offset
+            .checked_add(tensor.bytes)
+            .and_then(|end| end.checked_next_multiple_of(align));
+        next_offset = aligned.ok_or_else(|| {
+            cursor.damaged(entry_start, format!("{} would end beyond byte 2^64", tensor.name))
         })?;
+
         let name = names::in_folder(&tensor.name, family, blocks);
         if let Some(other) = tensors.insert(name, tensor) {
-            return Err(cursor.damaged(begins, format!("{} is there twice", other.name)));
+            return Err(cursor.damaged(entry_start, format!("{} occurs twice", other.name)));
         }
     }
-    let start = cursor.at().next_multiple_of(align);
+
+    let start = cursor.position().next_multiple_of(align);
     for tensor in tensors.values_mut() {
         let end = start.checked_add(tensor.at).and_then(|at| at.checked_add(tensor.bytes));
-        if end.is_none_or(|end| end > cursor.at() + cursor.left()) {
-            let (name, bytes) = (&tensor.name, tensor.bytes);
+        if end.is_none_or(|end| end > cursor.position() + cursor.remaining()) {
+            let name = &tensor.name;
+            let bytes = tensor.bytes;
             let problem = format!("the {bytes} bytes of {name} would end beyond the file");
             return Err(cursor.damaged(start.saturating_add(tensor.at), problem));
         }
         tensor.at += start;
     }
+
     if family == Some(Family::Qwen3Moe) {
-        tensors = parted(cursor, tensors)?;
+        tensors = split_experts(cursor, tensors)?;
     }
+
     Ok(tensors.into_iter().map(reshaped).collect())
 }
 
-/// Returns the number of blocks that are the model's layers, if the file has others too.
+/// Returns the number of blocks that are the model's layers, if the file has more blocks.
 fn blocks(metadata: &Metadata) -> Option<u64> {
     let name = metadata.text("general.architecture").ok()??;
     let count = |key: &str| metadata.count(&format!("{name}.{key}")).ok()?;
     count("block_count")?.checked_sub(count("nextn_predict_layers")?)
 }
 
-/// Takes tensors that hold the matrices of all experts apart into a tensor for each.
-fn parted(
+/// Splits each tensor that holds the matrices of all experts into one tensor for each expert and map.
+fn split_experts(
     cursor: &Cursor<'_>,
     tensors: BTreeMap<String, Tensor>,
 ) -> Result<BTreeMap<String, Tensor>, GgufError> {
@@ -265,28 +291,36 @@ fn parted(
             parts.insert(name, tensor);
             continue;
         };
-        let wrong = |problem: &str| {
+        let invalid_shape = |problem: &str| {
             let shape = &tensor.shape;
             cursor.damaged(tensor.at, format!("{} has the shape {shape:?}, {problem}", tensor.name))
         };
-        // A size of 1 before two others was left out.
+
+        // A size of 1 in front of two others has been removed.
         let [experts, rows, columns] = match tensor.shape[..] {
             [experts, rows, columns] => [experts, rows, columns],
             [rows, columns] => [1, rows, columns],
-            _ => return Err(wrong("expected a matrix for each expert")),
+            _ => return Err(invalid_shape("expected a matrix for each expert")),
         };
+
         if !rows.is_multiple_of(maps.len()) {
-            return Err(wrong("expected as many rows for gate as for up"));
+            return Err(invalid_shape("expected as many rows for gate as for up"));
         }
+
         let matrices = experts.saturating_mul(maps.len());
         if parts.len().saturating_add(matrices) > PARTS {
-            return Err(wrong(&format!("which makes more than {PARTS} tensors of experts")));
+            return Err(invalid_shape(&format!(
+                "which makes more than {PARTS} tensors of experts"
+            )));
         }
+
         // A row is made of whole blocks, so every matrix is.
         let bytes = tensor.bytes / matrices as u64;
         let shape = vec![rows / maps.len(), columns];
+
         for number in 0..matrices {
-            let (expert, map) = (number / maps.len(), maps[number % maps.len()]);
+            let expert = number / maps.len();
+            let map = maps[number % maps.len()];
             let part = Tensor {
                 shape: shape.clone(),
                 bytes,
@@ -296,10 +330,11 @@ fn parted(
             parts.insert(format!("{layer}.mlp.experts.{expert}.{map}.weight"), part);
         }
     }
+
     Ok(parts)
 }
 
-/// Gives a tensor the shape that it has in a folder: a convolution there has a size of 1 in the middle.
+/// Changes a tensor's shape to the one in a folder, where a convolution has a size of 1 in the middle.
 fn reshaped((name, mut tensor): (String, Tensor)) -> (String, Tensor) {
     if name.ends_with(".linear_attn.conv1d.weight") && tensor.shape.len() == 2 {
         tensor.shape.insert(1, 1);
@@ -307,7 +342,7 @@ fn reshaped((name, mut tensor): (String, Tensor)) -> (String, Tensor) {
     (name, tensor)
 }
 
-/// Returns the number that all places of tensors are multiples of.
+/// Returns the number that all positions of tensors are multiples of.
 fn alignment(metadata: &Metadata) -> Result<u64, String> {
     match metadata.count("general.alignment")? {
         None => Ok(32),
@@ -318,20 +353,22 @@ fn alignment(metadata: &Metadata) -> Result<u64, String> {
     }
 }
 
-/// Reads a tensor. Its place is still counted from the beginning of the first tensor.
+/// Reads a tensor. Its position is still counted from the beginning of the first tensor.
 fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
-    let begins = cursor.at();
+    let entry_start = cursor.position();
     let name = cursor.text(NAME, "a tensor's name")?;
-    // Names are printed, and a terminal obeys control characters.
+    // Names get into messages, and a terminal obeys control characters.
     if name.contains(char::is_control) {
         let problem = format!("the tensor's name {} has control characters", quoted(&name));
-        return Err(cursor.damaged(begins, problem));
+        return Err(cursor.damaged(entry_start, problem));
     }
+
     let sizes = cursor.u32()?;
     if !(1..=SIZES).contains(&sizes) {
         let problem = format!("{name} has {sizes} sizes, expected 1 to {SIZES}");
-        return Err(cursor.damaged(begins, problem));
+        return Err(cursor.damaged(entry_start, problem));
     }
+
     let mut shape = Vec::new();
     for _ in 0..sizes {
         let size = cursor.u64()?;
@@ -339,34 +376,38 @@ fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
             Ok(size) if size > 0 => shape.push(size),
             _ => {
                 let problem = format!("{name} has a size of {size}, expected at least 1");
-                return Err(cursor.damaged(begins, problem));
+                return Err(cursor.damaged(entry_start, problem));
             }
         }
     }
+
     let number = cursor.u32()?;
     let Some(kind) = BlockType::of(number) else {
-        let (came, read) = (name_of(number), BlockType::ALL.map(BlockType::name).join(", "));
+        let actual = name_of(number);
+        let read = BlockType::ALL.map(BlockType::name).join(", ");
         let problem = format!(
-            "{name} has the type {number}{came}, expected one of {read}: take another quantisation of \
+            "{name} has the type {number}{actual}, expected one of {read}: take another quantisation of \
              the model"
         );
-        return Err(cursor.unread(begins, problem));
+        return Err(cursor.unread(entry_start, problem));
     };
+
     if !shape[0].is_multiple_of(kind.values()) {
         let (inputs, kind, block) = (shape[0], kind.name(), kind.values());
         let problem =
             format!("{name} has rows of {inputs}, but {kind} needs whole blocks of {block}");
-        return Err(cursor.damaged(begins, problem));
+        return Err(cursor.damaged(entry_start, problem));
     }
+
     let values = shape.iter().try_fold(1u64, |all, &size| all.checked_mul(size as u64));
     let bytes =
         values.and_then(|all| (all / kind.values() as u64).checked_mul(kind.bytes() as u64));
     let Some(bytes) = bytes else {
         let problem =
             format!("{name} has the sizes {shape:?}, which make more than 2^64 values or bytes");
-        return Err(cursor.damaged(begins, problem));
+        return Err(cursor.damaged(entry_start, problem));
     };
-    // The innermost size stands first in the file, and last in a folder.
+    // The innermost size is first in the file, and last in a folder.
     shape.reverse();
     while shape.len() > 1 && shape[0] == 1 && sizes > 2 {
         shape.remove(0);

@@ -1,12 +1,12 @@
 //! GGUF files, read as if they were Hugging Face model folders.
 //!
-//! A GGUF file holds a whole model: its sizes, its weights in blocks of a few bits, its tokenizer and its chat
-//! template. [`Gguf::file`] gives the files that the same model has as a folder. [`Gguf::read`] gives the weights
+//! A GGUF file holds everything of a model: its sizes, its weights in blocks of a few bits, its tokenizer and its chat
+//! template. [`Gguf::file`] makes the files that the same model has as a folder. [`Gguf::read`] reads the weights
 //! under the names that they have there, dequantised and in the order of rows that `transformers` wants.
 //!
-//! Anybody can make such a file. All that it says is checked before it is believed: lengths against the file's
-//! end, counts against limits, tensors against each other. Memory holds only the things that a model needs,
-//! however much the file claims. Arrays stay in the file until somebody asks for one.
+//! Because anybody can make such a file, its claims are checked before they are used: lengths against the file's
+//! end, counts against limits, tensors against each other. Memory holds only what a model needs, however much the
+//! file claims. Arrays stay in the file until somebody asks for one.
 //!
 //! ```no_run
 //! use firebrick_gguf::Gguf;

@@ -1,24 +1,24 @@
-//! The metadata of a GGUF file: the facts that it states about its model, by key. Numbers and texts are kept here,
-//! arrays stay in the file.
+//! Metadata of a GGUF file: the facts that it states about its model, by key. Numbers and texts are kept here,
+//! while arrays stay in the file.
 
 use std::collections::BTreeMap;
 
 use crate::{GgufError, cursor::Cursor, error::quoted};
 
-/// The most keys of a file. Files of models have some fifty.
+/// Limit on the keys of a file. Files of models have some fifty.
 const KEYS: u64 = 4096;
 
-/// The most bytes of a key in the format.
+/// Limit of the format on a key, in bytes.
 const KEY: u64 = 65_535;
 
-/// The most bytes of all keys and texts together. The longest chat templates have some 20 kB.
+/// Limit on all keys and texts together, in bytes. The longest chat templates have some 20 kB.
 const TEXTS: u64 = 8 << 20;
 
-/// The values by their keys.
+/// Values by their keys.
 #[derive(Debug, Default)]
 pub(crate) struct Metadata(BTreeMap<String, Value>);
 
-/// The value of a key.
+/// Value of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Unsigned(u64),
@@ -29,17 +29,17 @@ pub(crate) enum Value {
     Array(Array),
 }
 
-/// The place of an array in the file.
+/// Where an array is in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Array {
-    /// The type of the elements, as the format numbers it.
+    /// Type of the elements, as the format numbers it.
     pub(crate) kind: u32,
     pub(crate) count: u64,
-    /// The place where the first element begins.
+    /// Offset of the first element, in bytes.
     pub(crate) at: u64,
 }
 
-/// The format's number for the type of texts.
+/// Number of the type of texts in the format.
 pub(crate) const TEXT: u32 = 8;
 
 const ARRAY: u32 = 9;
@@ -51,17 +51,21 @@ impl Metadata {
             let problem = format!("the file claims {count} keys, expected at most {KEYS}");
             return Err(cursor.damaged(16, problem));
         }
-        let (mut values, mut room) = (BTreeMap::new(), TEXTS);
+
+        let mut values = BTreeMap::new();
+        let mut room = TEXTS;
         for _ in 0..count {
-            let at = cursor.at();
+            let start = cursor.position();
             let key = cursor.text(KEY.min(room), "a key")?;
+            // All keys and texts share one limit, so many small ones can't fill the memory either.
             room -= key.len() as u64;
             let value = Value::read(cursor, &quoted(&key), &mut room)?;
             if values.insert(key.clone(), value).is_some() {
-                let problem = format!("the key {} is there twice", quoted(&key));
-                return Err(cursor.damaged(at, problem));
+                let problem = format!("the key {} occurs twice", quoted(&key));
+                return Err(cursor.damaged(start, problem));
             }
         }
+
         Ok(Metadata(values))
     }
 
@@ -69,7 +73,7 @@ impl Metadata {
         self.0.get(key)
     }
 
-    /// Returns a text. The error says in words that the value is something else.
+    /// Returns a text. The error says in words what the value is instead.
     pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, String> {
         match self.get(key) {
             None => Ok(None),
@@ -119,7 +123,7 @@ impl Metadata {
 impl Value {
     /// Reads the value of `key`, which is quoted for messages.
     fn read(cursor: &mut Cursor<'_>, key: &str, room: &mut u64) -> Result<Self, GgufError> {
-        let at = cursor.at();
+        let start = cursor.position();
         let kind = cursor.u32()?;
         Ok(match kind {
             0 => Value::Unsigned(u8::from_le_bytes(cursor.bytes()?).into()),
@@ -128,15 +132,17 @@ impl Value {
             3 => Value::Signed(i16::from_le_bytes(cursor.bytes()?).into()),
             4 => Value::Unsigned(cursor.u32()?.into()),
             5 => Value::Signed(i32::from_le_bytes(cursor.bytes()?).into()),
+
             // The number is taken by its shortest decimal: 1e-5 and not 9.999999747378752e-06.
             6 => Value::Float(decimal(f32::from_le_bytes(cursor.bytes()?))),
             7 => match cursor.bytes()? {
                 [flag @ (0 | 1)] => Value::Bool(flag == 1),
                 [other] => {
                     let problem = format!("{key} should be 0 or 1, but is {other}");
-                    return Err(cursor.damaged(at, problem));
+                    return Err(cursor.damaged(start, problem));
                 }
             },
+
             TEXT => {
                 let text = cursor.text(*room, &format!("the text of {key}"))?;
                 *room -= text.len() as u64;
@@ -146,25 +152,29 @@ impl Value {
             10 => Value::Unsigned(cursor.u64()?),
             11 => Value::Signed(i64::from_le_bytes(cursor.bytes()?)),
             12 => Value::Float(f64::from_le_bytes(cursor.bytes()?)),
+
             other => {
                 let problem = format!("{key} has the type {other}, expected 0 to 12");
-                return Err(cursor.damaged(at, problem));
+                return Err(cursor.damaged(start, problem));
             }
         })
     }
 }
 
 impl Array {
-    /// Finds an array's elements and passes over them.
+    /// Notes where an array's elements are, and skips them.
     fn read(cursor: &mut Cursor<'_>, key: &str) -> Result<Self, GgufError> {
-        let begins = cursor.at();
-        let (kind, count) = (cursor.u32()?, cursor.u64()?);
-        let array = Array { kind, count, at: cursor.at() };
-        // An element has at least a byte.
-        if count > cursor.left() {
+        let start = cursor.position();
+        let kind = cursor.u32()?;
+        let count = cursor.u64()?;
+        let array = Array { kind, count, at: cursor.position() };
+
+        // Each element takes at least a byte.
+        if count > cursor.remaining() {
             let problem = format!("{key} would have {count} elements, beyond the file's end");
-            return Err(cursor.damaged(begins, problem));
+            return Err(cursor.damaged(start, problem));
         }
+
         match kind {
             TEXT => {
                 for _ in 0..count {
@@ -176,21 +186,22 @@ impl Array {
                 let Some(size) = size(kind) else {
                     let problem =
                         format!("{key} is an array of the type {kind}, which is not supported");
-                    return Err(cursor.unread(begins, problem));
+                    return Err(cursor.unread(start, problem));
                 };
                 let Some(bytes) = count.checked_mul(size) else {
                     let problem =
                         format!("{key} would have {count} elements, beyond the file's end");
-                    return Err(cursor.damaged(begins, problem));
+                    return Err(cursor.damaged(start, problem));
                 };
                 cursor.skip(bytes)?;
             }
         }
+
         Ok(array)
     }
 }
 
-/// Returns the number of bytes of a number of that type. `None` if the type is no number.
+/// Returns the number of bytes of a number of that type. `None` if the type is not a number.
 pub(crate) fn size(kind: u32) -> Option<u64> {
     match kind {
         0 | 1 | 7 => Some(1),
@@ -201,14 +212,14 @@ pub(crate) fn size(kind: u32) -> Option<u64> {
     }
 }
 
-/// Returns the shortest decimal that tells the number from its neighbours in f32.
+/// Returns the shortest decimal that distinguishes the number from its neighbours in f32.
 pub(crate) fn decimal(number: f32) -> f64 {
-    // The decimal of an f32 can always be read.
+    // The decimal of an f32 always parses.
     number.to_string().parse().unwrap_or(f64::from(number))
 }
 
-fn unlike(key: &str, expected: &str, came: &Value) -> String {
-    let came = match came {
+fn unlike(key: &str, expected: &str, actual: &Value) -> String {
+    let actual = match actual {
         Value::Unsigned(number) => number.to_string(),
         Value::Signed(number) => number.to_string(),
         Value::Float(number) => number.to_string(),
@@ -216,5 +227,5 @@ fn unlike(key: &str, expected: &str, came: &Value) -> String {
         Value::Text(_) => "a text".into(),
         Value::Array(array) => format!("an array of {} elements", array.count),
     };
-    format!("{key:?} should be {expected}, but is {came}")
+    format!("{key:?} should be {expected}, but is {actual}")
 }

@@ -1,11 +1,11 @@
-//! The names of tensors in a GGUF file and in a folder.
+//! Names of tensors in a GGUF file and in a folder.
 
 use crate::family::Family;
 
-/// Returns a tensor's name in a folder. A tensor that is part of no known model keeps its own name behind
-/// `model.`. The reader of the model will find it foreign there. Blocks from number `end` on predict further tokens:
-/// they are no part of the model.
-pub(crate) fn in_folder(name: &str, family: Option<Family>, end: Option<u64>) -> String {
+/// Returns a tensor's name in a folder. A tensor that is part of no known model keeps its own name after `model.`,
+/// where the reader of the model will refuse it. Blocks starting at number `layers` predict further tokens, so they are
+/// not part of the model.
+pub(crate) fn in_folder(name: &str, family: Option<Family>, layers: Option<u64>) -> String {
     let (stem, kind) = name.rsplit_once('.').unwrap_or((name, ""));
     let whole = match stem {
         "token_embd" => Some("model.embed_tokens"),
@@ -18,15 +18,20 @@ pub(crate) fn in_folder(name: &str, family: Option<Family>, end: Option<u64>) ->
         }
         _ => None,
     };
+
     if let Some(whole) = whole {
         return format!("{whole}.{kind}");
     }
+
     let of_layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
     let part = of_layer.and_then(|(layer, part)| Some((layer.parse::<u32>().ok()?, part)));
     let Some((layer, part)) = part else { return format!("model.{name}") };
-    if end.is_some_and(|end| u64::from(layer) >= end) {
+
+    if layers.is_some_and(|layers| u64::from(layer) >= layers) {
         return format!("mtp.{name}");
     }
+
+    // In a folder these two have no `.weight` or `.bias` after their names.
     if family == Some(Family::Qwen35) {
         let whole = match part {
             "ssm_a" => Some("A_log"),
@@ -37,6 +42,7 @@ pub(crate) fn in_folder(name: &str, family: Option<Family>, end: Option<u64>) ->
             return format!("model.layers.{layer}.linear_attn.{whole}");
         }
     }
+
     let Some((part, kind)) = part.rsplit_once('.') else { return format!("model.{name}") };
     format!("model.layers.{layer}.{}.{kind}", in_layer(part, family))
 }
@@ -44,7 +50,7 @@ pub(crate) fn in_folder(name: &str, family: Option<Family>, end: Option<u64>) ->
 /// Returns the name that a part of a layer has in a folder.
 fn in_layer(part: &str, family: Option<Family>) -> &str {
     match (part, family) {
-        // The second norm of such a layer is behind the attention, and the third is before the MLP.
+        // The second norm of such a layer is after the attention, and the third is before the MLP.
         ("ffn_norm", Some(Family::Gemma3)) => "pre_feedforward_layernorm",
         ("post_attention_norm", Some(Family::Gemma3 | Family::Olmo2 | Family::Qwen35)) => {
             "post_attention_layernorm"
@@ -75,8 +81,7 @@ fn in_layer(part: &str, family: Option<Family>) -> &str {
     }
 }
 
-/// Returns the maps of each expert that a stacked tensor holds, in their order, if the name in a folder is that of
-/// such a tensor.
+/// Returns the layer and the maps of each expert, in their order, if `name` is that of a stacked tensor.
 pub(crate) fn stacked(name: &str) -> Option<(&str, &'static [&'static str])> {
     let (layer, maps): (_, &[&str]) = match name.rsplit_once('.')? {
         (stem, "weight") => match stem.rsplit_once('.')? {

@@ -1,18 +1,18 @@
-//! The rules by which tokenizers of GGUF files cut texts into pieces.
+//! Rules by which tokenizers of GGUF files cut texts into pieces.
 
 use serde_json::{Value, json};
 
-/// The rules by which a text is cut before its bytes are merged. These are the rules that the format has names
+/// Rules by which a text is cut before its bytes are merged. These are the rules that the format has names
 /// for, in the families that are read (`llama-vocab.cpp` of llama.cpp lists them all).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pieces {
     /// A piece is a word with the blank before it, a number, or a run of other characters.
     Gpt2,
-    /// The pieces are those of `Gpt2`, and each digit is a piece by itself.
+    /// As `Gpt2`, and each digit is a piece by itself.
     SmolLm,
     /// A piece of a number has up to three digits.
     Llama3,
-    /// The pieces are those of `Llama3`, and no piece is a token before it is merged.
+    /// As `Llama3`, although no piece is a token before it is merged.
     Dbrx,
     /// Each digit is a piece by itself.
     Qwen2,
@@ -25,7 +25,7 @@ pub(crate) enum Pieces {
     Gpt4o,
 }
 
-/// The parts of a `tokenizer.json` around the model.
+/// Parts of a `tokenizer.json` around the model.
 pub(crate) struct Steps {
     pub(crate) normalizer: Value,
     pub(crate) pre_tokenizer: Value,
@@ -47,7 +47,7 @@ impl Pieces {
         }
     }
 
-    /// Tells whether a piece that is a token becomes that token, whatever the merges would make of it.
+    /// Tells whether a piece that is itself a token becomes that token, whatever the merges would make of it.
     pub(crate) fn whole_tokens(self) -> bool {
         matches!(self, Pieces::Llama3 | Pieces::Tekken)
     }
@@ -63,6 +63,8 @@ impl Pieces {
         const CASES: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
         const MARKS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
         const ENDINGS: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+        // GPT-2's rules are part of this step, which applies them if `words` is true.
         let bytes = |words: bool| {
             json!({
                 "type": "ByteLevel",
@@ -79,6 +81,7 @@ impl Pieces {
                 "invert": false,
             })
         };
+
         let steps = match self {
             Pieces::Gpt2 => vec![bytes(true)],
             Pieces::SmolLm => {
@@ -92,6 +95,7 @@ impl Pieces {
             Pieces::Tekken => vec![split(CASES), bytes(false)],
             Pieces::Gpt4o => vec![split(ENDINGS), bytes(false)],
         };
+
         Steps {
             normalizer: match self {
                 Pieces::Qwen2 | Pieces::Qwen35 => json!({ "type": "NFC" }),

@@ -1,4 +1,4 @@
-//! The rotary embedding of a model, as the metadata and a few tensors state it.
+//! Rotary embedding of a model, as the metadata and a few tensors state it.
 
 use std::f64::consts::TAU;
 
@@ -12,37 +12,39 @@ use crate::{
     metadata::decimal,
 };
 
-/// The factor of queries and keys beside any scaling. Only Phi-3's scaling is computed with one.
+/// Factor of queries and keys in addition to any scaling. Only Phi-3's scaling is computed with one.
 const FACTOR: &str = "rope.scaling.attn_factor";
 
-/// The ends of the range in which YaRN goes over from one scaling to the other, by their names here and there, with
+/// Ends of the range in which YaRN blends one scaling into the other, by their names in the file and in a folder, with
 /// the values of a silent file.
 const ENDS: [(&str, &str, f64); 2] = [
     ("rope.scaling.yarn_beta_fast", "beta_fast", 32.0),
     ("rope.scaling.yarn_beta_slow", "beta_slow", 1.0),
 ];
 
-/// The divisors of frequencies of long texts, and of short ones.
+/// Divisors of frequencies for long texts, and for short ones.
 const LONG: &str = "rope_factors_long.weight";
 const SHORT: &str = "rope_factors_short.weight";
 
 /// Reads the scaling that the metadata state. `None` if they state none.
 pub(crate) fn scaling(keys: &Keys<'_>, family: Family) -> Result<Option<Value>, String> {
-    // A factor without a type is linear, as in llama.cpp. There a factor of 0 means none, and the second key is the
+    // A factor without a type is linear, as in llama.cpp, where a factor of 0 means none and the second key is the
     // older one.
     let kind = keys.text("rope.scaling.type")?.unwrap_or("linear");
     let factor = keys.number("rope.scaling.factor")?.or(keys.number("rope.scale_linear")?);
     let factor = factor.filter(|factor| *factor != 0.0);
-    let unscaled = |key: &str| match keys.number(key)?.filter(|came| *came != 1.0) {
-        Some(came) => Err(format!("{} is {came}, expected 1", keys.key(key))),
+
+    let unscaled = |key: &str| match keys.number(key)?.filter(|actual| *actual != 1.0) {
+        Some(actual) => Err(format!("{} is {actual}, expected 1", keys.key(key))),
         None => Ok(()),
     };
     if family != Family::Phi3 {
         unscaled(FACTOR)?;
     }
+
     match kind {
         "none" => Ok(None),
-        // Its divisors are tensors.
+        // Its divisors are tensors, which are read elsewhere.
         "longrope" if family == Family::Phi3 => Ok(None),
         "linear" => {
             let factor = factor.filter(|factor| *factor != 1.0);
@@ -52,23 +54,25 @@ pub(crate) fn scaling(keys: &Keys<'_>, family: Family) -> Result<Option<Value>, 
             unscaled("rope.scaling.yarn_ext_factor")?;
             let context = keys.needed("rope.scaling.original_context_length")?;
             let factor = factor.ok_or_else(|| keys.missing("rope.scaling.factor"))?;
+
             let mut scaling = json!({
                 "rope_type": kind,
                 "factor": factor,
                 "original_max_position_embeddings": context,
             });
+
             for (key, name, usual) in ENDS {
-                if let Some(came) = keys.number(key)?.filter(|came| *came != usual) {
-                    scaling[name] = came.into();
+                if let Some(actual) = keys.number(key)?.filter(|actual| *actual != usual) {
+                    scaling[name] = actual.into();
                 }
             }
             // The converter writes the factor of queries and keys here, if config.json has one; 1 stands for the
             // factor that follows from the scaling.
             let usual = 0.1 * factor.ln() + 1.0;
-            let came = keys.number("rope.scaling.yarn_attn_factor")?;
-            let came = came.filter(|came| *came != 1.0 && (came - usual).abs() > 1e-5);
-            if let Some(came) = came {
-                scaling["attention_factor"] = came.into();
+            let actual = keys.number("rope.scaling.yarn_attn_factor")?;
+            let actual = actual.filter(|actual| *actual != 1.0 && (actual - usual).abs() > 1e-5);
+            if let Some(actual) = actual {
+                scaling["attention_factor"] = actual.into();
             }
             Ok(Some(scaling))
         }
@@ -99,18 +103,19 @@ impl Gguf {
         shape: &Shape,
         config: &Map<String, Value>,
     ) -> Result<Option<Value>, GgufError> {
-        let wrong = |problem| self.model(problem);
+        let invalid = |problem| self.model(problem);
         let keys = Keys::of(self)?;
-        let came = keys.number(FACTOR).map_err(wrong)?.unwrap_or(1.0);
-        let there = |name: &str| self.tensors().contains_key(name);
-        if there("rope_freqs.weight") {
+        let actual = keys.number(FACTOR).map_err(invalid)?.unwrap_or(1.0);
+        let exists = |name: &str| self.tensors().contains_key(name);
+        if exists("rope_freqs.weight") {
             return Err(self.model("rope_freqs.weight has no meaning in phi3".into()));
         }
-        match (there(LONG), there(SHORT)) {
-            (false, false) if came == 1.0 => return Ok(None),
+
+        match (exists(LONG), exists(SHORT)) {
+            (false, false) if actual == 1.0 => return Ok(None),
             (false, false) => {
                 let key = keys.key(FACTOR);
-                return Err(wrong(format!("{key} is {came}, and {LONG} is not there")));
+                return Err(invalid(format!("{key} is {actual}, and {LONG} is not there")));
             }
             (true, true) => {}
             _ => {
@@ -119,37 +124,44 @@ impl Gguf {
                 )));
             }
         }
-        let context = keys.needed("rope.scaling.original_context_length").map_err(wrong)?;
-        let rotated = keys.size("rope.dimension_count").map_err(wrong)?;
+
+        let context = keys.needed("rope.scaling.original_context_length").map_err(invalid)?;
+        let rotated = keys.size("rope.dimension_count").map_err(invalid)?;
         let rotated = rotated.unwrap_or(shape.head);
+
         let divisors = |name: &str| -> Result<Vec<f64>, GgufError> {
-            let came = &self.tensors()[name].shape;
-            if *came != [rotated / 2] {
+            let actual = &self.tensors()[name].shape;
+            if *actual != [rotated / 2] {
                 let problem = format!(
-                    "{name} has the shape {came:?}, expected [{}], one for each pair that is rotated",
+                    "{name} has the shape {actual:?}, expected [{}], one for each pair that is rotated",
                     rotated / 2
                 );
-                return Err(wrong(problem));
+                return Err(invalid(problem));
             }
+
             let mut values = Vec::new();
             if !self.read(name, &mut values)? {
-                return Err(wrong(format!("{name} has a NaN or an infinity, expected numbers")));
+                return Err(invalid(format!("{name} has a NaN or an infinity, expected numbers")));
             }
             Ok(values.into_iter().map(decimal).collect())
         };
+
         let mut scaling = json!({
             "rope_type": "longrope",
             "long_factor": divisors(LONG)?,
             "short_factor": divisors(SHORT)?,
         });
+        // Transformers computes this factor from the lengths unless the configuration gives one.
         let longest = config["max_position_embeddings"].as_f64().unwrap_or_default();
         let usual = match longest / context as f64 {
             factor if factor > 1.0 => (1.0 + factor.ln() / (context as f64).ln()).sqrt(),
             _ => 1.0,
         };
-        if (came - usual).abs() > 1e-5 {
-            scaling["attention_factor"] = came.into();
+
+        if (actual - usual).abs() > 1e-5 {
+            scaling["attention_factor"] = actual.into();
         }
+
         Ok(Some(scaling))
     }
 
@@ -163,6 +175,7 @@ impl Gguf {
         const NAME: &str = "rope_freqs.weight";
         let Some(tensor) = self.tensors().get(NAME) else { return Ok(None) };
         let head = config["head_dim"].as_u64().unwrap_or_default();
+
         let unlike = || {
             self.model(format!(
                 "{NAME} scales the frequencies of {} in an unknown way, expected Llama 3.1's way",
@@ -172,30 +185,39 @@ impl Gguf {
         if tensor.shape != [head as usize / 2] || config.contains_key("rope_scaling") {
             return Err(unlike());
         }
+
         let mut factors = Vec::new();
         if !self.read(NAME, &mut factors)? {
             return Err(unlike());
         }
+        // The last frequency has the longest wave, which is scaled by the full factor.
         let factor = f64::from(factors.last().copied().unwrap_or(1.0));
+
         let keys = Keys::of(self)?;
         let context = keys.number("rope.scaling.original_context_length");
         let context = context.map_err(|problem| self.model(problem))?.unwrap_or(8192.0);
-        let (low, high) = (1.0, 4.0);
+        let low_freq_factor = 1.0;
+        let high_freq_factor = 4.0;
         let theta = config["rope_theta"].as_f64().unwrap_or(10_000.0);
-        for (index, &came) in factors.iter().enumerate() {
+
+        // Short waves keep their frequency, long ones have it divided by the factor, and the others are blended.
+        for (index, &actual) in factors.iter().enumerate() {
             let wave = TAU * theta.powf(2.0 * index as f64 / head as f64);
-            let smooth = ((context / wave - low) / (high - low)).clamp(0.0, 1.0);
+            let smooth = ((context / wave - low_freq_factor)
+                / (high_freq_factor - low_freq_factor))
+                .clamp(0.0, 1.0);
             let expected = 1.0 / ((1.0 - smooth) / factor + smooth);
-            let near = (f64::from(came) - expected).abs() <= 1e-4 * expected;
-            if !near {
+            let is_close = (f64::from(actual) - expected).abs() <= 1e-4 * expected;
+            if !is_close {
                 return Err(unlike());
             }
         }
+
         Ok(Some(json!({
             "rope_type": "llama3",
             "factor": factor,
-            "low_freq_factor": low,
-            "high_freq_factor": high,
+            "low_freq_factor": low_freq_factor,
+            "high_freq_factor": high_freq_factor,
             "original_max_position_embeddings": context as u64,
         })))
     }

@@ -1,4 +1,4 @@
-//! The files of a tokenizer and its chat template, made from the metadata.
+//! Makes the files of a tokenizer and its chat template from the metadata.
 
 use std::{
     cmp::Reverse,
@@ -16,11 +16,11 @@ use crate::{
     pieces::{Pieces, Steps},
 };
 
-/// The files that hold a tokenizer and a template.
+/// Files that hold a tokenizer and a template.
 const FILES: [&str; 4] =
     ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"];
 
-/// The tokens that end a text or a turn, whatever part a file gives them.
+/// Tokens that end a text or a turn, whatever kind a file gives them.
 pub(crate) const ENDS: [&str; 13] = [
     "<|im_end|>",
     "<|endoftext|>",
@@ -37,25 +37,25 @@ pub(crate) const ENDS: [&str; 13] = [
     "[EOT]",
 ];
 
-/// The key of the tokens.
+/// Key of the tokens.
 pub(crate) const TOKENS_KEY: &str = "tokenizer.ggml.tokens";
 
-/// The most tokens. The largest vocabularies have some 260,000.
+/// Limit on tokens. The largest vocabularies have some 260,000.
 const TOKENS: usize = 1 << 19;
 
-/// The most pairs that are merged. A vocabulary of scores can have far more ways to make its tokens than tokens.
+/// Limit on the pairs that are merged. A vocabulary of scores can have far more ways to make its tokens than tokens.
 const MERGES: usize = 1 << 20;
 
-/// The most bytes of a token that may be made of two others. Only runs of blanks are longer in any vocabulary.
+/// Limit on a token that may be made of two others, in bytes. Only runs of blanks are longer in any vocabulary.
 const MERGED: usize = 512;
 
-/// The most bytes of the tokens that are made of others, counted once for each way. Each way is written out.
+/// Limit on the tokens that are made of others, in bytes, counted once for each way. Each way is written out.
 const WRITTEN: usize = 64 << 20;
 
-/// The most bytes of a file beside this one that is read.
-const BESIDE: u64 = 256 << 20;
+/// Limit on a file next to this one, in bytes.
+const NEIGHBOUR: u64 = 256 << 20;
 
-/// The parts that tokens play, as the format numbers them.
+/// Kinds of tokens, as the format numbers them.
 mod kind {
     pub(super) const NORMAL: u64 = 1;
     pub(super) const UNKNOWN: u64 = 2;
@@ -69,8 +69,8 @@ impl Gguf {
     /// `tokenizer.json`, `tokenizer_config.json` and, if there is a template, `chat_template.jinja`. Returns
     /// `None` for any other name.
     ///
-    /// If the GGUF file does not tell enough of its tokenizer, the tokenizer's files are taken from the folder
-    /// that the GGUF file is in.
+    /// If the GGUF file does not say enough about its tokenizer, the tokenizer's files are taken from the folder that
+    /// the GGUF file is in.
     ///
     /// # Errors
     /// Fails if the file can't be read or is of no model that is known here.
@@ -81,15 +81,18 @@ impl Gguf {
             name if !FILES.contains(&name) => return Ok(None),
             _ => {}
         }
+
+        // Where the rules are not known, the original model's files next to this one serve as well.
         let rules = match self.rules()? {
             Ok(rules) => rules,
-            Err(why) => match self.beside(name, &why)? {
-                None if name == "chat_template.jinja" && !self.has_template_beside(&why)? => {
+            Err(why) => match self.neighbour(name, &why)? {
+                None if name == "chat_template.jinja" && !self.neighbour_has_template(&why)? => {
                     return self.template();
                 }
-                beside => return Ok(beside),
+                neighbour => return Ok(neighbour),
             },
         };
+
         Ok(match name {
             "tokenizer.json" => Some(self.tokenizer(rules)?),
             "tokenizer_config.json" => Some(written(&self.tokenizer_config()?)),
@@ -98,11 +101,10 @@ impl Gguf {
         })
     }
 
-    /// Tells whether the tokenizer's configuration in the folder has a template. It then replaces the file's
-    /// template.
-    fn has_template_beside(&self, why: &str) -> Result<bool, GgufError> {
-        let config = self.beside("tokenizer_config.json", why)?.unwrap_or_default();
-        // The next reader of the configuration says what is wrong with it.
+    /// Tells whether the tokenizer's configuration in the folder has a template, which replaces the file's.
+    fn neighbour_has_template(&self, why: &str) -> Result<bool, GgufError> {
+        let config = self.neighbour("tokenizer_config.json", why)?.unwrap_or_default();
+        // If it is broken, whoever reads the configuration next says so.
         let config: Value = serde_json::from_slice(&config).unwrap_or_default();
         Ok(config.get("chat_template").is_some())
     }
@@ -113,14 +115,14 @@ impl Gguf {
         Ok(template.map(|text| text.as_bytes().to_owned()))
     }
 
-    /// Finds the rules by which texts become tokens. If they are not known, the inner error is the reason in
-    /// words.
+    /// Finds the rules by which texts become tokens. If they are not known, the inner error says why.
     fn rules(&self) -> Result<Result<Rules, String>, GgufError> {
         let text = |key| self.metadata().text(key).map_err(|problem| self.model(problem));
         let has = |key| self.metadata().get(key).is_some();
         let Some(model) = text("tokenizer.ggml.model")?.filter(|_| has(TOKENS_KEY)) else {
             return Ok(Err("it holds no tokenizer".into()));
         };
+
         Ok(match (model, text("tokenizer.ggml.pre")?) {
             ("llama", _) if has("tokenizer.ggml.scores") => Ok(Rules::Scores),
             ("gpt2", Some(pre)) if has("tokenizer.ggml.merges") => match Pieces::of(pre) {
@@ -141,21 +143,23 @@ impl Gguf {
     }
 
     /// Reads a file in the folder that this file is in.
-    fn beside(&self, name: &str, why: &str) -> Result<Option<Vec<u8>>, GgufError> {
+    fn neighbour(&self, name: &str, why: &str) -> Result<Option<Vec<u8>>, GgufError> {
         let folder = self.path().parent().map(PathBuf::from).unwrap_or_default();
         let path = folder.join(name);
-        let there = path.is_file();
-        if !there && name == "tokenizer.json" {
+        let exists = path.is_file();
+
+        if !exists && name == "tokenizer.json" {
             return Err(self.model(format!(
                 "{why}: put tokenizer.json and tokenizer_config.json of the original model next to it"
             )));
         }
-        if !there {
+        if !exists {
             return Ok(None);
         }
+
         let unreadable = |source| GgufError::Read { path: path.clone(), source };
-        if fs::metadata(&path).map_err(unreadable)?.len() > BESIDE {
-            return Err(self.model(format!("{name} next to it has more than {BESIDE} bytes")));
+        if fs::metadata(&path).map_err(unreadable)?.len() > NEIGHBOUR {
+            return Err(self.model(format!("{name} next to it has more than {NEIGHBOUR} bytes")));
         }
         fs::read(&path).map(Some).map_err(unreadable)
     }
@@ -167,24 +171,28 @@ impl Gguf {
             let count = tokens.len();
             return Err(self.model(format!("it has {count} tokens, expected 1 to {TOKENS}")));
         }
+
         let kinds = self.kinds(tokens.len())?;
         let mut ids = HashMap::new();
         let mut added_tokens = Vec::new();
         for (id, (token, &kind)) in tokens.iter().zip(&kinds).enumerate() {
-            // Tokens that only fill up the vocabulary are left out in a folder.
+            // A folder leaves out the tokens that only fill up the vocabulary.
             if kind == kind::UNUSED {
                 continue;
             }
             if ids.insert(token.as_str(), id as u32).is_some() {
-                return Err(self.model(format!("the token {} is there twice", quoted(token))));
+                return Err(self.model(format!("the token {} occurs twice", quoted(token))));
             }
+            // A token that ends a text or a turn is special, even if the file calls it normal.
             let special =
                 matches!(kind, kind::CONTROL | kind::UNKNOWN) || ENDS.contains(&token.as_str());
             if special || kind == kind::USER_DEFINED {
                 added_tokens.push(Added::new(id, token, special));
             }
         }
-        let unknown = self.token("unknown")?.and_then(|id| tokens.get(usize::try_from(id).ok()?));
+
+        let unknown_token =
+            self.token("unknown")?.and_then(|id| tokens.get(usize::try_from(id).ok()?));
         let of_scores = matches!(rules, Rules::Scores);
         let (pairs, steps, whole_tokens) = match rules {
             Rules::Merges(pieces) => (self.merges(&ids)?, pieces.steps(), pieces.whole_tokens()),
@@ -192,6 +200,7 @@ impl Gguf {
                 (self.merges_of_scores(&tokens, &kinds, &ids)?, self.steps_of_blanks()?, false)
             }
         };
+
         let file = File {
             version: "1.0",
             added_tokens,
@@ -201,7 +210,7 @@ impl Gguf {
             decoder: steps.decoder,
             model: Model {
                 kind: "BPE",
-                unk_token: unknown.filter(|_| of_scores),
+                unk_token: unknown_token.filter(|_| of_scores),
                 fuse_unk: of_scores,
                 byte_fallback: of_scores,
                 ignore_merges: whole_tokens,
@@ -213,13 +222,13 @@ impl Gguf {
         Ok(written(&file))
     }
 
-    /// Reads the part that each token plays.
+    /// Reads the kind of each token.
     fn kinds(&self, count: usize) -> Result<Vec<u64>, GgufError> {
         const KEY: &str = "tokenizer.ggml.token_type";
         let Some(kinds) = self.numbers(KEY)? else { return Ok(vec![kind::NORMAL; count]) };
         if kinds.len() != count {
-            let came = kinds.len();
-            return Err(self.model(format!("{KEY} has {came} elements, for {count} tokens")));
+            let actual = kinds.len();
+            return Err(self.model(format!("{KEY} has {actual} elements, for {count} tokens")));
         }
         Ok(kinds.into_iter().map(|kind| kind as u64).collect())
     }
@@ -230,10 +239,12 @@ impl Gguf {
             // Neither part is empty, and a blank may be the first character.
             let first = merge.chars().next()?.len_utf8();
             let blank = first + merge[first..].find(' ')?;
-            let (left, right) = (&merge[..blank], &merge[blank + 1..]);
+            let left = &merge[..blank];
+            let right = &merge[blank + 1..];
             ids.get([left, right].concat().as_str()).filter(|_| !right.is_empty())?;
             Some([*ids.get(left)?, *ids.get(right)?])
         };
+
         let mut pairs = Vec::new();
         self.each_text("tokenizer.ggml.merges", |merge| {
             let none = || format!("the merge {} makes no token of two tokens", quoted(&merge));
@@ -243,8 +254,8 @@ impl Gguf {
         Ok(pairs)
     }
 
-    /// Makes the merges of a vocabulary that has a score for each token. They are all the ways to make a token of
-    /// two others, the best token first. This is the order of `transformers`.
+    /// Makes the merges of a vocabulary that has a score for each token: all ways to make a token of two others, the
+    /// best token first, in the order of `transformers`.
     fn merges_of_scores(
         &self,
         tokens: &[String],
@@ -254,56 +265,68 @@ impl Gguf {
         const KEY: &str = "tokenizer.ggml.scores";
         let scores = self.numbers(KEY)?.unwrap_or_default();
         if scores.len() != tokens.len() {
-            let (came, count) = (scores.len(), tokens.len());
-            return Err(self.model(format!("{KEY} has {came} elements, for {count} tokens")));
+            let actual = scores.len();
+            let count = tokens.len();
+            return Err(self.model(format!("{KEY} has {actual} elements, for {count} tokens")));
         }
-        let (mut merges, mut written) = (Vec::new(), 0);
+
+        let mut merges = Vec::new();
+        let mut written_bytes = 0;
         for (id, (token, &kind)) in tokens.iter().zip(kinds).enumerate() {
             if kind != kind::NORMAL || token.len() > MERGED {
                 continue;
             }
-            let first = merges.len();
+
+            let first_merge = merges.len();
             for (at, _) in token.char_indices().skip(1) {
                 let (left, right) = token.split_at(at);
+                // A merge needs both of its parts as tokens.
                 if let (Some(&left), Some(&right)) = (ids.get(left), ids.get(right)) {
                     merges.push((id as u32, [left, right]));
                 }
             }
-            written += (merges.len() - first) * token.len();
-            if merges.len() > MERGES || written > WRITTEN {
-                return Err(self.model(match merges.len() > MERGES {
-                    true => {
-                        format!("its tokens can be made of each other in more than {MERGES} ways")
-                    }
-                    false => format!(
+
+            written_bytes += (merges.len() - first_merge) * token.len();
+            if merges.len() > MERGES || written_bytes > WRITTEN {
+                return Err(self.model(if merges.len() > MERGES {
+                    format!("its tokens can be made of each other in more than {MERGES} ways")
+                } else {
+                    format!(
                         "the ways to make its tokens of each other take more than {WRITTEN} bytes"
-                    ),
+                    )
                 }));
             }
-            merges[first..].sort_unstable_by_key(|&(_, pair)| pair);
+            // Ways of one token are in the order of their ids, as in `transformers`.
+            merges[first_merge..].sort_unstable_by_key(|&(_, pair)| pair);
         }
+
         let lengths: Vec<_> = tokens.iter().map(|token| Reverse(token.chars().count())).collect();
-        merges.sort_by(|&(one, [left, right]), &(two, [other, beside])| {
+        merges.sort_by(|&(one, [left, right]), &(two, [other_left, other_right])| {
             let lengths = |left: u32, right: u32| (lengths[left as usize], lengths[right as usize]);
             let best = scores[two as usize].total_cmp(&scores[one as usize]);
-            best.then_with(|| lengths(left, right).cmp(&lengths(other, beside)))
+            best.then_with(|| lengths(left, right).cmp(&lengths(other_left, other_right)))
         });
+
         Ok(merges.into_iter().map(|(_, pair)| pair).collect())
     }
 
-    /// Returns the steps for texts whose blanks are written as `▁`. A text gets a `▁` in front unless the file
-    /// says no.
+    /// Returns the steps for texts whose blanks are written as `▁`. A text gets a `▁` in front unless the file forbids
+    /// it.
     fn steps_of_blanks(&self) -> Result<Steps, GgufError> {
-        let first = self.metadata().flag("tokenizer.ggml.add_space_prefix");
-        let first = first.map_err(|problem| self.model(problem))?.unwrap_or(true);
+        // The blank in front of a text is added before encoding, and removed after decoding.
+        let adds_prefix = self.metadata().flag("tokenizer.ggml.add_space_prefix");
+        let adds_prefix = adds_prefix.map_err(|problem| self.model(problem))?.unwrap_or(true);
         let replace = |from: &str, to: &str| json!({ "type": "Replace", "pattern": { "String": from }, "content": to });
+
         let mut normalizers = vec![replace(" ", "▁")];
         let mut decoders =
             vec![replace("▁", " "), json!({ "type": "ByteFallback" }), json!({ "type": "Fuse" })];
-        if first {
+
+        if adds_prefix {
             normalizers.insert(0, json!({ "type": "Prepend", "prepend": "▁" }));
             decoders.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
         }
+
         Ok(Steps {
             normalizer: json!({ "type": "Sequence", "normalizers": normalizers }),
             pre_tokenizer: Value::Null,
@@ -312,16 +335,18 @@ impl Gguf {
     }
 
     /// Makes the step that puts the beginning and the end token around every text. The file says which of the two
-    /// are added; if it is silent, the rules decide.
+    /// are added. If it is silent, the rules decide.
     fn around(&self, rules: Rules, tokens: &[String]) -> Result<Value, GgufError> {
         let adds = |key: &str, default: bool| {
             let flag = self.metadata().flag(&format!("tokenizer.ggml.add_{key}_token"));
             flag.map_err(|problem| self.model(problem)).map(|flag| flag.unwrap_or(default))
         };
+
         let begins = match rules {
             Rules::Scores => true,
             Rules::Merges(pieces) => pieces.begins(),
         };
+
         let text = json!({ "Sequence": { "id": "A", "type_id": 0 } });
         let mut single = vec![text];
         let mut special = BTreeMap::new();
@@ -329,12 +354,14 @@ impl Gguf {
             let adds = adds(name, default)?;
             let id = self.token(name)?.filter(|&id| adds && (id as usize) < tokens.len());
             if let Some(id) = id {
+                // The beginning goes in front of the text, the end after it.
                 let token = &tokens[id as usize];
-                let place = if name == "bos" { 0 } else { single.len() };
-                single.insert(place, json!({ "SpecialToken": { "id": token, "type_id": 0 } }));
+                let index = if name == "bos" { 0 } else { single.len() };
+                single.insert(index, json!({ "SpecialToken": { "id": token, "type_id": 0 } }));
                 special.insert(token, json!({ "id": token, "ids": [id], "tokens": [token] }));
             }
         }
+
         let second = json!({ "Sequence": { "id": "B", "type_id": 1 } });
         let pair: Vec<Value> = single.iter().cloned().chain([second]).collect();
         Ok(json!({
@@ -351,6 +378,7 @@ impl Gguf {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": false,
         });
+
         for (field, name) in [
             ("bos_token", "bos"),
             ("eos_token", "eos"),
@@ -362,16 +390,17 @@ impl Gguf {
                 config[field] = token.clone().into();
             }
         }
+
         Ok(config)
     }
 }
 
-/// The rules by which texts become tokens.
+/// Rules by which texts become tokens.
 #[derive(Clone, Copy)]
 enum Rules {
     /// A text is cut into pieces, and then pairs of tokens are merged.
     Merges(Pieces),
-    /// The scores of tokens decide.
+    /// Scores of tokens decide.
     Scores,
 }
 
@@ -392,7 +421,7 @@ struct File<'a> {
 struct Model<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    /// The token for text that bytes can't write, if bytes are tokens too.
+    /// Token for text that bytes can't write, if bytes are tokens too.
     unk_token: Option<&'a String>,
     fuse_unk: bool,
     byte_fallback: bool,

@@ -2,12 +2,12 @@
 
 use firebrick_recipe::Problem;
 
-/// Bytes that the references of a configuration, and the tables around its keys, may add to it. Ten lines, each
-/// with ten references to the line before, are 846 bytes and stand for ten billion values. Twenty thousand
-/// references to one long text are a file of 189 KB and stand for 659 MB.
+/// Bytes that the references of a configuration, and the tables around its keys, may add to it. Ten lines, each with
+/// ten references to the line before, are 846 bytes and expand to ten billion values. Twenty thousand references to one
+/// long text are a file of 189 KB and expand to 659 MB.
 const MOST: usize = 4 << 20;
 
-/// The bytes that are left.
+/// The remaining bytes.
 pub(super) struct Budget(usize);
 
 impl Default for Budget {
@@ -17,7 +17,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes so many bytes off the budget, before they are allocated.
+    /// Takes `bytes` off the budget, before they are allocated.
     pub(super) fn spend(&mut self, bytes: usize) -> Result<(), Problem> {
         self.0 = self.0.checked_sub(bytes).ok_or_else(|| Problem {
             span: 0..0,

@@ -7,16 +7,15 @@ use serde_json::Value as Json;
 
 use super::{Notes, Settings, settings::Value};
 
-/// The kinds whose options have defaults of their own.
+/// Kinds whose options have their own defaults.
 const KINDS: [&str; 3] = ["advantage.kind", "critic.kind", "loss.kind"];
 
-/// The draft that rows write to.
+/// A recipe that rows write to.
 pub(super) struct Draft<'a> {
     settings: &'a Settings,
-    /// The entries in the order in which they were last set. `None` stands where a later entry took the place of
-    /// one.
+    /// Entries in the order in which they were last set; `None` where a later entry replaced one.
     entries: Vec<Option<Entry>>,
-    places: HashMap<String, usize>,
+    positions: HashMap<String, usize>,
     pub(super) notes: &'a mut Notes,
 }
 
@@ -30,10 +29,10 @@ struct Entry {
 
 impl<'a> Draft<'a> {
     pub(super) fn new(settings: &'a Settings, notes: &'a mut Notes) -> Self {
-        Draft { settings, entries: Vec::new(), places: HashMap::new(), notes }
+        Draft { settings, entries: Vec::new(), positions: HashMap::new(), notes }
     }
 
-    /// Writes the value of `from` under `here`, as it is. Writes nothing for `null`.
+    /// Writes the value of `from` under `here`, unchanged. Writes nothing for `null`.
     pub(super) fn take(&mut self, here: &str, from: &str) {
         let value = match self.settings.get(from) {
             Value::Null => return,
@@ -47,7 +46,7 @@ impl<'a> Draft<'a> {
         self.set(here, value, from);
     }
 
-    /// Writes a path, or a name on the Hub, as it is. A user can see the parts that are to be filled in.
+    /// Writes a path, or a name on the Hub, unchanged, so that the user sees the parts that are still to be filled in.
     pub(super) fn take_path(&mut self, here: &str, from: &str) {
         let value = self.settings.get(from);
         let path = match &value {
@@ -63,22 +62,26 @@ impl<'a> Draft<'a> {
             }
             one => one.clone(),
         };
+
         let path = match path {
             Value::Null => String::new(),
             Value::Text(path) => path,
             other => other.to_string(),
         };
+
         // No recipe has a path with a line break in it.
         if path.is_empty() || path.contains(char::is_control) {
             if matches!(here, "model.path" | "data.train") {
-                let says = format!("`{here}` is no path there: write one in the place of PATH");
+                let says = format!("`{here}` is not a path there: replace PATH with one");
                 self.notes.differs(from, &value.to_string(), &says);
                 self.set(here, "PATH", from);
             } else if !path.is_empty() {
-                self.lacks(from, &format!("`{here}` is no path there: set it yourself"));
+                self.lacks(from, &format!("`{here}` is not a path there: set it yourself"));
             }
             return;
         }
+
+        // Only a shell would fill these parts in.
         if Value::Text(path.clone()).is_open() || path.starts_with('~') {
             let says = format!("`{here}` is taken as it stands: write the path out");
             self.notes.differs(from, &path, &says);
@@ -87,37 +90,43 @@ impl<'a> Draft<'a> {
                 "the key is left out, and this is its default there; write the path that you want";
             self.notes.differs(from, &path, says);
         }
+
         self.set(here, path, from);
     }
 
-    /// Writes a value under `here`. `from` is the key that it comes from. A later value wins, but a default does
-    /// not replace a value that was given.
+    /// Writes a value under `here`; it comes from the key `from`. A later value wins, although a default never
+    /// replaces a value that was given.
     pub(super) fn set(&mut self, here: &str, value: impl Into<toml_edit::Value>, from: &str) {
-        if let Some(&place) = self.places.get(here) {
+        if let Some(&position) = self.positions.get(here) {
             let was_given = |entry: &Entry| self.settings.is_given(&entry.from);
-            if !self.settings.is_given(from) && self.entries[place].as_ref().is_some_and(was_given)
+            if !self.settings.is_given(from)
+                && self.entries[position].as_ref().is_some_and(was_given)
             {
                 return;
             }
-            self.entries[place] = None;
+            self.entries[position] = None;
         }
-        self.places.insert(here.to_owned(), self.entries.len());
+
+        self.positions.insert(here.to_owned(), self.entries.len());
         let entry = Entry { here: here.into(), value: value.into(), from: from.into() };
         self.entries.push(Some(entry));
     }
 
-    /// Says that `from` could not be translated, and why.
+    /// Notes that `from` could not be translated, and why.
     pub(super) fn lacks(&mut self, from: &str, says: &str) {
         let value = self.settings.get(from);
         self.notes.lacks(from, &value.to_string(), says);
     }
 
-    /// Takes the value that `fault` blames out of the recipe, and says so. Returns false if it blames none.
+    /// Removes the value that `fault` blames from the recipe, with a remark. Returns false if it blames none.
     pub(super) fn leave_out(&mut self, fault: &Invalid) -> bool {
         let Some(at) = fault.label.as_ref().map(|label| label.span.start) else { return false };
+
         let before = fault.text.get(..at).unwrap_or_default();
         let start = before.rfind('\n').map_or(0, |end| end + 1);
         let line = fault.text[start..].lines().next().unwrap_or_default();
+
+        // An entry's line is `key = value  # from`, as `text` writes it.
         let is_blamed = |entry: &Entry| {
             let key = entry.here.split_once('.').map_or(entry.here.as_str(), |(_, key)| key);
             line.strip_prefix(key).is_some_and(|rest| rest.starts_with(" = "))
@@ -125,7 +134,8 @@ impl<'a> Draft<'a> {
         };
         let blamed = self.entries.iter_mut().find(|entry| entry.as_ref().is_some_and(is_blamed));
         let Some(Entry { here, from, .. }) = blamed.and_then(Option::take) else { return false };
-        self.places.remove(&here);
+
+        self.positions.remove(&here);
         let value = self.settings.get(&from).to_string();
         let says = format!("the recipe leaves `{here}` at its default, because {}", fault.message);
         self.notes.lacks(&from, &value, &says);
@@ -139,41 +149,47 @@ impl<'a> Draft<'a> {
         kinds.map(|entry| format!("{} = {}\n", entry.here, entry.value)).collect()
     }
 
-    /// Returns the tables in the order of the schema. A default of the other program that is also ours is left
-    /// out.
+    /// Returns the tables in the order of the schema, without the other program's defaults that are also ours.
     pub(super) fn text(&self) -> String {
-        let (defaults, of_kinds) = (defaults(""), defaults(&self.kinds()));
+        let of_kinds = defaults(&self.kinds());
+        let defaults = defaults("");
+        // Tables are in the order of the schema, which is that of the book.
         let schema = Recipe::schema();
         let tables = schema.get("properties").and_then(Json::as_object);
         let mut text = String::new();
+
         for (table, _) in tables.into_iter().flatten() {
             let mut lines = String::new();
-            let mut alone = false;
+            let mut is_table_key = false;
             for entry in self.entries.iter().flatten() {
                 let (key, is_key) = match entry.here.split_once('.') {
                     Some((of, key)) if of == table => (key, true),
                     None if entry.here == *table => (entry.here.as_str(), false),
                     _ => continue,
                 };
+
                 let is_given = self.settings.is_given(&entry.from);
-                let same = || {
+                // A kind has one default. Other keys have the defaults of the kinds that the recipe chooses.
+                let is_default = || {
                     let pointer = format!("/{}", entry.here.replace('.', "/"));
                     let is_kind = KINDS.contains(&entry.here.as_str());
                     let defaults = if is_kind { &defaults } else { &of_kinds };
                     defaults.pointer(&pointer).is_some_and(|ours| equal(ours, &entry.value))
                 };
-                if !is_given && same() {
+                if !is_given && is_default() {
                     continue;
                 }
                 let whose = if is_given { "" } else { "default of " };
                 let _ = writeln!(lines, "{key} = {}  # {whose}{}", entry.value, entry.from);
-                alone |= !is_key;
+                is_table_key |= !is_key;
             }
+
             if !lines.is_empty() {
-                let header = if alone { String::new() } else { format!("\n[{table}]\n") };
+                let header = if is_table_key { String::new() } else { format!("\n[{table}]\n") };
                 let _ = write!(text, "{header}{lines}");
             }
         }
+
         text.trim_start().to_owned()
     }
 }

@@ -1,9 +1,9 @@
 //! Configurations of verl and SkyRL as recipes.
 //!
-//! A configuration becomes a flat list of keys, in whatever notation it is written (`settings`, `shell`). A table
-//! of rows says what every key means here (`rows`, with the data in `verl` and `skyrl`). From it come the draft of
-//! a recipe (`draft`) and the remarks about it (`notes`). The recipe is checked like any other before it is given
-//! out. Nothing of a script is executed.
+//! A configuration becomes a flat list of keys, in whatever notation it is written (`settings`, `shell`). A table of
+//! rows says what every key means here (`rows`, with the data in `verl` and `skyrl`). The draft of a recipe (`draft`)
+//! and the remarks about it (`notes`) are made from it. The recipe is checked like any other before it is returned. A
+//! script is never executed.
 //!
 //! ```
 //! let text = "generator: {n_samples_per_prompt: 4, unheard_of: 1}";
@@ -28,7 +28,7 @@ use budget::Budget;
 use draft::Draft;
 use firebrick_recipe::{Problem, Recipe, RecipeError, Text};
 use notes::Notes;
-use rows::{Group, Idle, Index, Known, Row, Rule};
+use rows::{Group, Idle, Index, KnownKey, Row, Rule};
 use settings::Settings;
 
 pub use rows::Key;
@@ -45,14 +45,14 @@ pub enum Origin {
 /// A configuration as a recipe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
-    /// The recipe in TOML, with the remarks about it as comments at its end.
+    /// Recipe in TOML, with the remarks as comments at its end.
     pub text: String,
-    /// The remarks, for a terminal.
+    /// Remarks for a terminal.
     pub remarks: String,
 }
 
 impl Origin {
-    /// Returns the name that the program has for itself.
+    /// Returns the program's name for itself.
     pub fn name(self) -> &'static str {
         match self {
             Origin::Verl => "verl",
@@ -102,12 +102,12 @@ impl Origin {
     }
 }
 
-/// Translates the configuration in `text`. It is a shell script if `path` ends in `.sh` or the text begins with
-/// `#!`, else lines of `key=value` or YAML. `overrides`, each `key=value`, are put over it as the programs
+/// Translates the configuration in `text`: a shell script if `path` ends in `.sh` or the text begins with `#!`,
+/// otherwise lines of `key=value` or YAML. `overrides`, each `key=value`, are applied to it as the programs
 /// themselves do.
 ///
 /// # Errors
-/// When the text can't be read, belongs to neither program, or makes no valid recipe.
+/// When the text can't be read, belongs to neither program, or does not make a valid recipe.
 pub fn import(
     path: &Path,
     text: &str,
@@ -119,6 +119,7 @@ pub fn import(
     let mut settings =
         Settings::read(path, text, &mut notes).map_err(|problem| file.point(problem))?;
     settings.set_all(overrides)?;
+
     let origin = origin.or_else(|| Origin::of(&settings)).ok_or_else(|| {
         file.point(Problem {
             span: 0..0,
@@ -133,6 +134,7 @@ pub fn import(
         })
     })?;
     settings.resolve(origin.rows()).map_err(|problem| file.point(problem))?;
+
     let mut draft = Draft::new(&settings, &mut notes);
     for row in origin.rows() {
         translate(row, &settings, &mut draft);
@@ -144,15 +146,18 @@ pub fn import(
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let file: String = file.chars().filter(|c| !c.is_control()).collect();
     let text = format!("# From a configuration of {}: {file}\n\n{body}\n{comments}", origin.name());
+
+    // The comments are checked as well, because no remark may break out of its comment.
     Recipe::parse(Path::new("imported.toml"), &text, &[])?;
     Ok(Imported { text, remarks: notes.page(origin.name(), settings.keys()) })
 }
 
-/// Returns the draft as a recipe. A value that no recipe has stays behind with a remark, because one value should
-/// not cost all the others.
+/// Returns the draft as a recipe. A value that no recipe accepts is left out with a remark, because one value
+/// should not cost all the others.
 fn valid(draft: &mut Draft) -> Result<String, RecipeError> {
     loop {
         let body = draft.text();
+        // Each round removes an entry, so this ends.
         match Recipe::parse(Path::new("imported.toml"), &body, &[]) {
             Err(RecipeError::Invalid(fault)) if draft.leave_out(&fault) => {}
             Err(error) => return Err(error),
@@ -167,40 +172,44 @@ fn translate(row: &Row, settings: &Settings, draft: &mut Draft) {
         Rule::By(function) => function(settings, draft),
         Rule::Read | Rule::Lacks(_) => return, // `sort_out` handles these.
     }
+
     let fits = !settings.get(row.name).is_open() && (row.fits)(settings);
     if settings.is_given(row.name) && fits && !row.says.is_empty() {
         draft.notes.differs(row.name, &settings.get(row.name).to_string(), row.says);
     }
 }
 
-/// Gives the reason for every key that added nothing to the recipe.
+/// Notes why each key that added nothing to the recipe did not.
 fn sort_out(settings: &Settings, origin: Origin, notes: &mut Notes) {
     let index = Index::new(origin.rows(), origin.idle());
+
     for key in settings.keys() {
         let value = settings.get(key);
         match index.find(key) {
-            Known::Nothing => notes.unknown(key, &value.to_string()),
-            Known::Idle(why) => notes.idle(key, why.says()),
-            Known::Row(Row { rule: Rule::Lacks(_), fits, .. }) if !fits(settings) => {
+            KnownKey::Nothing => notes.unknown(key, &value.to_string()),
+            KnownKey::Idle(why) => notes.idle(key, why.says()),
+            KnownKey::Row(Row { rule: Rule::Lacks(_), fits, .. }) if !fits(settings) => {
                 notes.idle(key, Idle::Off.says());
             }
-            Known::Row(Row { rule: Rule::Lacks(harmless), says, .. }) => {
-                match harmless.contains(&value.to_string().as_str()) {
-                    true => notes.idle(key, "at this value they change nothing"),
-                    false => notes.lacks(key, &value.to_string(), says),
+            KnownKey::Row(Row { rule: Rule::Lacks(harmless), says, .. }) => {
+                if harmless.contains(&value.to_string().as_str()) {
+                    notes.idle(key, "at this value they change nothing");
+                } else {
+                    notes.lacks(key, &value.to_string(), says);
                 }
             }
-            // Such a value can't be read as a number or as true, and counted as if the key were left out.
-            Known::Row(_) if value.is_open() && !notes.is_said(key) => {
+
+            // An open value is neither a number nor true, so the rows saw the key as left out.
+            KnownKey::Row(_) if value.is_open() && !notes.has_remark(key) => {
                 let why = "only the other program knows the rest of this value: set it yourself";
                 notes.lacks(key, &value.to_string(), why);
             }
-            Known::Row(Row { rule: Rule::Read, says, fits, .. }) => {
+            KnownKey::Row(Row { rule: Rule::Read, says, fits, .. }) => {
                 if fits(settings) && !says.is_empty() {
                     notes.differs(key, &value.to_string(), says);
                 }
             }
-            Known::Row(_) => {}
+            KnownKey::Row(_) => {}
         }
     }
 }

@@ -6,22 +6,21 @@ use super::{Draft, Settings};
 
 /// A key of another program, and its meaning here.
 pub(super) struct Row {
-    /// The key as that program spells it. `a.b.*` stands for all keys below `a.b` that have no row.
+    /// Its spelling in that program. `a.b.*` matches all keys below `a.b` that have no row.
     pub(super) name: &'static str,
-    /// The value of a key that is left out, as YAML; empty if that says nothing.
+    /// Value of a key that is left out, as YAML; empty if that has no meaning.
     pub(super) default: &'static str,
     /// Our key or keys; empty if there is none.
     pub(super) here: &'static str,
     pub(super) rule: Rule,
-    /// The difference, or the reason why there is no key here; at most three sentences.
+    /// Difference, or the reason why there is no key here; at most three sentences.
     pub(super) says: &'static str,
-    /// Tells whether `says` holds with the other keys.
+    /// Tells whether `says` holds, given the other keys.
     pub(super) fits: fn(&Settings) -> bool,
 }
 
 impl Row {
-    /// Returns the row for a `says` that holds only with some settings. With others the key is idle, if it has
-    /// no counterpart.
+    /// Limits `says` to some settings. With others, a key without a counterpart is idle.
     pub(super) const fn when(self, fits: fn(&Settings) -> bool) -> Row {
         Row { fits, ..self }
     }
@@ -31,28 +30,28 @@ fn always(_: &Settings) -> bool {
     true
 }
 
-/// The way in which a value gets into a recipe.
+/// How a value gets into a recipe.
 pub(super) enum Rule {
-    /// It is written as it is, under `here`.
+    /// Unchanged, under `here`.
     Same,
-    /// A function writes it. The function may read other keys too.
+    /// A function writes it, and may read other keys too.
     By(fn(&Settings, &mut Draft)),
     /// The function of another row reads it.
     Read,
-    /// It gets into no recipe, and that matters unless it is one of these values.
+    /// Not at all, which matters unless it is one of these values.
     Lacks(&'static [&'static str]),
 }
 
-/// Keys that mean nothing here.
+/// Keys that have no effect here.
 pub(super) struct Group {
     pub(super) why: Idle,
-    /// The table that they are in.
+    /// Table that they are in.
     pub(super) table: &'static str,
-    /// Their names, with spaces between; `a.*` stands for everything below `a`.
+    /// Their names, separated by spaces; `a.*` matches everything below `a`.
     pub(super) keys: &'static str,
 }
 
-/// The reason why a key means nothing here.
+/// Why a key has no effect here.
 #[derive(Clone, Copy)]
 pub(super) enum Idle {
     Cluster,
@@ -84,7 +83,7 @@ impl Idle {
             Idle::Records => {
                 "metrics and checkpoints are in the run's folder, under --runs; --resume continues the run"
             }
-            Idle::Always => "it is always so here",
+            Idle::Always => "this is always the case here",
             Idle::Off => "only read by parts that have no counterpart here",
             Idle::Greedy => "held-out answers take the likeliest token, whatever this key says",
             Idle::Unpunished => "a punishment needs a length and a factor above 0",
@@ -95,46 +94,46 @@ impl Idle {
 /// A key as the book shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The key as the other program spells it.
+    /// Its spelling in the other program.
     pub name: String,
-    /// Its value in that program when it is left out; empty if that says nothing.
+    /// Its value in that program when it is left out; empty if that has no meaning.
     pub default: &'static str,
     /// Our key or keys; empty if there is none.
     pub here: &'static str,
-    /// The difference, or the reason why there is no key here; empty if there is neither.
+    /// Difference, or the reason why there is no key here; empty if there is neither.
     pub says: &'static str,
     /// True if the key is about something that does not exist here, so that nothing is lost.
     pub idle: bool,
 }
 
-/// The knowledge about a key.
+/// What is known about a key.
 #[derive(Clone, Copy)]
-pub(super) enum Known {
+pub(super) enum KnownKey {
     Row(&'static Row),
     Idle(Idle),
     Nothing,
 }
 
-/// The knowledge about each key.
-pub(super) struct Index(HashMap<String, Known>);
+/// Finds what is known about each key.
+pub(super) struct Index(HashMap<String, KnownKey>);
 
 impl Index {
     pub(super) fn new(rows: &'static [Row], groups: &'static [Group]) -> Self {
-        let rows = rows.iter().map(|row| (row.name.to_owned(), Known::Row(row)));
+        let rows = rows.iter().map(|row| (row.name.to_owned(), KnownKey::Row(row)));
         let idle = groups
             .iter()
-            .flat_map(|group| group.names().map(move |name| (name, Known::Idle(group.why))));
+            .flat_map(|group| group.names().map(move |name| (name, KnownKey::Idle(group.why))));
         Index(rows.chain(idle).collect())
     }
 
-    /// Finds the knowledge about `key`, by its own name or by that of the nearest table above it.
-    pub(super) fn find(&self, key: &str) -> Known {
+    /// Looks `key` up by its own name, or by that of the nearest table above it.
+    pub(super) fn find(&self, key: &str) -> KnownKey {
         // No name has more parts than this. A key of a million dots has a million tables above it.
         let tables: Vec<usize> = key.match_indices('.').take(16).map(|(dot, _)| dot).collect();
         let tables = tables.into_iter().rev().map(|dot| &key[..dot]);
         let mut above = [key].into_iter().chain(tables).map(|table| format!("{table}.*"));
         let known = self.0.get(key).or_else(|| above.find_map(|name| self.0.get(&name)));
-        known.copied().unwrap_or(Known::Nothing)
+        known.copied().unwrap_or(KnownKey::Nothing)
     }
 }
 

@@ -9,11 +9,11 @@ use firebrick_recipe::{
 
 use super::{Budget, notes::Notes, rows::Row, shell};
 
-/// The dotted keys of a configuration with their values, in their order.
+/// Dotted keys of a configuration with their values, in order.
 pub(super) struct Settings {
     given: Vec<(String, Value)>,
-    places: HashMap<String, usize>,
-    /// The values of the keys that are left out.
+    positions: HashMap<String, usize>,
+    /// Values of the keys that are left out.
     defaults: HashMap<&'static str, Value>,
     budget: Budget,
 }
@@ -23,22 +23,23 @@ pub(super) struct Settings {
 pub(super) enum Value {
     Null,
     Bool(bool),
-    /// The number as TOML writes it.
+    /// A number as TOML writes it.
     Number(String),
     Text(String),
     List(Vec<Value>),
 }
 
 impl Settings {
-    /// Reads YAML, a script or lines of `key=value`. It is a script if the name ends in `.sh` or the text begins
-    /// with `#!`. It is lines of `key=value` if the first line that is neither empty nor a comment is one.
+    /// Reads a script, lines of `key=value`, or YAML. A script's name ends in `.sh`, or its text begins with `#!`.
+    /// The text is lines of `key=value` if its first line that is neither empty nor a comment is one.
     pub(super) fn read(path: &Path, text: &str, notes: &mut Notes) -> Result<Self, Problem> {
         let mut settings = Settings {
             given: Vec::new(),
-            places: HashMap::new(),
+            positions: HashMap::new(),
             defaults: HashMap::new(),
             budget: Budget::default(),
         };
+
         let first = text
             .lines()
             .map(str::trim)
@@ -47,12 +48,14 @@ impl Settings {
         let is_script = path.extension().is_some_and(|end| end == "sh")
             || text.starts_with("#!")
             || is_override(first);
+
         if is_script {
             for (key, value) in shell::overrides(text, notes, &mut settings.budget)? {
                 settings.put(&key, &value);
             }
             return Ok(settings);
         }
+
         match yaml::parse(text)? {
             Some(Node { kind: Kind::Mapping(entries), .. }) => {
                 for entry in entries {
@@ -72,10 +75,11 @@ impl Settings {
                 });
             }
         }
+
         Ok(settings)
     }
 
-    /// Puts overrides from the command line over the rest.
+    /// Applies overrides from the command line.
     pub(super) fn set_all(&mut self, overrides: &[String]) -> Result<(), RecipeError> {
         for given in overrides {
             let Some((key, value)) = given.split_once('=') else {
@@ -94,6 +98,8 @@ impl Settings {
     pub(super) fn resolve(&mut self, rows: &'static [Row]) -> Result<(), Problem> {
         let own = rows.iter().filter(|row| !row.default.is_empty());
         self.defaults = own.map(|row| (row.name, Value::parse(row.default))).collect();
+
+        // By index, because following a reference reads the other values.
         for index in 0..self.given.len() {
             let value = self.given[index].1.clone();
             self.given[index].1 = self.followed(value)?;
@@ -101,18 +107,18 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the keys that the configuration has.
+    /// Lists the keys that the configuration has.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.given.iter().map(|(key, _)| key.as_str())
     }
 
     pub(super) fn is_given(&self, key: &str) -> bool {
-        self.places.contains_key(key)
+        self.positions.contains_key(key)
     }
 
     /// Returns the value, or the other program's default.
     pub(super) fn get(&self, key: &str) -> Value {
-        let given = self.places.get(key).and_then(|&place| self.given.get(place));
+        let given = self.positions.get(key).and_then(|&position| self.given.get(position));
         given
             .map(|(_, value)| value)
             .or_else(|| self.defaults.get(key))
@@ -156,12 +162,12 @@ impl Settings {
     }
 
     fn put(&mut self, key: &str, value: &str) {
-        // Hydra's signs for adding a key say nothing about its value.
+        // Hydra's signs for adding a key do not affect its value.
         let key = key.trim().trim_start_matches('+');
         match key.strip_prefix('~') {
             Some(removed) => {
-                if let Some(&place) = self.places.get(removed) {
-                    self.given[place].1 = Value::Null;
+                if let Some(&position) = self.positions.get(removed) {
+                    self.given[position].1 = Value::Null;
                 }
             }
             None => self.insert(key.to_owned(), Value::parse(value.trim())),
@@ -169,10 +175,10 @@ impl Settings {
     }
 
     fn insert(&mut self, key: String, value: Value) {
-        match self.places.get(&key) {
-            Some(&place) => self.given[place].1 = value,
+        match self.positions.get(&key) {
+            Some(&position) => self.given[position].1 = value,
             None => {
-                self.places.insert(key.clone(), self.given.len());
+                self.positions.insert(key.clone(), self.given.len());
                 self.given.push((key, value));
             }
         }
@@ -181,7 +187,7 @@ impl Settings {
     fn flatten(&mut self, key: String, node: &Node) -> Result<(), Problem> {
         match &node.kind {
             Kind::Mapping(entries) if !entries.is_empty() => {
-                // `_target_` is the Python class that a table fills. It says nothing about the table's values.
+                // `_target_` is the Python class that a table fills. It does not affect the table's values.
                 for entry in entries.iter().filter(|entry| entry.key != "_target_") {
                     self.budget.spend(key.len())?;
                     self.flatten(format!("{key}.{}", entry.key), &entry.value)?;
@@ -192,12 +198,13 @@ impl Settings {
         Ok(())
     }
 
-    /// Follows the references in a value. A reference that leads nowhere stays as it is.
+    /// Follows the references in a value. A reference to nothing is not changed.
     fn followed(&mut self, value: Value) -> Result<Value, Problem> {
         Ok(match value {
             Value::Text(text) => {
                 let mut value = Value::Text(text);
-                // A longer chain of references is a circle.
+
+                // A longer chain of references is a cycle.
                 for _ in 0..8 {
                     let Value::Text(text) = &value else { break };
                     match self.follow_once(text)? {
@@ -207,6 +214,7 @@ impl Settings {
                 }
                 value
             }
+
             Value::List(items) => {
                 let items = items.into_iter().map(|item| self.followed(item));
                 Value::List(items.collect::<Result<_, _>>()?)
@@ -217,20 +225,24 @@ impl Settings {
 
     fn follow_once(&mut self, text: &str) -> Result<Option<Value>, Problem> {
         let mut from = 0;
+
         while let Some(start) = text[from..].find("${").map(|at| from + at) {
             let Some(end) = text[start..].find('}').map(|at| start + at) else { break };
             let key = &text[start + 2..end];
-            if let Some(&place) = self.places.get(key) {
-                let value = &self.given[place].1;
+            if let Some(&position) = self.positions.get(key) {
+                let value = &self.given[position].1;
                 self.budget.spend(value.size() + text.len())?;
+                // A reference alone keeps the type of its value. Within a text it becomes text.
                 if start == 0 && end + 1 == text.len() {
                     return Ok(Some(value.clone()));
                 }
                 let whole = format!("{}{value}{}", &text[..start], &text[end + 1..]);
                 return Ok(Some(Value::Text(whole)));
             }
+
             from = end;
         }
+
         Ok(None)
     }
 }
@@ -255,7 +267,7 @@ impl Value {
             }
             Kind::Sequence(items) => Value::List(items.iter().map(Value::of).collect()),
             Kind::Mapping(entries) if entries.is_empty() => Value::Null,
-            // These stand in lists of tables. No row asks for their keys.
+            // Tables with entries only reach here inside lists, and no row asks for the keys of those.
             Kind::Mapping(_) => Value::Text("{…}".into()),
         }
     }
@@ -280,7 +292,7 @@ impl Value {
     }
 }
 
-/// Writes the value as it might stand in YAML, on one line.
+/// Writes the value as it could be written in YAML, on one line.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,8 +1,8 @@
-//! The overrides that stand in a shell script, with the variables that the script itself sets.
+//! The overrides in a shell script, with the variables that the script itself sets.
 //!
-//! Nothing is executed: no command is run, no file opened, no variable of the environment read. Lines are taken
-//! from top to bottom, so the lines in an `if` count as if its condition were true. Anything that depends on more
-//! than the script stays in the value as `${NAME}`, for the user to see.
+//! Nothing is executed: no command is run, no file opened, no variable of the environment read. Lines are taken from
+//! top to bottom, so the lines in an `if` count as if its condition were true. Anything that depends on more than the
+//! script is kept in the value as `${NAME}`, for the user to see.
 
 mod arithmetic;
 mod words;
@@ -15,31 +15,32 @@ use super::{
     settings::{is_key, is_override},
 };
 use firebrick_recipe::Problem;
-use words::{Or, Piece, Unset, Word};
+use words::{Piece, Substitution, Unset, Word};
 
-/// Words after which a shell may skip commands, or repeat them.
+/// Words after which a shell may skip or repeat commands.
 const CONDITIONS: [&str; 7] = ["if", "elif", "else", "for", "while", "until", "case"];
 
-/// Words that may stand in front of an assignment.
+/// Words that may precede an assignment.
 const BEFORE_ASSIGNMENTS: [&str; 7] =
     ["export", "local", "declare", "readonly", "then", "else", "do"];
 
-/// Commands whose arguments are no configuration.
+/// Commands whose arguments are not configuration.
 const OTHERS: [&str; 9] = ["[", "[[", "test", "echo", "cd", "mkdir", "set", "unset", "exit"];
 
-/// Arguments that choose a configuration for the overrides to be put over.
+/// Arguments that choose the configuration that the overrides apply to.
 const CHOOSES: [&str; 6] = ["--config-name", "--config-path", "--config-dir", "-cn", "-cp", "-cd"];
 
-/// Returns `key` and `value` of every argument such as `a.b=${X}`, in their order. Adds a remark on every part
-/// that may hold overrides and can't be read.
+/// Returns `key` and `value` of every argument such as `a.b=${X}`, in order. Each part that may hold overrides but
+/// can't be read gets a remark.
 pub(super) fn overrides(
     script: &str,
     notes: &mut Notes,
     budget: &mut Budget,
 ) -> Result<Vec<(String, String)>, Problem> {
     let mut variables = Variables { values: HashMap::new(), budget };
-    let mut found = Vec::new();
+    let mut overrides = Vec::new();
     let mut texts = Vec::new();
+
     for command in words::commands(script) {
         let name = command.first().and_then(Word::plain).unwrap_or_default();
         if CONDITIONS.contains(&name) {
@@ -48,12 +49,16 @@ pub(super) fn overrides(
                  a shell would skip"
             ));
         }
+
+        // Arguments of a condition or of a shell's own command are not configuration.
         let is_asked = !CONDITIONS.contains(&name) && !OTHERS.contains(&name);
+        // Assignments precede a command's name. After it they are arguments.
         let mut assigns = true;
         for word in &command {
             if assigns && BEFORE_ASSIGNMENTS.contains(&word.plain().unwrap_or_default()) {
                 continue;
             }
+
             match word.assignment() {
                 Some((name, value)) if assigns => {
                     let value = variables.expand(&value)?;
@@ -65,7 +70,7 @@ pub(super) fn overrides(
                     for field in variables.fields(word)? {
                         match field.split_once('=') {
                             Some((key, value)) if is_key(key) => {
-                                found.push((key.to_owned(), value.to_owned()));
+                                overrides.push((key.to_owned(), value.to_owned()));
                             }
                             _ => {
                                 texts.extend(overrides_within(&field));
@@ -79,16 +84,19 @@ pub(super) fn overrides(
             }
         }
     }
-    let keys: HashSet<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
+
+    // A key that is also an argument is in the recipe, and needs no remark.
+    let keys: HashSet<&str> = overrides.iter().map(|(key, _)| key.as_str()).collect();
     for key in texts.iter().filter(|key| !keys.contains(key.as_str())) {
         notes.general(format!(
             "`{key}=…` stands in a text that is not an argument of a command: this key is not in the recipe"
         ));
     }
-    Ok(found)
+
+    Ok(overrides)
 }
 
-/// Returns the keys of overrides in a text that is no override itself.
+/// Returns the keys of overrides in a text that is not an override itself.
 fn overrides_within(text: &str) -> impl Iterator<Item = String> {
     text.split_whitespace()
         .filter(|part| is_override(part))
@@ -96,10 +104,10 @@ fn overrides_within(text: &str) -> impl Iterator<Item = String> {
         .map(|(key, _)| key.to_owned())
 }
 
-/// The variables that the script has set so far.
+/// Variables that the script has set so far.
 struct Variables<'a> {
     values: HashMap<String, String>,
-    /// The budget for values that are filled in. Values that stand in the script are no larger than the script.
+    /// Bounds the values that are filled in. Values written in the script are no larger than the script.
     budget: &'a mut Budget,
 }
 
@@ -123,24 +131,29 @@ impl Variables<'_> {
         Ok(text)
     }
 
-    /// Returns the arguments that a word becomes. Outside of quotes, the value of a variable is split at spaces.
+    /// Splits a word into the arguments that it becomes: outside of quotes, a variable's value ends at spaces.
     fn fields(&mut self, word: &Word) -> Result<Vec<String>, Problem> {
         let mut fields = Vec::new();
         let mut field: Option<String> = None;
+
         for piece in &word.0 {
             let text = self.filled_in(piece)?;
             let is_split = matches!(piece, Piece::Variable { quoted: false, .. });
+            // Only a variable outside of quotes is split, as in a shell.
             if !is_split {
                 field.get_or_insert_default().push_str(&text);
                 continue;
             }
+
             for c in text.chars() {
-                match c.is_whitespace() {
-                    true => fields.extend(field.take()),
-                    false => field.get_or_insert_default().push(c),
+                if c.is_whitespace() {
+                    fields.extend(field.take());
+                } else {
+                    field.get_or_insert_default().push(c);
                 }
             }
         }
+
         fields.extend(field);
         Ok(fields)
     }
@@ -150,31 +163,33 @@ impl Variables<'_> {
             Piece::Text(part) => part.clone(),
             Piece::Variable { name, or, .. } => {
                 let unset = match or {
-                    Or::Default(_, unset) | Or::Assigned(_, unset) | Or::Instead(_, unset) => {
-                        *unset
-                    }
-                    Or::Nothing => Unset::Absent,
+                    Substitution::Default(_, unset)
+                    | Substitution::Assigned(_, unset)
+                    | Substitution::Instead(_, unset) => *unset,
+                    Substitution::Nothing => Unset::Absent,
                 };
+
                 let value = self.values.get(name);
+                // A sign with a colon treats an empty value as none.
                 match (value.filter(|value| unset == Unset::Absent || !value.is_empty()), or) {
-                    (Some(_), Or::Instead(word, _)) => self.expand(word)?,
-                    (None, Or::Instead(..)) => String::new(),
+                    (Some(_), Substitution::Instead(word, _)) => self.expand(word)?,
+                    (None, Substitution::Instead(..)) => String::new(),
                     (Some(value), _) => {
                         self.budget.spend(value.len())?;
                         value.clone()
                     }
-                    (None, Or::Default(word, _)) => self.expand(word)?,
-                    (None, Or::Assigned(word, _)) => {
+                    (None, Substitution::Default(word, _)) => self.expand(word)?,
+                    (None, Substitution::Assigned(word, _)) => {
                         let value = self.expand(word)?;
                         self.budget.spend(value.len())?;
                         self.set(name, value.clone());
                         value
                     }
-                    (None, Or::Nothing) => format!("${{{name}}}"),
+                    (None, Substitution::Nothing) => format!("${{{name}}}"),
                 }
             }
             Piece::Arithmetic(sum) => {
-                // A longer text is no number, and would be read again wherever it is used.
+                // A longer text is not a number, and would be read again wherever it is used.
                 let short =
                     |name: &str| self.values.get(name).filter(|value| value.len() <= 64).cloned();
                 let value = arithmetic::value(sum, &short);
@@ -184,7 +199,7 @@ impl Variables<'_> {
         })
     }
 
-    /// Adds a remark if something may be lost with an argument that is no override.
+    /// Adds a remark if something may be lost with an argument that is not an override.
     fn remark(&self, field: &str, notes: &mut Notes) {
         let option = field.split_once('=').map_or(field, |(option, _)| option);
         if CHOOSES.contains(&option) {
@@ -193,13 +208,15 @@ impl Variables<'_> {
                  program's own defaults instead; import that file with these overrides"
             ));
         }
+
+        // A path such as `${HOME}/x` holds no overrides, but a whole value may, and so may one before a `=`.
         let is_whole = field.ends_with(['}', ')']) || field.contains('=');
-        // The elements of an array were taken where they stand.
+        // The elements of an array were taken where they are written.
         let array = field.strip_prefix("${").and_then(|rest| rest.split_once('['));
         let is_known = array.is_some_and(|(name, _)| self.values.contains_key(name));
         if (field.starts_with("${") || field.starts_with("$(")) && is_whole && !is_known {
             notes.general(format!(
-                "`{}` is an argument whose value the script does not say: if it holds overrides, give them to \
+                "`{}` is an argument whose value the script does not say: if it holds overrides, pass them to \
                  the import too",
                 notes::shown(field)
             ));
@@ -270,12 +287,15 @@ mod tests {
         ] {
             assert_eq!(value(script), expected, "{script}");
         }
+
         assert_eq!(read("a.b\na=1\n./run --x.y=3 http://a.b/?c=d $@\n"), []);
     }
 
     #[test]
     fn a_variable_outside_of_quotes_is_as_many_arguments_as_it_has_words() {
-        let both = [("a.b".to_owned(), "1".to_owned()), ("c.d".to_owned(), "2".to_owned())];
+        let both_overrides =
+            [("a.b".to_owned(), "1".to_owned()), ("c.d".to_owned(), "2".to_owned())];
+
         for script in [
             "A='a.b=1 c.d=2'\nrun $A",
             "A=a.b=1\nA+=' c.d=2'\nrun $A",
@@ -283,8 +303,9 @@ mod tests {
             "run ${A:-a.b=1 c.d=2}",
             "A='1 c.d'\nrun a.b=$A=2",
         ] {
-            assert_eq!(read(script), both, "{script}");
+            assert_eq!(read(script), both_overrides, "{script}");
         }
+
         let one = [("a.b".to_owned(), "1 c.d=2".to_owned())];
         assert_eq!(read("A='a.b=1 c.d=2'\nrun \"$A\""), one);
     }
@@ -296,10 +317,12 @@ mod tests {
         let copied = format!("a={}\n{copied}run x.y=1", "x".repeat(32_000));
         let added = format!("a=xx\n{}run x.y=$a", "a+=$a\n".repeat(100));
         let split = format!("a='{}'\nrun {}", "x.y=1 ".repeat(10_000), "$a ".repeat(10_000));
+
         for script in [doubled, copied, added, split] {
             let outcome = overrides(&script, &mut Notes::default(), &mut Budget::default());
             assert!(outcome.unwrap_err().message.contains("MiB"));
         }
+
         for deep in [
             "${a:-", "$((", "(", "$((1+(", "\"", "'", "$(", "`", "\\", "x.y=$((-", "\"$(",
             "\"${a:-", "$(<<a\n", "'${a:-",

@@ -14,7 +14,7 @@ use super::{
 
 pub(super) use idle::IDLE;
 
-/// The sources that the keys were read in.
+/// Sources that the keys were read in.
 pub(super) const SOURCE: &str = "\
     NovaSky-AI/SkyRL (2026): the guide `docs/content/docs/algorithms/dapo.mdx` at 9e8054b, \
     the scripts of `examples/train/algorithms/dapo` at 844019e with `main_dapo.py` at \
@@ -258,24 +258,29 @@ pub(super) static ROWS: &[Row] = &[
 
 fn dynamic(settings: &Settings, draft: &mut Draft) {
     let key = |name: &str| format!("{ALGORITHM}.{name}");
-    let (kind, filter) = (key("dynamic_sampling.type"), key("zero_variance_filter"));
+    let kind = key("dynamic_sampling.type");
+    let filter = key("zero_variance_filter");
     let cap = key("dynamic_sampling.max_sample_batches");
+
     match settings.text(&kind).as_deref() {
         Some(form @ ("filter" | "replace")) => {
             let here = if form == "replace" { "sampling.dynamic.kind" } else { "sampling.dynamic" };
             draft.set(here, form, &kind);
             refilled(settings.whole(&cap).unwrap_or(30), &cap, &kind, draft);
+
             let masks = "generator.apply_overlong_filtering";
             if form == "filter" && settings.truth(masks) {
                 let says = "Completions that are left out of the loss count for the spread of their group \
                             there, and do not here.";
                 draft.notes.differs(masks, "true", says);
             }
+
             if form == "replace" {
                 let ratio = key("dynamic_sampling.min_replace_ratio");
                 draft.take("sampling.dynamic.min_ratio", &ratio);
             }
         }
+        // The filter alone drops groups and draws no others.
         Some("none") | None if settings.truth(&filter) => {
             draft.set("sampling.dynamic", "drop", &filter);
             draft.take("sampling.tolerance", &key("zero_variance_filter_tol"));
@@ -312,7 +317,9 @@ fn overlong(settings: &Settings, draft: &mut Draft) {
         let nested = format!("{ALGORITHM}.overlong_buffer.{name}");
         settings.first_of(&[&flat, &nested]).to_owned()
     };
-    let (length, factor) = (key("len"), key("penalty_factor"));
+
+    let length = key("len");
+    let factor = key("penalty_factor");
     if settings.is_given(&length) || settings.is_given(&factor) {
         // SkyRL's example has these values if one of the two is left out.
         let defaults = (Some(512), Some(1.0));
@@ -330,6 +337,7 @@ fn non_stop(settings: &Settings, draft: &mut Draft) {
 
 fn policy_loss(settings: &Settings, draft: &mut Draft) {
     let key = format!("{ALGORITHM}.policy_loss_type");
+
     match settings.text(&key).unwrap_or_default().as_str() {
         "regular" => draft.set("loss.kind", "dapo", &key),
         "dual_clip" => {
@@ -350,7 +358,7 @@ fn policy_loss(settings: &Settings, draft: &mut Draft) {
     }
 }
 
-/// Translates a bound of the losses, but for `cispo`, which has bounds of its own.
+/// Translates a clipping bound of every loss except `cispo`, which has its own bounds.
 fn clip(bound: &str, here: &str, settings: &Settings, draft: &mut Draft) {
     let kind = settings.text(&format!("{ALGORITHM}.policy_loss_type"));
     let key = format!("{ALGORITHM}.{bound}");
@@ -363,6 +371,7 @@ fn clip(bound: &str, here: &str, settings: &Settings, draft: &mut Draft) {
 
 fn reduction(settings: &Settings, draft: &mut Draft) {
     let key = format!("{ALGORITHM}.loss_reduction");
+
     let here = match settings.text(&key).unwrap_or_default().as_str() {
         "token_mean" | "token_mean_legacy" => "token_mean",
         "sequence_mean" => "sequence_mean",
@@ -371,7 +380,10 @@ fn reduction(settings: &Settings, draft: &mut Draft) {
             draft.take("loss.constant_length", &format!("{ALGORITHM}.max_seq_len"));
             "constant"
         }
-        _ => return draft.lacks(&key, "No such aggregation is here; the recipe has token_mean."),
+        _ => {
+            return draft
+                .lacks(&key, "There is no such aggregation here; the recipe has token_mean.");
+        }
     };
     draft.set("loss.aggregation", here, &key);
 }
@@ -381,6 +393,7 @@ fn kl(settings: &Settings, draft: &mut Draft) {
     if !settings.truth(&key("use_kl_loss")) {
         return;
     }
+
     let estimator = key("kl_estimator_type");
     match settings.text(&estimator) {
         Some(kind) if ["k1", "k2", "k3"].contains(&kind.as_str()) => {
@@ -398,8 +411,10 @@ fn warmup(settings: &Settings, draft: &mut Draft) {
     let batch = settings.whole("trainer.train_batch_size").unwrap_or(0);
     let mini = settings.whole("trainer.policy_mini_batch_size").unwrap_or(0);
     let epochs = settings.whole("trainer.update_epochs_per_batch").unwrap_or(1);
+
     match settings.whole(key) {
         Some(updates) if updates >= 0 && batch > 0 && mini > 0 && epochs > 0 => {
+            // A step has an update for each mini-batch, in each of its epochs.
             let of_a_step = (batch / mini).max(1).saturating_mul(epochs);
             draft.set(
                 "optim.warmup_steps",

@@ -13,14 +13,16 @@ pub(super) fn adapters(
     let Some(width) = settings.whole(rank).filter(|&width| width > 0) else { return };
     draft.set("model.lora.rank", width, rank);
     draft.take("model.lora.alpha", alpha);
+
     if let Value::List(names) = settings.get(targets) {
         let names: toml_edit::Array = names.iter().map(Value::to_string).collect();
         draft.set("model.lora.targets", names, targets);
     } else if let Some(name) = settings.text(targets).filter(|name| name != "all-linear") {
         // Anything else is a pattern, or not known yet.
-        match name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            true => draft.set("model.lora.targets", toml_edit::Array::from_iter([name]), targets),
-            false => draft.lacks(targets, "Write `model.lora.targets` as a list of projections."),
+        if name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            draft.set("model.lora.targets", toml_edit::Array::from_iter([name]), targets);
+        } else {
+            draft.lacks(targets, "Write `model.lora.targets` as a list of projections.");
         }
     }
 }
@@ -29,10 +31,11 @@ pub(super) fn adapters(
 pub(super) fn template(settings: &Settings, draft: &mut Draft, table: &str) {
     for key in settings.keys() {
         let Some(option) = key.strip_prefix(table) else { continue };
-        // The name goes into the recipe as it stands, so it has to be a plain name.
-        match option.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
-            true => draft.take(&format!("data.template_options.{option}"), key),
-            false => draft.lacks(key, "Set `data.template_options` yourself."),
+        // The name is copied into the recipe unchanged, so it has to be a plain name.
+        if option.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
+            draft.take(&format!("data.template_options.{option}"), key);
+        } else {
+            draft.lacks(key, "Set `data.template_options` yourself.");
         }
     }
 }
@@ -91,15 +94,17 @@ pub(super) fn eval_top_p(
     }
 }
 
-/// Translates the soft punishment, which takes both of its numbers.
+/// Translates the soft punishment, which needs both of its values.
 pub(super) fn overlong(
     [length, factor]: [&str; 2],
     defaults: (Option<i64>, Option<f64>),
     settings: &Settings,
     draft: &mut Draft,
 ) {
+    // A default counts for a key that is left out, but not for one whose value is not a number.
     let buffer = settings.whole(length).or(defaults.0.filter(|_| !settings.is_given(length)));
     let penalty = settings.number(factor).or(defaults.1.filter(|_| !settings.is_given(factor)));
+
     match (buffer, penalty) {
         (Some(buffer), Some(penalty)) if buffer > 0 && penalty > 0.0 => {
             draft.set("reward.overlong.buffer", buffer, length);
@@ -133,15 +138,15 @@ pub(super) fn importance(key: &str, cap: &str, settings: &Settings, draft: &mut 
     }
 }
 
-/// The remark on importance weights.
+/// Remark on importance weights.
 pub(super) const IMPORTANCE: &str = "By default Firebrick samples with the trainer's weights and numerics. The importance weights \
-     are then 1 but for rounding, and cost a pass over the step.";
+     are then 1 except for rounding, and cost a pass over the step.";
 
-/// The remark on other corrections for a sampler that differs from the trainer.
+/// Remark on other corrections for a sampler that differs from the trainer.
 pub(super) const CORRECTION: &str = "By default Firebrick samples with the trainer's weights and numerics, so only rounding is \
      left to correct. Otherwise there are `loss.tis_cap` and `loss.tis_mask`.";
 
-/// The remark on conversations.
+/// Remark on conversations.
 pub(super) const TURNS: &str = "Conversations of several turns need `[environment]`.";
 
 pub(super) fn betas(key: &str, settings: &Settings, draft: &mut Draft) {
@@ -156,8 +161,8 @@ pub(super) fn betas(key: &str, settings: &Settings, draft: &mut Draft) {
     }
 }
 
-/// Translates a mini-batch in prompts to one in completions. `step` is the number of prompts of a step, which may
-/// not be known.
+/// Translates a mini-batch in prompts to one in completions. `step` is the number of prompts of a step, if it is
+/// known.
 pub(super) fn completions(
     key: &str,
     group: &str,
@@ -167,20 +172,25 @@ pub(super) fn completions(
 ) {
     match (settings.whole(key), settings.whole(group)) {
         (Some(prompts), Some(group)) => {
-            let most = step.filter(|&step| step > 0 && prompts > step);
-            if most.is_some() {
+            let smaller_step = step.filter(|&step| step > 0 && prompts > step);
+            if smaller_step.is_some() {
                 let says =
                     "A step has fewer prompts than this, so the recipe makes one update of a step.";
                 draft.notes.differs(key, &prompts.to_string(), says);
             }
-            draft.set("train.mini_batch", most.unwrap_or(prompts).saturating_mul(group), key);
+
+            draft.set(
+                "train.mini_batch",
+                smaller_step.unwrap_or(prompts).saturating_mul(group),
+                key,
+            );
         }
         _ => draft.lacks(key, "Set `train.mini_batch`, in completions."),
     }
 }
 
-/// Translates the distance of a ratio's lower bound from 1. No ratio is below 0, so both programs have no lower
-/// bound at 1, and there any larger distance is as good: CISPO's scripts have 10.
+/// Translates the distance of a ratio's lower bound from 1. No ratio is below 0, so a distance of 1 is not a lower
+/// bound in either program. There, any larger distance means the same: CISPO's scripts have 10.
 pub(super) fn clip_low(key: &str, here: &str, settings: &Settings, draft: &mut Draft) {
     match settings.number(key) {
         Some(distance) if distance > 1.0 => {
@@ -203,7 +213,7 @@ pub(super) fn every(key: &str, here: &str, settings: &Settings, draft: &mut Draf
     }
 }
 
-/// Translates a number for which 0 here, and null or -1 there, is no bound.
+/// Translates a number for which 0 here, and null or -1 there, means no bound.
 pub(super) fn or_none(key: &str, here: &str, settings: &Settings, draft: &mut Draft) {
     draft.set(here, settings.whole(key).unwrap_or(0).max(0), key);
 }
@@ -219,8 +229,8 @@ pub(super) fn name(key: &str, settings: &Settings, draft: &mut Draft) {
     }
 }
 
-/// Translates the keys that go with GAE, each a pair of our key and theirs. The critic is a model of its own in
-/// both programs.
+/// Translates the keys that go with GAE, each a pair of our key and theirs. The critic is a separate model in both
+/// programs.
 pub(super) fn critic(
     estimator: &str,
     keys: &[(&str, &str)],
@@ -232,7 +242,7 @@ pub(super) fn critic(
             draft.take(here, key);
         }
         draft.set("critic.kind", "separate", estimator);
-        // Both programs take half of the squared error as it is.
+        // Both programs take half of the squared error without a factor.
         draft.set("critic.coef", 1.0, estimator);
     } else {
         for (_, key) in keys.iter().filter(|(_, key)| settings.is_given(key)) {
@@ -246,10 +256,10 @@ pub(super) fn has_critic(estimator: &str, settings: &Settings) -> bool {
     settings.text(estimator).as_deref() == Some("gae")
 }
 
-/// The remark on the critic's learning rate.
+/// Remark on the critic's learning rate.
 pub(super) const CRITIC_RATE: &str = "This rate rises over `optim.warmup_steps` here; there the policy's warm-up is not the critic's.";
 
-/// The remark on several passes over a step.
+/// Remark on several passes over a step.
 pub(super) const PASSES: &str = "A step uses each completion once. `train.adaptive = { n_min = k, n_max = k, kl_stop = 1e9 }` \
      makes k updates with a mini-batch before the next mini-batch; the other program goes through \
      all mini-batches k times.";

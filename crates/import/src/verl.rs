@@ -15,7 +15,7 @@ use super::{
 
 pub(super) use idle::IDLE;
 
-/// The sources that the keys were read in.
+/// Sources that the keys were read in.
 pub(super) const SOURCE: &str = "\
     volcengine/verl, `recipe/dapo` at e2e729f (2025) and its script of March 2025, 03150d4; \
     verl-project/verl, `verl/trainer/config/_generated_ppo_trainer.yaml` at 01d4d76 and \
@@ -160,7 +160,7 @@ pub(super) static ROWS: &[Row] = &[
     read("critic.cliprange_value", "0.5", "critic.clip", ""),
     read("trainer.critic_warmup", "0", "critic.warmup_steps",
         "verl counts steps from 1, and the step of this number updates the policy too: the critic alone \
-         has one step less.").when(gae),
+         has one step fewer.").when(gae),
     lacks("critic.ppo_mini_batch_size", "", &[], "The critic learns in the policy's mini-batches.").when(gae),
     lacks("critic.ppo_epochs", "", &[], "The critic makes the policy's updates, `train.adaptive`.").when(gae),
     lacks("critic.shuffle", "", &[], "The critic learns in the policy's mini-batches.").when(gae),
@@ -262,7 +262,8 @@ pub(super) static ROWS: &[Row] = &[
 
 fn lora(settings: &Settings, draft: &mut Draft) {
     let key = |name| format!("actor_rollout_ref.model.{name}");
-    let (rank, alpha) = (key("lora_rank"), key("lora_alpha"));
+    let rank = key("lora_rank");
+    let alpha = key("lora_alpha");
     adapters(&rank, &alpha, &key("target_modules"), settings, draft);
 }
 
@@ -270,11 +271,13 @@ fn is_asynchronous(settings: &Settings) -> bool {
     settings.whole("data.train_batch_size") == Some(0)
 }
 
-/// Returns the prompts of a step, if the configuration says them.
+/// Returns the number of prompts of a step, if the configuration says it.
 fn step(settings: &Settings) -> Option<i64> {
     if !is_asynchronous(settings) {
         return settings.whole("data.train_batch_size").filter(|&prompts| prompts > 0);
     }
+
+    // The asynchronous trainer takes this many mini-batches at a time.
     let prompts = settings.whole(&format!("{ACTOR}.ppo_mini_batch_size"))?;
     let batches = settings.whole("async_training.require_batches")?;
     Some(prompts.saturating_mul(batches)).filter(|&prompts| prompts > 0)
@@ -332,19 +335,20 @@ fn is_aime(settings: &Settings) -> bool {
 
 fn val_sampling(settings: &Settings, draft: &mut Draft) {
     let key = "actor_rollout_ref.rollout.val_kwargs.do_sample";
-    match settings.truth(key) {
-        true => {
-            draft.take("eval.temperature", "actor_rollout_ref.rollout.val_kwargs.temperature");
-        }
-        false => draft.set("eval.temperature", 0.0, key),
+    if settings.truth(key) {
+        draft.take("eval.temperature", "actor_rollout_ref.rollout.val_kwargs.temperature");
+    } else {
+        draft.set("eval.temperature", 0.0, key);
     }
 }
 
 fn val_top_p(settings: &Settings, draft: &mut Draft) {
     let key = |name| format!("actor_rollout_ref.rollout.val_kwargs.{name}");
-    let temperature = match settings.truth(&key("do_sample")) {
-        true => settings.number(&key("temperature")),
-        false => Some(0.0),
+    // Without sampling, verl takes the likeliest token.
+    let temperature = if settings.truth(&key("do_sample")) {
+        settings.number(&key("temperature"))
+    } else {
+        Some(0.0)
     };
     eval_top_p(&key("top_p"), temperature, settings, draft);
 }
@@ -354,10 +358,12 @@ fn filter_groups(settings: &Settings, draft: &mut Draft) {
     let cap = "algorithm.filter_groups.max_num_gen_batches";
     let form = if settings.truth(key) { "filter" } else { "off" };
     draft.set("sampling.dynamic", form, key);
+
     if settings.truth(key) {
         let batches = settings.whole(cap).unwrap_or(0).max(0);
         let size = |key| settings.whole(key).filter(|&size| size > 0);
         let step = step(settings).unwrap_or(1);
+        // verl caps batches of gen_batch_size, while a round here is at most a step's prompts.
         let prompts = batches.saturating_mul(size("data.gen_batch_size").unwrap_or(step));
         let rounds = (prompts as u64).div_ceil(step as u64) as i64;
         refilled(rounds, cap, key, draft);
@@ -368,6 +374,8 @@ fn reward(settings: &Settings, draft: &mut Draft) {
     let key = settings.first_of(&["reward_model.reward_manager", "reward.reward_manager.name"]);
     let manager = settings.text(key).unwrap_or_default();
     let data = settings.get("data.train_files").to_string().to_lowercase();
+
+    // Either the manager or the data tells which function verl would choose.
     if manager == "dapo" || data.contains("dapo") {
         verifier(draft, "dapo", -1.0, key);
     } else if data.contains("gsm8k") {
@@ -382,7 +390,8 @@ fn reward(settings: &Settings, draft: &mut Draft) {
 
 fn overlong(table: &str, settings: &Settings, draft: &mut Draft) {
     if settings.truth(&format!("{table}.enable")) {
-        let (length, factor) = (format!("{table}.len"), format!("{table}.penalty_factor"));
+        let length = format!("{table}.len");
+        let factor = format!("{table}.penalty_factor");
         translate::overlong([&length, &factor], (None, None), settings, draft);
     }
 }
@@ -398,6 +407,8 @@ fn advantage(settings: &Settings, draft: &mut Draft) {
         ("critic.warmup_steps", "trainer.critic_warmup"),
     ];
     critic(key, &keys, settings, draft);
+
+    // verl counts steps from 1, and the step of this number updates the policy already.
     let warmup = "trainer.critic_warmup";
     if gae(settings)
         && let Some(first) = settings.whole(warmup)
@@ -409,9 +420,11 @@ fn advantage(settings: &Settings, draft: &mut Draft) {
 fn clip(bound: &str, here: &str, settings: &Settings, draft: &mut Draft) {
     let both = format!("{ACTOR}.clip_ratio");
     let bound = format!("{ACTOR}.{bound}");
-    let is_said = settings.is_given(&bound) && settings.get(&bound) != Value::Null;
+    // `clip_ratio` counts for a bound that is null, or that is left out while `clip_ratio` itself is given.
+    let is_set = settings.is_given(&bound) && settings.get(&bound) != Value::Null;
     let is_default = !settings.is_given(&bound) && !settings.is_given(&both);
-    let key = if is_said || is_default { &bound } else { &both };
+    let key = if is_set || is_default { &bound } else { &both };
+
     match here {
         "loss.clip_ratio_low" => clip_low(key, here, settings, draft),
         _ => draft.take(here, key),
@@ -440,6 +453,7 @@ fn aggregation(settings: &Settings, draft: &mut Draft) {
     if settings.text(&format!("{ACTOR}.policy_loss.loss_mode")).as_deref() == Some("gspo") {
         return; // For GSPO verl takes the mean of completions, whatever is set.
     }
+
     match settings.text(key).unwrap_or_default().as_str() {
         "token-mean" => draft.set("loss.aggregation", "token_mean", key),
         "seq-mean-token-sum" => draft.set("loss.aggregation", "sequence_sum", key),
@@ -452,7 +466,7 @@ fn aggregation(settings: &Settings, draft: &mut Draft) {
                         does not.";
             draft.notes.differs(key, "seq-mean-token-sum-norm", says);
         }
-        _ => draft.lacks(key, "No such aggregation is here; the recipe has token_mean."),
+        _ => draft.lacks(key, "There is no such aggregation here; the recipe has token_mean."),
     }
 }
 
@@ -465,6 +479,7 @@ fn kl(settings: &Settings, draft: &mut Draft) {
     if !settings.truth(&format!("{ACTOR}.use_kl_loss")) {
         return;
     }
+
     let key = format!("{ACTOR}.kl_loss_type");
     let kind = match settings.text(&key).unwrap_or_default().as_str() {
         "kl" | "k1" => "k1",
@@ -475,6 +490,7 @@ fn kl(settings: &Settings, draft: &mut Draft) {
                 .lacks(&key, "The estimates here are k1, k2 and k3: set `loss.kl` yourself.");
         }
     };
+
     draft.set("loss.kl.kind", kind, &key);
     draft.take("loss.kl.coef", &format!("{ACTOR}.kl_loss_coef"));
 }
@@ -483,6 +499,8 @@ fn warmup(settings: &Settings, draft: &mut Draft) {
     let key = format!("{ACTOR}.optim.lr_warmup_steps");
     let ratio = format!("{ACTOR}.optim.lr_warmup_steps_ratio");
     let share = settings.number(&ratio).unwrap_or(0.0);
+
+    // A count takes precedence over the share, which also needs the number of all steps.
     match (settings.whole(&key), settings.whole("trainer.total_training_steps")) {
         (Some(steps), _) if steps >= 0 => rising(steps, &key, draft),
         (_, Some(all)) => rising((share * all as f64) as i64, &ratio, draft),
@@ -495,7 +513,7 @@ fn warmup(settings: &Settings, draft: &mut Draft) {
     }
 }
 
-/// Sets a warm-up. verl's line begins at 0, ours at the first step's share.
+/// Sets a warm-up. verl's line begins at 0, while ours begins at the first step's share.
 fn rising(steps: i64, key: &str, draft: &mut Draft) {
     draft.set("optim.warmup_steps", steps, key);
     if steps > 0 {
@@ -505,6 +523,7 @@ fn rising(steps: i64, key: &str, draft: &mut Draft) {
 
 fn schedule(name: &str, settings: &Settings, draft: &mut Draft) {
     let key = format!("{ACTOR}.optim.{name}");
+
     match settings.text(&key).unwrap_or_default().as_str() {
         "constant" | "null" | "" => {}
         // A schedule without a step left for it is refused. The recipe's default is 200 steps.

@@ -1,5 +1,5 @@
-//! Tests of configurations of verl and SkyRL as recipes. The files in `data` have the form of theirs, and are of
-//! our own making.
+//! Tests of configurations of verl and SkyRL as recipes. The files in `data` have the form of theirs, although we
+//! wrote them.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -12,7 +12,7 @@ fn of(path: &str, text: &str) -> Imported {
     import(Path::new(path), text, &[], None).unwrap()
 }
 
-/// Returns the recipe that a text makes.
+/// Translates a text into a recipe.
 fn recipe(path: &str, text: &str) -> Recipe {
     Recipe::parse(Path::new("recipe.toml"), &of(path, text).text, &[]).unwrap().recipe
 }
@@ -74,13 +74,14 @@ fn a_critic_comes_over_with_what_it_needs() {
     // The third step is the first in which verl updates the policy.
     assert_eq!((recipe.critic.warmup_steps, recipe.rollout.group_size), (2, 1));
     assert_eq!(recipe.critic.coef, 1.0);
+
     // With another estimator the critic's keys mean nothing.
     let text = of("c.yaml", &verl.replace("gae", "grpo").replace("n: 1", "n: 2")).text;
     assert!(!text.contains("[critic]") && text.contains("critic.optim.lr, trainer"), "{text}");
 }
 
 /// Returns the remarks on a configuration, on one line.
-fn said(text: &str) -> String {
+fn remarks(text: &str) -> String {
     of("c.yaml", text).remarks.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -92,11 +93,13 @@ fn keys_of_a_critic_mean_nothing_only_without_one() {
     let skyrl = "generator: {n_samples_per_prompt: 2}\n\
                  trainer: {max_training_steps: 5, algorithm: {advantage_estimator: gae}, critic_mini_batch_size: 4, critic: \
                  {optimizer_config: {lr: 1e-5, max_grad_norm: 0.5, num_warmup_steps: 5}}}";
+
     for (text, keys, lacking) in [(verl, "critic.", 7), (skyrl, "trainer.critic", 3)] {
-        let with = said(text);
+        let with = remarks(text);
         assert!(with.contains(&format!("without a counterpart: {lacking};")), "{with}");
         assert!(with.contains("lr = 1e-5: This rate rises over `optim.warmup_steps`"), "{with}");
-        let without = said(&text.replace("gae", "grpo"));
+
+        let without = remarks(&text.replace("gae", "grpo"));
         assert!(without.contains("without a counterpart: 0;"), "{without}");
         assert_eq!(without.matches(keys).count(), lacking + 1, "{without}");
     }
@@ -117,7 +120,7 @@ fn one_clip_ratio_stands_for_two() {
     }
 }
 
-/// A default of theirs may be the default of our DAPO, and is still no default of our other losses.
+/// A default of theirs may be that of our DAPO without being that of our other losses.
 #[test]
 fn every_loss_has_the_bounds_that_it_has_there() {
     for (mode, given, expected) in [
@@ -133,12 +136,14 @@ fn every_loss_has_the_bounds_that_it_has_there() {
         let text = format!("actor_rollout_ref: {{rollout: {{n: 4}}, actor: {actor}}}");
         assert_eq!(recipe("c.yaml", &text).loss.kind.clip_ratios(), expected, "{mode}{given}");
     }
+
     let skyrl = "trainer: {algorithm: {policy_loss_type: cispo}}";
     assert_eq!(recipe("c.yaml", skyrl).loss.kind.clip_ratios(), (1.0, 4.0));
+
     let unbounded =
         "trainer: {algorithm: {policy_loss_type: cispo, cispo: {cispo_eps_clip_low: 1e9}}}";
     assert_eq!(recipe("c.yaml", unbounded).loss.kind.clip_ratios(), (1.0, 4.0));
-    assert!(said(unbounded).contains("1.0 is none here"), "{}", said(unbounded));
+    assert!(remarks(unbounded).contains("1.0 is none here"), "{}", remarks(unbounded));
 }
 
 /// A recipe refuses settings without effect, so none of them may come over.
@@ -147,9 +152,13 @@ fn settings_without_effect_stay_behind() {
     let verl = |rest: &str| format!("actor_rollout_ref: {{rollout: {{n: 4{rest}}}}}\n");
     let greedy = verl(", val_kwargs: {do_sample: false, temperature: 1.0, top_p: 0.7}");
     assert_eq!(recipe("c.yaml", &greedy).eval.top_p, 1.0);
-    assert!(said(&greedy).contains("val_kwargs.top_p: held-out answers take the likeliest token"));
+    assert!(
+        remarks(&greedy).contains("val_kwargs.top_p: held-out answers take the likeliest token")
+    );
+
     let sampled = greedy.replace("do_sample: false", "do_sample: true");
     assert_eq!(recipe("c.yaml", &sampled).eval.top_p, 0.7);
+
     let skyrl = "generator: {eval_sampling_params: {temperature: 0.0, top_p: 0.7}}";
     assert_eq!(recipe("c.yaml", skyrl).eval.top_p, 1.0);
 
@@ -169,10 +178,12 @@ fn a_learning_rate_rises_and_falls_as_it_does_there() {
         );
         recipe("c.yaml", &text).optim
     };
+
     let risen = optim("lr_warmup_steps: 10, lr_scheduler_type: cosine, min_lr_ratio: 0.1");
     assert_eq!((risen.warmup_steps, risen.warmup_from_zero), (10, true));
     assert_eq!(risen.schedule, Schedule::Cosine { end_ratio: 0.1 });
     assert_eq!(optim("warmup_style: cosine").schedule, Schedule::Cosine { end_ratio: 0.0 });
+
     for settings in ["lr_scheduler_type: constant", "lr_warmup_steps: 50, warmup_style: cosine"] {
         assert_eq!(optim(settings).schedule, Schedule::Constant, "{settings}");
     }
@@ -185,13 +196,16 @@ fn estimators_and_importance_weights_have_their_names() {
         let text = format!("actor_rollout_ref: {{rollout: {{n: 4}}}}\nalgorithm: {{{algorithm}}}");
         recipe("c.yaml", &text)
     };
+
     let advantage = verl("adv_estimator: reinforce_plus_plus_baseline").advantage;
     assert_eq!(advantage, Advantage::ReinforceBaseline);
+
     let weighed = |table: &str| verl(&format!("rollout_correction: {{{table}}}")).loss;
     assert_eq!(weighed("rollout_is: token").tis_cap, Some(2.0));
     assert_eq!(weighed("rollout_is: token, rollout_is_threshold: 3").tis_cap, Some(3.0));
     assert_eq!(weighed("rollout_is: sequence").tis_cap, None);
     assert_eq!(weighed("rollout_is: null").tis_cap, None);
+
     for (algorithm, cap) in [
         ("off_policy_correction: {tis_ratio_type: token}", Some(2.0)),
         ("off_policy_correction: {tis_ratio_type: sequence}", None),
@@ -204,7 +218,7 @@ fn estimators_and_importance_weights_have_their_names() {
     }
 }
 
-/// The recipe may ask for as many prompts as the other program, in smaller rounds.
+/// A recipe may ask for as many prompts as the other program, in smaller rounds.
 #[test]
 fn the_cap_of_sampling_is_in_rounds() {
     for (data, cap, rounds) in [
@@ -225,13 +239,14 @@ fn the_cap_of_sampling_is_in_rounds() {
 
 #[test]
 fn what_is_said_fits_the_value() {
-    let verl = |rest: &str| said(&format!("actor_rollout_ref: {{rollout: {{n: 4}}}}\n{rest}"));
+    let verl = |rest: &str| remarks(&format!("actor_rollout_ref: {{rollout: {{n: 4}}}}\n{rest}"));
     let validated = |file: &str, n: usize| {
-        said(&format!(
+        remarks(&format!(
             "data: {{val_files: {file}}}\n\
              actor_rollout_ref: {{rollout: {{n: 4, val_kwargs: {{n: {n}}}}}}}"
         ))
     };
+
     assert!(validated("aime-2024.parquet", 1).contains("1 there is 32 here"));
     assert!(!validated("aime-2024.parquet", 4).contains("1 there is 32 here"));
     assert!(!validated("math.parquet", 1).contains("1 there is 32 here"));
@@ -240,31 +255,35 @@ fn what_is_said_fits_the_value() {
     assert!(
         filtered(true).contains("for the spread") && !filtered(false).contains("for the spread")
     );
+
     let skyrl = |kind: &str, masks: bool| {
-        said(&format!(
+        remarks(&format!(
             "trainer: {{algorithm: {{dynamic_sampling: {{type: {kind}}}}}}}\n\
              generator: {{apply_overlong_filtering: {masks}}}"
         ))
     };
     assert!(skyrl("filter", false).contains("Both look at rewards"));
     assert!(!skyrl("null", false).contains("Both look at rewards"));
+
     let counted = "count for the spread of their group there";
     assert!(skyrl("filter", true).contains(counted) && !skyrl("filter", false).contains(counted));
 
     let mode = |mode: &str| {
-        said(&format!(
+        remarks(&format!(
             "actor_rollout_ref: {{rollout: {{n: 4}}, actor: {{loss_agg_mode: {mode}, loss_scale_factor: 9}}}}"
         ))
     };
+
     let normed = mode("seq-mean-token-sum-norm");
     assert!(
         normed.contains("by the constant alone") && !normed.contains("micro-batch"),
         "{normed}"
     );
     assert!(mode("token-mean").contains("micro-batch"));
+
     let share = "actor_rollout_ref: {rollout: {n: 4}, actor: {ppo_epochs: 2, optim: {lr_warmup_steps_ratio: 0.1}}}";
-    assert!(said(share).contains("at its default, 20"), "{}", said(share));
-    assert!(said(share).contains("kl_stop = 1e9"));
+    assert!(remarks(share).contains("at its default, 20"), "{}", remarks(share));
+    assert!(remarks(share).contains("kl_stop = 1e9"));
 }
 
 #[test]
@@ -305,11 +324,12 @@ fn lines_and_arguments_count_as_a_script_does() {
     let lines = "generator.n_samples_per_prompt=4\n+trainer.seed=5\n";
     let more = ["trainer.seed=7".to_owned(), "trainer.policy.optimizer_config.lr=1e-5".to_owned()];
     let imported = import(path, lines, &more, Some(Origin::Skyrl)).unwrap();
+
     let recipe = Recipe::parse(path, &imported.text, &[]).unwrap().recipe;
     assert_eq!((recipe.rollout.group_size, recipe.seed, recipe.optim.lr), (4, 7, 1e-5));
 }
 
-/// These are the keys of the scripts and of the guide that the book's table is for, each once.
+/// Lists the keys of the scripts and of the guide that the book's table is for, each once.
 #[test]
 fn every_key_of_the_published_scripts_has_a_row() {
     let verl = "data: train_files val_files prompt_key truncation max_prompt_length max_response_length \
@@ -332,6 +352,7 @@ fn every_key_of_the_published_scripts_has_a_row() {
         reward.reward_kwargs: max_resp_len | reward.reward_kwargs.overlong_buffer_cfg: enable len \
         penalty_factor | trainer: logger project_name experiment_name n_gpus_per_node nnodes \
         val_before_train test_freq save_freq total_epochs default_local_dir resume_mode";
+
     let skyrl = "data: train_data val_data | trainer.algorithm: advantage_estimator policy_loss_type \
         overlong_buffer_len overlong_buffer_penalty_factor eps_clip_low eps_clip_high loss_reduction \
         use_kl_loss clip_ratio_c | trainer.algorithm.overlong_buffer: len penalty_factor | \
@@ -347,11 +368,13 @@ fn every_key_of_the_published_scripts_has_a_row() {
         logger project_name run_name resume_mode max_ckpts_to_keep ckpt_path | trainer.eval: batch_size \
         before_train interval | trainer.policy.optimizer_config: lr num_warmup_steps weight_decay \
         max_grad_norm | environment: env_class";
+
     for (origin, published) in [(Origin::Verl, verl), (Origin::Skyrl, skyrl)] {
         let known: Vec<String> = origin.keys().map(|key| key.name).collect();
         for (index, name) in known.iter().enumerate() {
             assert!(!known[..index].contains(name), "two rows of {name}");
         }
+
         for table in published.split('|') {
             let (table, keys) = table.split_once(':').unwrap();
             for key in keys.split_whitespace() {
@@ -384,17 +407,20 @@ fn a_name_stays_a_name() {
 /// A short text can stand for a long one, and a file can have any number of keys.
 #[test]
 fn a_configuration_is_bounded_as_a_whole() {
+    // Each of these is small as a file, and large with its references filled in.
     let list = |item: &str| format!("[{}]", [item; 10].join(", "));
     let mut laughs = format!("l0: {}\n", list("x"));
     for n in 1..10 {
         laughs += &format!("l{n}: {}\n", list(&format!("\"${{l{}}}\"", n - 1)));
     }
+
     let texts: String = (0..20_000).map(|n| format!("k{n}: ${{a}}\n")).collect();
     let texts = format!("a: {}\n{texts}", "x".repeat(9_000));
     let variables: String = (0..20_000).map(|n| format!("v{n}=$a\n")).collect();
     let variables = format!("a={}\n{variables}run trainer.seed=1\n", "x".repeat(32_000));
     let tables: String = (0..10_000).map(|n| format!("  k{n}: 1\n")).collect();
     let tables = format!("{}:\n{tables}", "k".repeat(1_000));
+
     for (path, text) in
         [("c.yaml", laughs), ("c.yaml", texts), ("c.sh", variables), ("c.yaml", tables)]
     {
@@ -402,6 +428,7 @@ fn a_configuration_is_bounded_as_a_whole() {
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains("more than 4 MiB"), "{error}");
     }
+
     let long = format!("generator: {{unheard_of: {}}}", "x".repeat(100_000));
     let imported = of("c.yaml", &long);
     assert!(imported.text.len() < 10_000 && imported.text.contains('…'));
@@ -416,6 +443,7 @@ fn many_keys_do_not_take_long() {
         let keys: String = (0..20_000).map(|n| format!("{table}.k{n}=$X\n")).collect();
         of("c.sh", &format!("run actor_rollout_ref.rollout.n=4\n{keys}"));
     }
+
     let dots = format!("run actor_rollout_ref.rollout.n=4 a{}=1\n", ".a".repeat(200_000));
     of("c.sh", &dots);
     assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
@@ -431,6 +459,7 @@ fn a_batch_of_0_is_as_many_prompts_as_are_trained_on_at_a_time() {
         let recipe = recipe("c.yaml", &text);
         (recipe.sampling.prompts_per_step, recipe.train.mini_batch, recipe.train.steps)
     };
+
     let taken = "async_training: {require_batches: 4}\nrollout: {total_rollout_steps: 1000}\n";
     assert_eq!(verl("train_batch_size: 0", taken), (128, 128, 8));
     assert_eq!(verl("train_batch_size: 0", "").0, 32);
@@ -439,7 +468,7 @@ fn a_batch_of_0_is_as_many_prompts_as_are_trained_on_at_a_time() {
     assert_eq!(verl("train_batch_size: 8", "").1, 32);
 }
 
-/// A value that no recipe has costs itself and not the import.
+/// A value that no recipe accepts is lost alone, without the import.
 #[test]
 fn one_value_does_not_cost_the_recipe() {
     for (rest, words) in [
@@ -449,16 +478,17 @@ fn one_value_does_not_cost_the_recipe() {
         ),
         ("rollout: {n: 4, top_p: 7}", "rollout.top_p = 7: "),
         ("rollout: {n: 4}, actor: {optim: {lr: fast}, grad_clip: -2}", "optim.lr = fast: "),
-        ("rollout: {n: 4}, model: {path: ''}", "`model.path` is no path there"),
-        ("rollout: {n: 4}, model: {path: null}", "`model.path` is no path there"),
+        ("rollout: {n: 4}, model: {path: ''}", "`model.path` is not a path there"),
+        ("rollout: {n: 4}, model: {path: null}", "`model.path` is not a path there"),
     ] {
         let text = format!("data: {{train_batch_size: 64}}\nactor_rollout_ref: {{{rest}}}\n");
         assert_eq!(recipe("c.yaml", &text).sampling.prompts_per_step, 64, "{rest}");
-        assert!(said(&text).contains(words), "{rest}: {}", said(&text));
+        assert!(remarks(&text).contains(words), "{rest}: {}", remarks(&text));
     }
+
     let unknown =
         "data: {train_batch_size: 0}\nactor_rollout_ref: {actor: {ppo_mini_batch_size: null}}\n";
-    assert!(said(unknown).contains("leaves `sampling.prompts_per_step` at its default"));
+    assert!(remarks(unknown).contains("leaves `sampling.prompts_per_step` at its default"));
 }
 
 /// Every override of a script reaches the recipe or a remark.
@@ -483,9 +513,10 @@ fn no_override_of_a_script_is_lost_in_silence() {
         ("run algorithm.filter_groups.enable=$F", "filter_groups.enable = ${F}: "),
     ] {
         let imported = of("c.sh", &format!("{start}\n{script}\n"));
-        let said = imported.remarks.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains(words), "{script}: {said}");
+        let remarks = imported.remarks.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(remarks.contains(words), "{script}: {remarks}");
     }
+
     let quiet = of("c.sh", &format!("A=(x.y=1)\n[ -n \"$X\" ]\ncd $D\n{start} \"${{A[@]}}\" $@\n"));
     assert!(!quiet.remarks.contains("To be checked"), "{}", quiet.remarks);
 }
@@ -500,6 +531,7 @@ fn no_text_makes_the_import_panic() {
                 assert!(Recipe::parse(Path::new("r.toml"), &imported.text, &[]).is_ok());
             }
         };
+
         for at in (0..text.len()).step_by(37).filter(|&at| text.is_char_boundary(at)) {
             read(&text[..at]);
             for noise in ["\0", "\"", "${", "$((", "\n", "ü", "="] {

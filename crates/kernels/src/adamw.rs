@@ -7,23 +7,22 @@ use crate::{
     flex::{edited, numbers, tensor},
 };
 
-/// The settings of a step of AdamW (Loshchilov and Hutter 2019).
+/// Settings of a step of AdamW (Loshchilov and Hutter 2019).
 #[derive(Clone, Copy, Debug)]
 pub struct AdamWStep {
-    /// The decays of the first and of the second moment.
+    /// Decays of the first and of the second moment.
     pub betas: [f64; 2],
-    /// The number that is added to the root of the second moment.
+    /// Added to the root of the second moment.
     pub epsilon: f64,
-    /// The share of a weight, times the learning rate, that is taken away.
+    /// Share of a weight, times the learning rate, that is subtracted.
     pub weight_decay: f64,
-    /// The learning rate.
+    /// Learning rate.
     pub lr: f64,
-    /// The number of this step, from 1 on.
+    /// Number of this step, counted from 1.
     pub time: u64,
 }
 
-/// Does a step. Returns the weights and the two moments after it. Missing moments are taken as 0. All tensors are
-/// flat.
+/// Does a step and returns the weights and the two moments after it. Missing moments count as 0. All tensors are flat.
 pub fn adamw(
     values: Tensor<1>,
     gradient: Tensor<1>,
@@ -34,10 +33,14 @@ pub fn adamw(
     if crate::cube::takes(&gradient) {
         return crate::cube::adamw::step(values, &gradient, moments, step.numbers());
     }
+
     let all = (numbers(&values).map(drop), numbers(&gradient));
     let (Some(()), Some(gradient)) = all else { return plain(values, gradient, moments, step) };
+
     let [mut first, mut second] = moments
         .unwrap_or_else(|| [0, 1].map(|_| tensor(vec![0.0; gradient.len()], [gradient.len()])));
+
+    // All three are edited in place where their buffers are not shared, so a step needs no second copy.
     let values = edited(values, |values| {
         first.inplace(|first| {
             edited(first, |first| {
@@ -49,15 +52,18 @@ pub fn adamw(
             })
         });
     });
+
     [values, first, second]
 }
 
 /// Computes a number c and Σ (x / c)², `[2]`, so that no square is too large for f32.
 pub fn scaled_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     on_gpu!(adamw::scaled_squares(&x));
+
     if let Some(numbers) = numbers(&x) {
         return tensor(vec![cpu::adamw::squares(&numbers).sqrt() as f32, 1.0], [2]);
     }
+
     let largest = x.clone().abs().max();
     // The upper end keeps the norm of an infinite gradient infinite: ∞ / ∞ is NaN.
     let scale = largest.clamp(1e-30, f32::MAX);

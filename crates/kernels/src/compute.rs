@@ -1,16 +1,15 @@
-//! The format in which matrices are multiplied.
+//! Matmul precisions.
 
 use burn::tensor::FloatDType;
 
-/// The format in which matrices are multiplied, and to which the inputs of products are rounded. Weights and
-/// everything between two products are f32 anyhow: the residual stream, norms, softmax, log-probabilities, sums of
-/// gradients, and moments.
+/// Matmul precision: the number format to which the inputs of matmuls are rounded. Weights and everything between two
+/// matmuls stay f32: the residual stream, norms, softmax, log-probabilities, sums of gradients, and moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compute {
     /// 32 bits.
     #[default]
     F32,
-    /// 16 bits with the range of 32: keys and values take half the memory, and tensor cores take this format.
+    /// 16 bits with the range of 32: keys and values take half the memory, and tensor cores support this format.
     Bf16,
     /// 16 bits that end at 65,504, for GPUs without arithmetic in bf16. Gradients need a scale.
     F16,

@@ -1,7 +1,7 @@
-//! The operations on the CPU, as functions that take slices and return vectors, without tensors.
+//! Operations on the CPU, as functions that take slices and return vectors, without tensors.
 //!
-//! Sums are cut by the sizes of the inputs, never by the number of threads, and the sums of pieces are added in
-//! the order of the pieces. So the bits are the same on one core and on sixty-four.
+//! Sums are split by the sizes of the inputs, never by the number of threads, and the partial sums are added in order.
+//! So the bits are the same on one core and on sixty-four.
 
 pub(crate) mod adamw;
 pub(crate) mod attention;
@@ -18,9 +18,9 @@ pub(crate) mod sample;
 
 use out::{Out, pieces, put_three};
 
-/// Computes in code that was compiled for the widest vectors of this processor: AVX-512, AVX2 or NEON. This holds
-/// only for code that is inlined into it, so helpers are `#[inline(always)]`, and loops are `for` and not
-/// `for_each`. `tools/vectors.py` checks that all of it is inlined.
+/// Computes in code that was compiled for the widest vectors of this processor: AVX-512, AVX2 or NEON. This holds only
+/// for code that is inlined into it, so helpers are `#[inline(always)]`, and loops are `for` instead of `for_each`.
+/// `tools/vectors.py` checks that all of it is inlined.
 macro_rules! simd {
     ($work:expr) => {
         pulp::Arch::new().dispatch($crate::cpu::Work(
@@ -31,8 +31,8 @@ macro_rules! simd {
 }
 use simd;
 
-/// A closure that is inlined where it is called. A plain [`FnOnce`] would be called by a function that the
-/// compiler makes, and that function need not be inlined.
+/// A closure that is inlined where it is called. A plain [`FnOnce`] would be called by a function that the compiler
+/// generates, and that function is not always inlined.
 struct Work<F>(F);
 
 impl<R, F: FnMut() -> R> pulp::NullaryFnOnce for Work<F> {
@@ -44,7 +44,7 @@ impl<R, F: FnMut() -> R> pulp::NullaryFnOnce for Work<F> {
     }
 }
 
-/// Returns the number of rows of this width that are worth a task of their own.
+/// Returns how many rows of this width are worth a separate task.
 fn rows_of_a_task(width: usize) -> usize {
     const NUMBERS: usize = 1 << 13;
     NUMBERS.div_ceil(width.max(1)).next_power_of_two()

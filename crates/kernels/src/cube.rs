@@ -1,10 +1,10 @@
-//! The operations on GPUs: one source of kernels for CUDA, ROCm, Vulkan, Metal and WebGPU.
+//! Operations on GPUs: one source of kernels for CUDA, ROCm, Vulkan, Metal and WebGPU.
 //!
-//! A kernel reads and writes at most nine buffers of numbers, row by row, and one more buffer tells the sizes.
-//! WebGPU promises only eight buffers, and a device with no more refuses the largest kernels. Sums are made in
-//! f32, in an order that depends only on the sizes and the device, without atomics, so that a device gives the same bits each
-//! time. The units of a cube share 32 KiB at most, and no kernel asks how many units compute in step. The kernels in
-//! `fragments` alone rely on planes of 32 units, and on 48 KiB: CUDA's devices have both.
+//! A kernel reads and writes at most nine buffers of numbers, row by row, and one more buffer holds the sizes. WebGPU
+//! guarantees only eight buffers, and a device with no more refuses the largest kernels. Sums are f32, in an order that
+//! depends only on the sizes and the device, without atomics, so that a device returns the same bits each time. The
+//! units of a cube share 32 KiB at most, and no kernel depends on how many units execute in lockstep. Only the kernels
+//! in `fragments` rely on planes of 32 units, and on 48 KiB: CUDA's devices have both.
 
 pub(crate) mod adamw;
 pub(crate) mod angles;
@@ -44,20 +44,20 @@ use shared::sum_of_cube;
 
 use crate::{Compute, Kernels, kernels};
 
-/// The number of units in a cube. Every device has as many.
+/// Units in a cube. Every device has that many.
 const UNITS: u32 = 256;
 
 /// Numbers on a GPU, row by row.
 type Buffer = CubeTensor;
 
-/// Returns the buffer of a tensor that the GPUs' bodies take: on a GPU and without autodiff. `None` for other
-/// tensors, and if the reference is asked for. Numbers are copied only if they do not lie row by row.
+/// Returns the buffer of a tensor that the GPU implementations take: on a GPU and without autodiff. `None` for other
+/// tensors, and if the reference was chosen. Numbers are copied only if they are not stored row by row.
 fn buffer<const D: usize>(x: &Tensor<D>) -> Option<Buffer> {
     strided(x).map(lined_up)
 }
 
-/// Makes the buffer row by row, and without room behind the last number: a kernel takes the length of the memory
-/// for that of the tensor, and CUDA rounds it up.
+/// Lays the buffer out row by row, and without room after the last number: a kernel takes the length of the memory as
+/// that of the tensor, and CUDA rounds it up.
 fn lined_up(x: Buffer) -> Buffer {
     let x = into_contiguous(x);
     let more = x.handle.size_in_used() - (count(&x) * x.dtype.size()) as u64;
@@ -67,7 +67,7 @@ fn lined_up(x: Buffer) -> Buffer {
     }
 }
 
-/// Returns the buffer of a tensor, wherever its rows and columns lie.
+/// Returns the buffer of a tensor, whatever its strides.
 fn strided<const D: usize>(x: &Tensor<D>) -> Option<Buffer> {
     if kernels() == Kernels::Reference || x.is_autodiff() {
         return None;
@@ -80,7 +80,7 @@ fn wide<const D: usize>(x: &Tensor<D>) -> Option<Buffer> {
     if x.dtype() == DType::F32 { buffer(x) } else { None }
 }
 
-/// Tells whether the GPUs' bodies take a tensor. If they do, they also take all tensors that go with it.
+/// Tells whether the GPU implementations take a tensor. If so, they also take all tensors that are passed with it.
 pub(crate) fn takes<const D: usize>(x: &Tensor<D>) -> bool {
     wide(x).is_some()
 }
@@ -90,22 +90,22 @@ fn taken<const D: usize>(x: &Tensor<D>) -> Buffer {
     wide(x).expect("it is f32, and on a GPU")
 }
 
-/// Returns the numbers of a tensor in any format, beside a tensor that is taken.
+/// Returns the numbers of a tensor in any format, next to a tensor that is taken.
 fn any<const D: usize>(x: &Tensor<D>) -> Buffer {
     buffer(x).expect("all are on one GPU")
 }
 
-/// Returns whole numbers, beside a tensor that is taken.
+/// Returns integers, next to a tensor that is taken.
 fn whole<const D: usize>(x: &Tensor<D, Int>) -> Buffer {
     ints(x).expect("all are on one GPU")
 }
 
-/// Tells whether the bodies here take tensors of a device.
+/// Tells whether the implementations here take a device's tensors.
 pub(crate) fn is_gpu(device: &Device) -> bool {
     takes(&Tensor::<1>::empty([1], device))
 }
 
-/// Does [`buffer`] for whole numbers in 32 bits.
+/// Does [`buffer`] for integers in 32 bits.
 fn ints<const D: usize>(x: &Tensor<D, Int>) -> Option<Buffer> {
     if kernels() == Kernels::Reference || x.dtype() != DType::I32 {
         return None;
@@ -113,10 +113,10 @@ fn ints<const D: usize>(x: &Tensor<D, Int>) -> Option<Buffer> {
     x.clone().try_into_primitive::<Cube>().ok().map(lined_up)
 }
 
-/// Returns the numbers of a tensor that will be changed in place, or a copy if somebody else has them too.
+/// Returns the numbers of a tensor that will be changed in place, or a copy if its buffer is shared.
 fn own<const D: usize>(x: Tensor<D>) -> Buffer {
     let numbers = into_contiguous(x.try_into_primitive::<Cube>().expect("it is on a GPU"));
-    // This comes before it is cut to its length, which holds it twice for a moment.
+    // Tested before the buffer is cut to its length, because that shares it for a moment.
     if numbers.can_mut() { lined_up(numbers) } else { rows::copied(lined_up(numbers)) }
 }
 
@@ -129,17 +129,17 @@ fn int_tensor<const D: usize>(numbers: Buffer) -> Tensor<D, Int> {
     Tensor::from_primitive::<Cube>(numbers)
 }
 
-/// Sends whole numbers to the device of `x`.
+/// Sends integers to the device of `x`.
 fn uploaded(numbers: Vec<u32>, x: &Buffer) -> Buffer {
     let handle = x.client.create_from_slice(u32::as_bytes(&numbers));
     let shape = Shape::from([numbers.len()]);
     Buffer::new_contiguous(x.client.clone(), x.device.clone(), shape, handle, DType::U32)
 }
 
-/// Makes room for numbers of a format on the device of `x`.
+/// Allocates room for numbers of a format on the device of `x`.
 ///
 /// # Panics
-/// If a kernel could not count them: it does so in 32 bits, and would start over at 2³² in silence.
+/// If a kernel could not index them: it counts in 32 bits, and would silently wrap at 2³².
 fn empty<const D: usize>(x: &Buffer, shape: [usize; D], format: DType) -> Buffer {
     let numbers = shape.iter().try_fold(1usize, |product, side| product.checked_mul(*side));
     assert!(
@@ -151,7 +151,7 @@ fn empty<const D: usize>(x: &Buffer, shape: [usize; D], format: DType) -> Buffer
     empty_device_contiguous_dtype(x.client.clone(), x.device.clone(), shape, format)
 }
 
-/// Returns the format in which matrices are multiplied.
+/// Returns the matmul precision.
 fn products(compute: Compute) -> DType {
     compute.dtype().into()
 }
@@ -160,7 +160,7 @@ fn count(x: &Buffer) -> usize {
     x.meta.num_elements()
 }
 
-/// Returns the format of numbers, as kernels name it.
+/// Returns the format of numbers, by its name in kernels.
 fn format(x: &Buffer) -> ElemType {
     ElemType::Float(match x.dtype {
         DType::F16 => FloatKind::F16,
@@ -169,20 +169,20 @@ fn format(x: &Buffer) -> ElemType {
     })
 }
 
-/// Asks for `count` cubes. A device counts cubes in two numbers, neither of which may be large, so there may be
-/// some more.
+/// Requests `count` cubes. A device counts cubes in two dimensions, neither of which may be large, so there may be a
+/// few more.
 fn cubes(count: usize) -> CubeCount {
     const ACROSS: usize = 1 << 15;
     let across = count.clamp(1, ACROSS);
     CubeCount::Static(across as u32, count.div_ceil(across).max(1) as u32, 1)
 }
 
-/// Asks for a unit for each of `count` numbers, or some more.
+/// Requests a unit for each of `count` numbers, or a few more.
 fn units(count: usize) -> CubeCount {
     cubes(count.div_ceil(UNITS as usize))
 }
 
-/// Asks for a unit for each of so many neighbouring numbers, or fewer.
+/// Requests a unit for each of `numbers` neighbouring numbers, or fewer.
 fn across(numbers: usize) -> CubeDim {
     CubeDim::new_1d((numbers.next_power_of_two() as u32).clamp(32, UNITS))
 }

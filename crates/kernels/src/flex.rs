@@ -1,4 +1,4 @@
-//! The way between tensors and the slices of numbers that the CPU's functions compute on.
+//! Converts between tensors and the slices of numbers that the CPU's functions compute on.
 
 use std::ops::{Deref, Range};
 
@@ -7,14 +7,14 @@ use burn_flex::{Flex, FlexTensor, Layout};
 
 use crate::{Kernels, cpu::product::Matrix, kernels};
 
-/// The numbers of a tensor, row-major.
+/// A tensor's numbers, row-major.
 pub(crate) struct Numbers {
     tensor: FlexTensor,
     range: Range<usize>,
 }
 
-/// Returns the numbers of a tensor that the CPU's bodies take: f32, on the CPU and without autodiff. `None` for
-/// other tensors, and if the reference is asked for. Numbers are copied only if they do not lie row by row.
+/// Returns the numbers of a tensor that the CPU implementations take: f32, on the CPU and without autodiff. `None` for
+/// other tensors, and if the reference was chosen. Numbers are copied only if they are not stored row by row.
 pub(crate) fn numbers<const D: usize>(x: &Tensor<D>) -> Option<Numbers> {
     let tensor = primitive(x)?.to_contiguous();
     let (start, end) = tensor.layout().contiguous_offsets()?;
@@ -29,7 +29,7 @@ impl Deref for Numbers {
     }
 }
 
-/// The matrix of a tensor, wherever its rows and columns lie: a transposed matrix is not copied.
+/// A tensor's matrix, whatever its strides: a transposed matrix is not copied.
 pub(crate) struct Strided {
     tensor: FlexTensor,
     start: usize,
@@ -38,6 +38,7 @@ pub(crate) struct Strided {
 
 pub(crate) fn matrix(x: &Tensor<2>) -> Option<Strided> {
     let tensor = primitive(x)?;
+    // A flipped matrix has negative steps, which the CPU's functions don't take.
     let forward = |tensor: FlexTensor| match tensor.layout().strides() {
         [row, column] if *row >= 0 && *column >= 0 => tensor,
         _ => tensor.to_contiguous(),
@@ -57,26 +58,29 @@ impl Strided {
 /// Makes a tensor of these numbers, row-major.
 pub(crate) fn tensor<const D: usize>(numbers: Vec<f32>, shape: [usize; D]) -> Tensor<D> {
     let layout = Layout::contiguous(Shape::from(shape));
-    // Otherwise a later operation would read beyond the numbers.
+    // Otherwise, a later operation would read beyond the numbers.
     assert_eq!(layout.num_elements(), numbers.len(), "a tensor of another size than its numbers");
     let tensor = FlexTensor::new(Bytes::from_elems(numbers), layout, DType::F32);
     Tensor::from_primitive::<Flex>(tensor)
 }
 
-/// Edits the numbers of a tensor, in place if nobody else has them. The tensor must be one that [`numbers`] takes.
+/// Edits the numbers of a tensor, in place if its buffer is not shared. The tensor must be one that [`numbers`] takes.
 pub(crate) fn edited<const D: usize>(x: Tensor<D>, edit: impl FnOnce(&mut [f32])) -> Tensor<D> {
     let shape = x.dims();
+
     let mut tensor = x.try_into_primitive::<Flex>().expect("it is on the CPU");
     let whole = tensor.layout().contiguous_offsets() == Some((0, tensor.storage::<f32>().len()));
+    // `storage_mut` is the entire storage, so a view of a part of it, or a transposed one, is copied first.
     if !whole {
         let numbers = tensor.to_contiguous().into_data().try_into_vec().expect("they are f32");
         return edited(self::tensor(numbers, shape), edit);
     }
+
     edit(tensor.storage_mut());
     Tensor::from_primitive::<Flex>(tensor)
 }
 
-/// Returns the whole numbers of a tensor on the CPU.
+/// Reads the integers of a tensor on the CPU.
 pub(crate) fn ints<const D: usize>(x: &Tensor<D, Int>) -> Option<Vec<usize>> {
     if kernels() == Kernels::Reference {
         return None;

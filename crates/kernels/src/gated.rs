@@ -1,4 +1,4 @@
-//! The gate of an MLP, forward and backward.
+//! An MLP's gate, forward and backward.
 
 use burn::tensor::{Tensor, activation};
 
@@ -7,17 +7,17 @@ use crate::{
     flex::{numbers, tensor},
 };
 
-/// The activation of the MLP's gate.
+/// Activation of the MLP's gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// `x · sigmoid(x)`.
     Silu,
-    /// The approximation of GELU by a hyperbolic tangent.
+    /// GELU, approximated by a hyperbolic tangent.
     GeluTanh,
 }
 
-/// Computes `activation(gate) · up`, `[tokens, width]`, rounded to the format of products. `gate_up`,
-/// `[tokens, 2 · width]`, has the two side by side.
+/// Computes `activation(gate) · up`, `[tokens, width]`, rounded to the matmul precision. `gate_up`,
+/// `[tokens, 2 · width]`, holds the two concatenated.
 pub fn gated(gate_up: Tensor<2>, activation: Activation, compute: Compute) -> Tensor<2> {
     on_gpu!(gated::apply(&gate_up, activation, compute));
     let [tokens, both] = gate_up.dims();
@@ -30,8 +30,8 @@ pub fn gated(gate_up: Tensor<2>, activation: Activation, compute: Compute) -> Te
     y.cast(compute.dtype())
 }
 
-/// Computes the result of [`gated`] once more, and the gradient of `gate_up`, given `d`, that of the result. Both
-/// are rounded to the format of products.
+/// Computes the result of [`gated`] again, and the gradient of `gate_up`, given `d`, that of the result. Both are
+/// rounded to the matmul precision.
 pub fn gated_backward(
     gate_up: Tensor<2>,
     d: Tensor<2>,
@@ -39,9 +39,11 @@ pub fn gated_backward(
     compute: Compute,
 ) -> [Tensor<2>; 2] {
     on_gpu!(gated::backward(&gate_up, &d, activation, compute));
+
     let both = match (numbers(&gate_up), numbers(&d)) {
         (Some(numbers_of_both), Some(numbers_of_d)) => {
-            let (wide, narrow) = (gate_up.dims(), d.dims());
+            let wide = gate_up.dims();
+            let narrow = d.dims();
             let [inner, d_gate_up] =
                 cpu::gated::backward(&numbers_of_both, &numbers_of_d, narrow[1], activation);
             [tensor(inner, narrow), tensor(d_gate_up, wide)]
@@ -65,25 +67,30 @@ pub(crate) fn plain_backward(
     activation: Activation,
 ) -> [Tensor<2>; 2] {
     let (gate, up) = halves(gate_up);
+
     let (activated, slope) = match activation {
         // The result is x · σ, and its derivative is σ · (1 + x · (1 − σ)).
         Activation::Silu => {
             let share = activation::sigmoid(gate.clone());
+
             let activated = gate * share.clone();
             (activated.clone(), share.clone() + activated.clone() - activated * share)
         }
         // The result is ½x · (1 + t) with t = tanh(c · (x + ax³)); t' = (1 − t²) · c · (1 + 3ax²).
         Activation::GeluTanh => {
-            let (c, a) = ((2.0 / std::f64::consts::PI).sqrt(), 0.044_715);
+            let c = (2.0 / std::f64::consts::PI).sqrt();
+            let a = 0.044_715;
             let square = gate.clone().square();
             let bent =
                 (square.clone().mul_scalar(a).add_scalar(1.0) * gate.clone()).mul_scalar(c).tanh();
             let half = bent.clone().add_scalar(1.0).mul_scalar(0.5);
+
             let inner = square.mul_scalar(3.0 * a).add_scalar(1.0).mul_scalar(0.5 * c);
             let rest = bent.square().neg().add_scalar(1.0) * inner * gate.clone();
             (gate * half.clone(), half + rest)
         }
     };
+
     let inner = activated.clone() * up.clone();
     [inner, Tensor::cat(vec![d.clone() * up * slope, d * activated], 1)]
 }

@@ -5,25 +5,25 @@ use burn::tensor::{Device, Int, Tensor};
 #[cfg(feature = "gpu")]
 use crate::cube::graph as cube;
 
-/// Launches that were recorded once and are given to the device together, again and again, instead of one by one.
-/// CUDA and HIP take them as one launch; other kinds of device take them faster.
+/// Launches that were recorded once and are sent to the device together, repeatedly, instead of one by one. CUDA and
+/// HIP treat them as one launch; other kinds of device merely accept them faster.
 ///
-/// They read and write the very buffers of the recording. So data that goes from one replay to the next must be
-/// [overwritten](overwrite), and results that must last must be copied before the next replay. During the
-/// recording no other thread may use the device, because its work would be recorded too.
+/// Replays read and write the same buffers as the recording. So data that is passed from one replay to the next must be
+/// [overwritten](overwrite), and results that must last must be copied before the next replay. During the recording, no
+/// other thread may use the device, because its work would be recorded too.
 #[derive(Debug)]
 pub struct Graph<I, R> {
     #[cfg(feature = "gpu")]
     recording: cube::Recording,
-    /// The inputs of the recorded work. Their buffers and those of `made` must stay where they are.
+    /// Inputs of the recorded work. Their buffers and those of `made` must not move.
     inputs: I,
     made: R,
 }
 
 impl<I, R> Graph<I, R> {
-    /// Does `work` with `inputs` once, so that kernels are chosen and memory is there, and returns the result.
-    /// Then it records the work a second time, which does nothing yet. Inside `work` nothing may be read from the
-    /// device or sent to it.
+    /// Does `work` with `inputs` once, so that kernels are chosen and memory is allocated, and returns the result. Then
+    /// it records the work a second time, without executing it. Inside `work`, nothing may be read from the device or
+    /// sent to it.
     ///
     /// # Errors
     /// If the device has no graphs, or something in the work can't be recorded.
@@ -40,11 +40,11 @@ impl<I, R> Graph<I, R> {
         #[cfg(not(feature = "gpu"))]
         {
             let _ = (device, inputs, &mut work);
-            Err("this build has no kind of GPU".to_owned())
+            Err("this build supports no GPU".to_owned())
         }
     }
 
-    /// Gives the recorded launches to the device once more.
+    /// Sends the recorded launches to the device once more.
     ///
     /// # Errors
     /// If the device refuses them.
@@ -59,16 +59,17 @@ impl<I, R> Graph<I, R> {
         &self.inputs
     }
 
-    /// Returns the result of the recorded work, as the last replay left it.
+    /// Returns the recorded work's result, as the last replay left it.
     pub fn made(&self) -> &R {
         &self.made
     }
 }
 
-/// Writes numbers over others in place, on a GPU, whoever else holds them. This changes the input of a [`Graph`].
+/// Writes numbers over others in place, on a GPU, even if their buffer is shared: this is how a [`Graph`] gets new
+/// inputs.
 ///
 /// # Panics
-/// If the two have different lengths, or are on no GPU.
+/// If the two have different lengths, or are not on a GPU.
 pub fn overwrite(to: &Tensor<1>, from: &Tensor<1>) {
     assert_eq!(to.dims(), from.dims(), "as many numbers as there are");
     #[cfg(feature = "gpu")]
@@ -76,7 +77,7 @@ pub fn overwrite(to: &Tensor<1>, from: &Tensor<1>) {
     let _ = (to, from);
 }
 
-/// Does [`overwrite`] for whole numbers.
+/// Does [`overwrite`] for integers.
 ///
 /// # Panics
 /// As [`overwrite`].

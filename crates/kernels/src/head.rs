@@ -1,12 +1,12 @@
-//! Log-probabilities from hidden states, and their gradients, without logits for the whole batch.
+//! Log-probabilities from hidden states, and their gradients, without logits for the entire batch.
 //!
-//! The head is the widest matrix of a model: for 64 rows of 1,024 tokens and a vocabulary of 151,936, f32 logits
-//! take 40 GB. So logits are made for a block of the vocabulary at a time, and are made again in the backward
-//! pass, unless they are few enough to wait for it. On the way through the blocks, a token's largest logit, its
-//! sum of exponentials and the entropy's sum are carried along, and scaled again whenever the largest logit
-//! changes, as in [`attention`](crate::attention()). The gradient is written by hand. With the logits over the
-//! temperature z and p = exp(z − max) / sum, ∂ log p_y / ∂z_j = 1[j = y] − p_j and ∂H / ∂z_j = −p_j (log p_j + H).
-//! Each block's part of the head's gradient is made once, of all tokens.
+//! The head is the widest matrix of a model: for 64 rows of 1,024 tokens and a vocabulary of 151,936, f32 logits take
+//! 40 GB. So logits are computed for a block of the vocabulary at a time, and again in the backward pass, unless they
+//! are few enough to be kept for it. From block to block, a token's largest logit, its sum of exponentials and the
+//! entropy's sum are carried along, and rescaled whenever the largest logit changes, as in
+//! [`attention`](crate::attention()). The gradient is written by hand. With the logits over the temperature z and p =
+//! exp(z − max) / sum, ∂ log p_y / ∂z_j = 1[j = y] − p_j and ∂H / ∂z_j = −p_j (log p_j + H). Each block's part of the
+//! head's gradient is computed once, for all tokens.
 
 use std::ops::Range;
 
@@ -19,27 +19,27 @@ use crate::{
     flex::{edited, ints, matrix, numbers, tensor},
 };
 
-/// The log-probabilities and entropies of some tokens, `[tokens]` each, in nats.
+/// Log-probabilities and entropies of some tokens, `[tokens]` each, in nats.
 #[derive(Clone, Debug)]
 pub struct TokenLogProbs {
-    /// The log-probability of each label.
+    /// Log-probability of each label.
     pub logprobs: Tensor<1>,
-    /// The entropy of the distribution that the label was drawn from.
+    /// Entropy of the distribution that the label was drawn from.
     pub entropy: Tensor<1>,
-    /// The largest logit over the temperature. `log_sum` is the logarithm of the sum of exp(logit − largest). They
-    /// stay apart, because their sum would lose three digits in f32 if logits are near 10⁴.
+    /// Largest logit over the temperature. `log_sum` is the logarithm of the sum of exp(logit − largest). They are kept
+    /// separate, because their sum would lose three digits in f32 if logits are near 10⁴.
     pub(crate) largest: Tensor<2>,
     pub(crate) log_sum: Tensor<2>,
     waiting: Waiting,
 }
 
-/// All logits, if they wait for the backward pass.
+/// Logits that are kept for the backward pass.
 #[derive(Clone)]
 enum Waiting {
     None,
     /// All logits, `[tokens, vocab]`.
     Plain(Box<Tensor<2>>),
-    /// The blocks of the CPU's body, over the temperature.
+    /// Blocks of the CPU's implementation, over the temperature.
     Cpu(Vec<Vec<f32>>),
 }
 
@@ -49,16 +49,19 @@ impl std::fmt::Debug for Waiting {
     }
 }
 
-/// Computes `hidden · headᵀ`: `[tokens, hidden]` and `[vocab, hidden]` to `[tokens, vocab]`. Both sides are
-/// rounded to the format of `hidden`; the product is f32. A head of another format is widened by blocks, so that
-/// there is never an f32 copy of all of it.
+/// Computes `hidden · headᵀ`: `[tokens, hidden]` and `[vocab, hidden]` to `[tokens, vocab]`. Both sides are rounded to
+/// the format of `hidden`; the result is f32. A head of another format is widened by blocks, so that an f32 copy of all
+/// of it never exists.
 pub fn head_logits(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
     on_gpu!(head::logits(&hidden, &head));
+
     const WIDENED: usize = 1 << 24;
     let [vocab, width] = head.dims();
+
     if head.dtype() == DType::F32 && hidden.dtype() == DType::F32 {
         return product(hidden, head);
     }
+
     let rows = (WIDENED / width).clamp(1, vocab);
     let blocks = (0..vocab).step_by(rows).map(|first| {
         let block = head.clone().slice_dim(0, first..(first + rows).min(vocab));
@@ -67,16 +70,16 @@ pub fn head_logits(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
     Tensor::cat(blocks.collect(), 1)
 }
 
-/// Computes `hidden · headᵀ` at once.
+/// Computes `hidden · headᵀ` in one piece.
 fn product(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
     let format = hidden.dtype();
     let wide = |x: Tensor<2>| x.cast(format).cast(FloatDType::F32);
     crate::product(wide(hidden), wide(head).transpose(), Compute::F32)
 }
 
-/// Computes the log-probabilities of `labels`, `[tokens]`, at `temperature`, from `hidden`, `[tokens, hidden]`,
-/// and `head`, `[vocab, hidden]`. About `logits` logits are in memory at once; in the CPU's body a million, or 512
-/// of each token.
+/// Computes the log-probabilities of `labels`, `[tokens]`, at `temperature`, from `hidden`, `[tokens, hidden]`, and
+/// `head`, `[vocab, hidden]`. About `logits` logits are in memory at the same time; in the CPU's implementation a
+/// million, or 512 of each token.
 pub fn head_logprobs(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
@@ -87,8 +90,8 @@ pub fn head_logprobs(
     head_logprobs_saving(hidden, head, labels, temperature, [logits, 0])
 }
 
-/// Does [`head_logprobs`] for [`head_backward`]. Logits wait for it if they are no more than `waiting`, and in
-/// plain tensor code also no more than are in memory at once.
+/// Does [`head_logprobs`] for [`head_backward`]. Logits are kept for it if they are no more than `waiting`, and in
+/// plain tensor code also no more than are in memory at the same time.
 pub fn head_logprobs_saving(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
@@ -100,10 +103,12 @@ pub fn head_logprobs_saving(
     if let Some(carried) = cube::head::Carried::new([hidden, head], labels, temperature) {
         return on_gpu(hidden, head, carried, [logits, waiting]);
     }
+
     let (Some(x), Some(weights), Some(chosen)) = (matrix(hidden), matrix(head), ints(labels))
     else {
         return plain(hidden, head, labels, temperature, [logits, waiting]);
     };
+
     let tokens = chosen.len();
     let ([logprobs, entropy, largest, log_sum], blocks) =
         cpu::head::logprobs(x.view(), weights.view(), &chosen, temperature as f32, waiting);
@@ -116,8 +121,8 @@ pub fn head_logprobs_saving(
     }
 }
 
-/// Computes the gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`. The gradient of
-/// the head is added to `d_head`, unless the head is frozen. `now` must come from [`head_logprobs_saving`] or
+/// Computes the gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`. The gradient
+/// of the head is added to `d_head`, unless the head is frozen. `now` must come from [`head_logprobs_saving`] or
 /// [`head_logprobs`] for the same inputs and temperature. Tensors are without autodiff.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub fn head_backward(
@@ -137,6 +142,7 @@ pub fn head_backward(
     {
         return on_gpu_backward(hidden, head, logits, factors, now.waiting, d_head);
     }
+
     let sides = (matrix(hidden), matrix(head), ints(labels), numbers(d_logprobs));
     let of_entropy = d_entropy.map(numbers);
     let known = (numbers(&now.entropy), numbers(&now.largest), numbers(&now.log_sum));
@@ -158,12 +164,15 @@ pub fn head_backward(
             d_head,
         );
     };
+
     let of_entropy = of_entropy.flatten();
     let gradients = cpu::head::Gradients { logprobs: &of_logprobs, entropy: of_entropy.as_deref() };
     let mut waiting = match now.waiting {
         Waiting::Cpu(blocks) => blocks,
         Waiting::None | Waiting::Plain(_) => Vec::new(),
     };
+
+    // With a head that trains, its gradient is edited in place while that of the hidden states is computed.
     let mut d_hidden = Vec::new();
     let mut back = |d_head: Option<&mut [f32]>| {
         d_hidden = cpu::head::backward(
@@ -177,6 +186,7 @@ pub fn head_backward(
             std::mem::take(&mut waiting),
         );
     };
+
     let d_head = match d_head {
         Some(d_head) => Some(edited(d_head, |d_head| back(Some(d_head)))),
         None => {
@@ -184,6 +194,7 @@ pub fn head_backward(
             None
         }
     };
+
     (tensor(d_hidden, hidden.dims()), d_head)
 }
 
@@ -195,22 +206,25 @@ fn on_gpu(
     [logits, kept]: [usize; 2],
 ) -> TokenLogProbs {
     let vocab = head.dims()[0];
+
     let mut waiting = Waiting::None;
     for block in blocks(hidden.dims(), vocab, logits) {
         let logits = waiting.logits(hidden, head, &block);
         carried.add(&logits, block.start);
+        // Logits are kept only if a single block holds all of them.
         if block.len() == vocab && hidden.dims()[0] * vocab <= kept {
             waiting = Waiting::Plain(Box::new(logits));
         }
     }
+
     let cube::head::Found { logprobs, entropy, largest, log_sum } = carried.finish();
     TokenLogProbs { logprobs, entropy, largest, log_sum, waiting }
 }
 
-/// The number of tokens over which one product adds up the gradient of hidden states.
+/// Number of vocabulary tokens over which one matmul sums the gradient of hidden states.
 ///
-/// A product adds up its terms one after the other in f32. Over a vocabulary of 151,936 tokens that was off by 7.5e-5
-/// of the largest number on llvmpipe, where the CPU is off by 2.4e-6.
+/// A matmul sums its terms one after the other in f32. Over a vocabulary of 151,936 tokens, that was off by 7.5e-5 of
+/// the largest number on llvmpipe, where the CPU is off by 2.4e-6.
 #[cfg(feature = "gpu")]
 const TERMS: usize = 1 << 13;
 
@@ -225,22 +239,26 @@ fn on_gpu_backward(
 ) -> (Tensor<2>, Option<Tensor<2>>) {
     let format = hidden.dtype();
     let mut d_hidden: Option<Tensor<2>> = None;
+
     for block in blocks(hidden.dims(), head.dims()[0], logits) {
         let logits = waiting.logits(hidden, head, &block);
         let d_logits = factors.d_logits(&logits, block.start, format);
         drop(logits);
+
         let rows = head.clone().slice_dim(0, block.clone()).cast(format);
-        // The other products gain from a wide block, so only the terms of this one are cut.
+        // The other matmuls gain from a wide block, so only this one's terms are split.
         for start in (0..block.len()).step_by(TERMS) {
             let run = start..block.len().min(start + TERMS);
             let part = d_logits.clone().slice_dim(1, run.clone());
             let rows = rows.clone().slice_dim(0, run);
             d_hidden = Some(cube::product::added(d_hidden, 0, &part, &rows));
         }
+
         d_head = d_head.map(|d_head| {
             cube::product::added(Some(d_head), block.start, &d_logits.transpose(), hidden)
         });
     }
+
     (d_hidden.expect("a vocabulary has tokens"), d_head)
 }
 
@@ -253,24 +271,32 @@ pub(crate) fn plain(
 ) -> TokenLogProbs {
     let labels = labels.clone().unsqueeze_dim::<2>(1);
     let vocab = head.dims()[0];
+
     let mut carried: Option<[Tensor<2>; 4]> = None;
     let mut waiting = Waiting::None;
+
     for block in blocks(hidden.dims(), vocab, logits) {
         let logits = head_logits(hidden.clone(), head.clone().slice_dim(0, block.clone()));
         if block.len() == vocab && hidden.dims()[0] * vocab <= kept {
             waiting = Waiting::Plain(Box::new(logits.clone()));
         }
+
         let scaled = over(logits, temperature);
         let mut chosen = Chosen::new(&labels, &block).of(&scaled);
+
         let mut largest = scaled.clone().max_dim(1);
         if let Some([before, ..]) = &carried {
             largest = largest.max_pair(before.clone());
         }
+
         let lacking = scaled - largest.clone();
         let weights = lacking.clone().exp();
-        // A logit of −∞ must add nothing, but 0 · ∞ would be no number.
+        // A logit of −∞ must add nothing, but 0 · ∞ would be NaN.
         let mut spread = (weights.clone() * lacking.clamp_min(f32::MIN)).sum_dim(1);
         let mut sum = weights.sum_dim(1);
+
+        // The carried sums are relative to another largest logit. With z + less for z, Σ exp(z) · z becomes exp(less) ·
+        // (Σ exp(z) · z + less · Σ exp(z)).
         if let Some([before, sum_before, spread_before, chosen_before]) = carried {
             let less = (before - largest.clone()).clamp_min(f32::MIN);
             let kept = less.clone().exp();
@@ -278,10 +304,13 @@ pub(crate) fn plain(
             sum = sum + sum_before * kept;
             chosen = chosen + chosen_before;
         }
+
         carried = Some([largest, sum, spread, chosen]);
     }
+
     let [largest, sum, spread, chosen] = carried.expect("a vocabulary has tokens");
     let log_sum = sum.clone().log();
+
     TokenLogProbs {
         logprobs: (chosen - largest.clone() - log_sum.clone()).squeeze_dim(1),
         entropy: (log_sum.clone() - spread / sum).squeeze_dim(1),
@@ -306,26 +335,36 @@ pub(crate) fn plain_backward(
     let format = hidden.dtype();
     let labels = labels.clone().unsqueeze_dim::<2>(1);
     let column = |row: &Tensor<1>| row.clone().unsqueeze_dim::<2>(1).div_scalar(temperature);
+
+    // Over the temperature, because logits were divided by it.
     let d_chosen = column(d_logprobs);
+    // ∂z_j = d · (1[j = y] − p_j) over the temperature: the second term for all tokens, the first only for labels.
     let d_weights = d_chosen.clone().neg() * now.log_sum.clone().neg().exp();
+
     let of_entropy = d_entropy.map(|d_entropy| {
         let entropy = now.entropy.clone().unsqueeze_dim::<2>(1);
         let d = column(d_entropy) * now.log_sum.clone().neg().exp();
         (d, entropy - now.log_sum.clone())
     });
+
     let vocab = head.dims()[0];
     let mut waiting = now.waiting;
     let mut d_hidden: Option<Tensor<2>> = None;
+
     for block in blocks(hidden.dims(), vocab, logits) {
+        // Each logit's gradient.
         let scaled = over(waiting.logits(hidden, head, &block), temperature);
         let lacking = scaled - now.largest.clone();
         let weights = lacking.clone().exp();
         let mut d_logits = weights.clone() * d_weights.clone();
+
         if let Some((d, difference)) = &of_entropy {
             let spread = lacking.clamp_min(f32::MIN) + difference.clone();
             d_logits = d_logits - weights * spread * d.clone();
         }
         let d_logits = Chosen::new(&labels, &block).add(d_logits, &d_chosen);
+
+        // The block's parts of both gradients.
         let product = |x: Tensor<2>, y: Tensor<2>| {
             x.cast(format).matmul(y.cast(format)).cast(FloatDType::F32)
         };
@@ -335,6 +374,8 @@ pub(crate) fn plain_backward(
             Some(sum) => sum + part,
             None => part,
         });
+
+        // The rows of the head that belong to this block get their gradient only from it.
         if let Some(whole) = d_head.take() {
             let part = product(d_logits.transpose(), hidden.clone());
             let columns = 0..whole.dims()[1];
@@ -342,11 +383,12 @@ pub(crate) fn plain_backward(
             d_head = Some(whole.slice_assign([block, columns], sum));
         }
     }
+
     (d_hidden.expect("a vocabulary has tokens"), d_head)
 }
 
 impl Waiting {
-    /// Returns the logits of a block of the vocabulary. The waiting logits are taken if the block is all of it.
+    /// Returns the logits of a block of the vocabulary: the kept ones if the block is all of it.
     fn logits(&mut self, hidden: &Tensor<2>, head: &Tensor<2>, block: &Range<usize>) -> Tensor<2> {
         match std::mem::replace(self, Waiting::None) {
             Waiting::Plain(logits) if block.len() == head.dims()[0] => *logits,
@@ -359,11 +401,11 @@ fn over(logits: Tensor<2>, temperature: f64) -> Tensor<2> {
     if temperature == 1.0 { logits } else { logits.div_scalar(temperature) }
 }
 
-/// The indices of the labels in a block of the vocabulary.
+/// Where the labels are in a block of the vocabulary.
 struct Chosen {
-    /// The index in the block, `[tokens, 1]`; 0 for a label outside the block.
+    /// Index in the block, `[tokens, 1]`; 0 for a label outside the block.
     index: Tensor<2, Int>,
-    /// 1 if the label is in the block, and else 0, `[tokens, 1]`.
+    /// 1 if the label is in the block and 0 otherwise, `[tokens, 1]`.
     there: Tensor<2>,
 }
 
@@ -391,15 +433,15 @@ impl Chosen {
     }
 }
 
-/// Cuts the vocabulary into blocks of about `logits` logits, and of at least 64 rows unless fewer logits are asked
-/// for.
+/// Splits the vocabulary into blocks of about `logits` logits, and of at least 64 rows unless fewer logits are
+/// requested.
 fn blocks(
     [tokens, width]: [usize; 2],
     vocab: usize,
     logits: usize,
 ) -> impl Iterator<Item = Range<usize>> {
     const ROWS: usize = 64;
-    // If there are few tokens, the block of the head has to be small, because it is widened.
+    // With few tokens, the block of the head has to be small, because it is widened.
     let rows = (logits / tokens.max(width)).max(ROWS.min(logits)).clamp(1, vocab);
     (0..vocab).step_by(rows).map(move |start| start..(start + rows).min(vocab))
 }

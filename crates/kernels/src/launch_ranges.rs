@@ -1,13 +1,13 @@
-//! The size of a launch: a device that computes one for too long is taken for dead.
+//! Limits the size of a launch: a device that computes one for too long is treated as hung.
 
 use std::ops::Range;
 
-/// Cuts items of work into runs, each for a launch of its own. `cost` gives the multiplications of an item.
+/// Splits items of work into runs, each for a separate launch. `cost` returns the multiplications of an item.
 ///
-/// A driver gives up a launch that takes too long, and the device with it: Windows after 2 seconds, Intel's kernel
-/// module sooner. A processor's graphics unit that multiplies and adds 5·10¹¹ times a second is done with a launch
-/// in 0.2 seconds. No card has shown these times. Only attention is cut: its work grows with the square of a text,
-/// and that of a product does not.
+/// A driver aborts a launch that takes too long, and resets the device: Windows after 2 seconds, Intel's kernel module
+/// sooner. An integrated GPU that multiplies and adds 5·10¹¹ times a second finishes a launch in 0.2 seconds. These
+/// times were not measured on a card. Only attention is split: its work grows with the square of a text's length, while
+/// a matmul's does not.
 pub(crate) fn launch_ranges(items: &[usize], cost: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
     let mut launches: Vec<Range<usize>> = Vec::new();
     let mut room = 0;
@@ -21,12 +21,13 @@ pub(crate) fn launch_ranges(items: &[usize], cost: impl Fn(usize) -> usize) -> V
                 room = MULTIPLICATIONS;
             }
         }
+
         room = room.saturating_sub(cost);
     }
     launches
 }
 
-/// The multiplications that a launch makes at most, unless a single item makes more.
+/// Upper bound on a launch's multiplications, unless a single item makes more.
 const MULTIPLICATIONS: usize = 100_000_000_000;
 
 #[cfg(test)]
@@ -41,7 +42,8 @@ mod tests {
         assert_eq!(cut(&[1, 1, 1, 0]), std::slice::from_ref(&(0..4)));
         assert_eq!(cut(&[1, 1, 1, 1]), [0..3, 3..4]);
         assert_eq!(cut(&[2, 2, 1, 3, 0]), [0..1, 1..3, 3..5]);
-        // An item can't be cut.
+
+        // An item can't be split.
         assert_eq!(cut(&[9, 1, 9]), [0..1, 1..2, 2..3]);
     }
 }

@@ -1,18 +1,18 @@
-//! The operations of a decoder that have code of their own for each kind of device, with the gradients that an
-//! update needs, written by hand.
+//! Operations of a decoder with separate code for each kind of device, and with the gradients that an update needs,
+//! written by hand.
 //!
-//! Each operation is a function of tensors with three bodies behind it. Plain tensor code runs on every device and
-//! is the reference. The body for the CPU uses all cores and the widest vectors, and reads the numbers of the
-//! tensors where they lie. The body for GPUs of every kind comes with the feature `gpu`. One of the latter two is
-//! taken if the numbers are f32, or on a GPU in the format of products, and without autodiff, unless
-//! [`use_kernels`] said otherwise. A caller sees one function.
+//! Each operation is a function of tensors with three implementations. Plain tensor code runs on every device and is
+//! the reference. The CPU's implementation uses all cores and the widest vectors, and reads the numbers of the tensors
+//! without copying. The implementation for GPUs of every kind requires the feature `gpu`. One of the latter two runs if
+//! the numbers are f32, or on a GPU in the matmul precision, and without autodiff, unless [`use_kernels`] chose the
+//! reference. A caller sees one function.
 //!
-//! The body for the CPU gives the same bits for any number of threads, and the body for GPUs gives the same bits
-//! each time. Bodies differ by rounding.
+//! On the CPU, the bits are the same for any number of threads; on a GPU, they are the same each time. Between
+//! implementations, results differ by rounding.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
-/// Returns the result of the GPUs' body, if it is compiled in and takes these tensors.
+/// Returns the result of the GPU implementation, if it is compiled in and takes these tensors.
 macro_rules! on_gpu {
     ($($body:tt)*) => {
         #[cfg(feature = "gpu")]
@@ -66,23 +66,23 @@ pub use qkv_rope::{Heads, RopeFrequencies, RopeTable, qkv_rope, qkv_rope_backwar
 pub use rows::add_rows;
 pub use sample::{Choice, sample_on_device, sample_on_host};
 pub use sum::sum_all;
-pub use switch::{Kernels, kernels, together, use_kernels};
-pub use unpack::{Codes, unpacked};
+pub use switch::{Kernels, kernels, run_on_compute_thread, use_kernels};
+pub use unpack::{QuantLayout, dequantise};
 pub use watch::{Launched, launches, timed_launches};
 
 use burn::tensor::Tensor;
 
-/// The number that is added to the attention scores of keys that a query must not see.
+/// Added to the attention scores of keys that a query must not attend to.
 ///
-/// It is finite on purpose. A query of a padding position sees no key at all, and −∞ everywhere would make its
-/// softmax NaN, which the backward pass would spread to the whole batch.
+/// It is finite on purpose. A query of a padding position attends to no key, and −∞ everywhere would make its softmax
+/// NaN, which the backward pass would spread to the entire batch.
 pub const MASKED: f32 = -1e30;
 
-/// The bytes that the units of a cube share in the largest kernels, those of attention. WebGPU promises 16 KiB,
-/// desktops have 32 KiB and more.
+/// Bytes that the units of a cube share in the largest kernels, those of attention. WebGPU guarantees 16 KiB; desktops
+/// have 32 KiB and more.
 pub const SHARED_MEMORY: usize = 32 << 10;
 
-/// Joins the parts one behind the other; a single part is not copied.
+/// Concatenates the parts; a single part is not copied.
 pub fn joined<const D: usize>(mut parts: Vec<Tensor<D>>, dim: usize) -> Tensor<D> {
     if parts.len() == 1 { parts.remove(0) } else { Tensor::cat(parts, dim) }
 }

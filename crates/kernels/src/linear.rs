@@ -1,4 +1,4 @@
-//! Matrix products: with a bias, onto a residual stream, or into a sum of gradients.
+//! Matmuls: with a bias, added to a residual stream, or added to a sum of gradients.
 
 use burn::tensor::{FloatDType, Tensor};
 
@@ -7,12 +7,12 @@ use crate::{
     flex::{edited, matrix, numbers, tensor},
 };
 
-/// Computes `x · y`, multiplied in the format of `compute` and returned in f32.
+/// Computes `x · y` in the matmul precision `compute`, and returns it in f32.
 pub fn product(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
     linear(x, y, None, None, compute)
 }
 
-/// Computes `x · y` in the format of `compute`, as a factor of another product.
+/// Computes `x · y` in the format of `compute`, to be a factor of another matmul.
 pub fn factor(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
     let format = compute.dtype();
     let (x, y) = (x.cast(format), y.cast(format));
@@ -20,8 +20,8 @@ pub fn factor(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
     product(x, y, compute).cast(format)
 }
 
-/// Computes `x · weight + bias + onto`: `[tokens, inputs]` and `[inputs, outputs]` to `[tokens, outputs]`, multiplied
-/// in the format of `compute` and returned in f32.
+/// Computes `x · weight + bias + onto`: `[tokens, inputs]` and `[inputs, outputs]` to `[tokens, outputs]`, in the
+/// matmul precision `compute`, returned in f32.
 pub fn linear(
     x: Tensor<2>,
     weight: Tensor<2>,
@@ -32,43 +32,50 @@ pub fn linear(
     linear_beside(x, weight, None, bias, onto, compute)
 }
 
-/// Computes `x · weight + inner · more + bias + onto`, as a projection with an adapter does: `beside` has `inner`,
+/// Computes `x · weight + inner · more + bias + onto`, as a projection with an adapter does: `adapter` holds `inner`,
 /// `[tokens, rank]`, and `more`, `[rank, outputs]`.
 pub fn linear_beside(
     x: Tensor<2>,
     weight: Tensor<2>,
-    beside: Option<[Tensor<2>; 2]>,
+    adapter: Option<[Tensor<2>; 2]>,
     bias: Option<Tensor<1>>,
     onto: Option<Tensor<2>>,
     compute: Compute,
 ) -> Tensor<2> {
     let format = compute.dtype();
     let (x, weight) = (x.cast(format), weight.cast(format));
-    let beside = beside.map(|pair| pair.map(|factor| factor.cast(format)));
-    on_gpu!(product::linear(&x, &weight, beside.as_ref(), bias.as_ref(), onto.as_ref()));
+    let adapter = adapter.map(|pair| pair.map(|factor| factor.cast(format)));
+
+    on_gpu!(product::linear(&x, &weight, adapter.as_ref(), bias.as_ref(), onto.as_ref()));
     let (Some(left), Some(right)) = (matrix(&x), matrix(&weight)) else {
-        return plain(x, weight, beside, bias, onto, compute);
+        return plain(x, weight, adapter, bias, onto, compute);
     };
+
+    // Without summands there is nothing to begin with, so no sum has to be cleared first.
     let shape = [x.dims()[0], weight.dims()[1]];
-    if beside.is_none() && bias.is_none() && onto.is_none() {
+    if adapter.is_none() && bias.is_none() && onto.is_none() {
         return tensor(cpu::product::product(left.view(), right.view(), 1.0), shape);
     }
-    let factors = beside.as_ref().map(|pair| pair.each_ref().map(matrix));
+
+    let factors = adapter.as_ref().map(|pair| pair.each_ref().map(matrix));
     let (Some(bias_numbers), Some(onto_numbers), None | Some([Some(_), Some(_)])) =
         (same(bias.as_ref()), same(onto.as_ref()), &factors)
     else {
-        return plain(x, weight, beside, bias, onto, compute);
+        return plain(x, weight, adapter, bias, onto, compute);
     };
+
+    // Bias and stream are summed first: the matmuls are then added to them in place.
     let mut sum =
         cpu::rows::begin(shape[0], shape[1], bias_numbers.as_deref(), onto_numbers.as_deref());
     cpu::product::add_product(&mut sum, left.view(), right.view());
     if let Some([Some(inner), Some(more)]) = &factors {
         cpu::product::add_product(&mut sum, inner.view(), more.view());
     }
+
     tensor(sum, shape)
 }
 
-/// Computes `sum + x · y`, in place if nobody else has the sum, or `x · y` if there is no sum.
+/// Computes `sum + x · y`, in place if the sum's buffer is not shared, or `x · y` if there is no sum.
 pub fn add_product(
     sum: Option<Tensor<2>>,
     x: Tensor<2>,
@@ -76,12 +83,14 @@ pub fn add_product(
     compute: Compute,
 ) -> Tensor<2> {
     let Some(sum) = sum else { return product(x, y, compute) };
+
     let format = compute.dtype();
     let (x, y) = (x.cast(format), y.cast(format));
     #[cfg(feature = "gpu")]
     if crate::cube::takes(&sum) {
         return crate::cube::product::added(Some(sum), 0, &x, &y);
     }
+
     match (matrix(&x), matrix(&y), numbers(&sum).map(drop)) {
         (Some(left), Some(right), Some(())) => edited(sum, |sum| {
             cpu::product::add_product(sum, left.view(), right.view());
@@ -90,8 +99,8 @@ pub fn add_product(
     }
 }
 
-/// Casts a matrix. On a GPU its columns then lie in memory one behind the other, which is how the right factor of a
-/// product is read the fastest.
+/// Casts a matrix. On a GPU, its columns are then stored one after the other, the layout in which the right factor of a
+/// matmul is read fastest.
 pub fn cast_in_columns(x: Tensor<2>, format: FloatDType) -> Tensor<2> {
     on_gpu!(columns::cast_in_columns(&x, format));
     x.cast(format)
@@ -111,7 +120,7 @@ pub fn column_sums(x: Tensor<2>) -> Tensor<1> {
 pub(crate) fn plain(
     x: Tensor<2>,
     weight: Tensor<2>,
-    beside: Option<[Tensor<2>; 2]>,
+    adapter: Option<[Tensor<2>; 2]>,
     bias: Option<Tensor<1>>,
     onto: Option<Tensor<2>>,
     compute: Compute,
@@ -119,21 +128,23 @@ pub(crate) fn plain(
     let format = compute.dtype();
     let times =
         |x: Tensor<2>, y: Tensor<2>| x.cast(format).matmul(y.cast(format)).cast(FloatDType::F32);
+
     let mut y = times(x, weight);
-    if let Some([inner, more]) = beside {
+    if let Some([inner, more]) = adapter {
         y = y + times(inner, more);
     }
     if let Some(bias) = bias {
         y = y + bias.unsqueeze();
     }
+
     match onto {
         Some(onto) => onto + y,
         None => y,
     }
 }
 
-/// Reads the numbers of a tensor that may be missing. `None` if the tensor is there and the CPU's bodies do not
-/// take it.
+/// Reads the numbers of a tensor that may be missing. `None` means that the tensor exists and the CPU implementations
+/// do not take it.
 fn same<const D: usize>(x: Option<&Tensor<D>>) -> Option<Option<crate::flex::Numbers>> {
     match x {
         Some(x) => numbers(x).map(Some),

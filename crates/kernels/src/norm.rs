@@ -7,18 +7,18 @@ use crate::{
     flex::{numbers, tensor},
 };
 
-/// The rule of an RMSNorm, apart from its weight: `x / sqrt(mean(x²) + epsilon) · (weight + offset)` over the last
+/// How an RMSNorm computes, apart from its weight: `x / sqrt(mean(x²) + epsilon) · (weight + offset)` over the last
 /// dimension.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm {
-    /// The number that is added to the mean square.
+    /// Added to the mean square.
     pub epsilon: f64,
-    /// The number that is added to the weight.
+    /// Added to the weight.
     pub offset: f64,
 }
 
 impl Norm {
-    /// Computes the norm of `x`, `[…, width]`, rounded to the format of products.
+    /// Computes the norm of `x`, `[…, width]`, rounded to the matmul precision.
     pub fn apply<const D: usize>(
         self,
         x: Tensor<D>,
@@ -33,8 +33,7 @@ impl Norm {
         tensor(y, x.dims()).cast(compute.dtype())
     }
 
-    /// Adds a branch to a residual stream. Returns the sum, and the norm of the sum, rounded to the format of
-    /// products.
+    /// Adds a branch to a residual stream. Returns the sum and its norm, which is rounded to the matmul precision.
     pub fn of_sum<const D: usize>(
         self,
         x: Tensor<D>,
@@ -43,6 +42,7 @@ impl Norm {
         compute: Compute,
     ) -> [Tensor<D>; 2] {
         on_gpu!(norm::of_sum([&x, &branch], &weight, self, compute));
+
         let all = (numbers(&x), numbers(&branch), numbers(&weight));
         let [sum, y] = match all {
             (Some(of_x), Some(of_branch), Some(of_weight)) => {
@@ -54,28 +54,31 @@ impl Norm {
         [sum, y.cast(compute.dtype())]
     }
 
-    /// Computes the gradients of `x` and of the weight, given that of the result. `beside`, the gradient of `x` by
-    /// another way, is added to the first. With r = 1 / sqrt(mean(x²) + ε) and g = d_y · (weight + offset), ∂x = r
-    /// · (g − x · r² · mean(g · x)).
+    /// Computes the gradients of `x` and of the weight, given that of the result. `d_residual`, the gradient that
+    /// reaches `x` by another path, is added to the first. With r = 1 / sqrt(mean(x²) + ε) and
+    /// g = d_y · (weight + offset), ∂x = r · (g − x · r² · mean(g · x)).
     pub fn backward<const D: usize>(
         self,
         x: Tensor<D>,
         weight: Tensor<1>,
         d_y: Tensor<D>,
-        beside: Option<Tensor<D>>,
+        d_residual: Option<Tensor<D>>,
     ) -> (Tensor<D>, Tensor<1>) {
-        on_gpu!(norm::backward([&x, &d_y], &weight, self, beside.as_ref()));
+        on_gpu!(norm::backward([&x, &d_y], &weight, self, d_residual.as_ref()));
+
         let all = (numbers(&x), numbers(&weight), numbers(&d_y));
         let (Some(numbers_of_x), Some(numbers_of_weight), Some(numbers_of_d)) = all else {
-            return self.plain_backward(x, weight, d_y, beside);
+            return self.plain_backward(x, weight, d_y, d_residual);
         };
-        let beside = beside.map(|beside| numbers(&beside).expect("all are on one device"));
+        let d_residual =
+            d_residual.map(|d_residual| numbers(&d_residual).expect("all are on one device"));
+
         let (d_x, d_weight) = cpu::norm::backward(
             &numbers_of_x,
             &numbers_of_weight,
             self.rule(),
             &numbers_of_d,
-            beside.as_deref(),
+            d_residual.as_deref(),
         );
         (tensor(d_x, x.dims()), tensor(d_weight, weight.dims()))
     }
@@ -100,18 +103,21 @@ impl Norm {
         x: Tensor<D>,
         weight: Tensor<1>,
         d_y: Tensor<D>,
-        beside: Option<Tensor<D>>,
+        d_residual: Option<Tensor<D>>,
     ) -> (Tensor<D>, Tensor<1>) {
         let scale = self.scale(&x);
         let scaled = x * scale.clone();
+
         let width = scaled.dims()[D - 1];
         let rows = scaled.shape().num_elements() / width;
         let d_weight = (d_y.clone() * scaled.clone()).reshape([rows, width]).sum_dim(0);
+
         let d_scaled = d_y * self.factor(weight).unsqueeze();
+        // With x·r = `scaled`, the formula of `backward` is r · (g − scaled · mean(g · scaled)).
         let mean = (d_scaled.clone() * scaled.clone()).mean_dim(D - 1);
         let d_x = (d_scaled - scaled * mean) * scale;
-        let d_x = match beside {
-            Some(beside) => d_x + beside,
+        let d_x = match d_residual {
+            Some(d_residual) => d_x + d_residual,
             None => d_x,
         };
         (d_x, d_weight.reshape([width]))

@@ -14,13 +14,13 @@ use crate::{
     joined, kernels,
 };
 
-/// The number of tokens in a page.
+/// Tokens in a page.
 pub const PAGE: usize = 32;
 
-/// The keys and values of one layer, in pages of [`PAGE`] tokens.
+/// Keys and values of one layer, in pages of [`PAGE`] tokens.
 ///
-/// A [`BlockTable`] says where each token is. A page may be in several rows of it, so that the completions of a group
-/// share their prompt.
+/// A [`BlockTable`] says where each token is. Several rows of it may hold the same page, so that the completions of a
+/// group share their prompt.
 #[derive(Clone, Debug)]
 pub struct Pages {
     heads: usize,
@@ -35,17 +35,17 @@ enum Store {
     Cpu { keys: Vec<f32>, values: Vec<f32> },
     /// Keys and values, `[pages · PAGE, heads, width]` each.
     Tensors(Box<[Tensor<3>; 2]>),
-    /// Keys and values, `[pages · PAGE, heads, width]` each, for the GPUs' body.
+    /// Keys and values, `[pages · PAGE, heads, width]` each, for the GPU implementation.
     #[cfg(feature = "gpu")]
     Gpu(Box<[Tensor<3>; 2]>),
 }
 
-/// The slots of the cache that tokens are written to.
+/// Slots of the cache that tokens are written to.
 #[derive(Clone, Debug, Default)]
 pub struct SlotMapping {
-    /// The numbers of the written tokens among the given ones.
+    /// Indices of the written tokens among the given ones.
     pub tokens: Vec<usize>,
-    /// The slot of each token: page · PAGE + offset in the page.
+    /// Slot of each token: page · PAGE + offset in the page.
     pub slots: Vec<usize>,
     /// Both for a GPU, made at the first write.
     #[cfg(feature = "gpu")]
@@ -89,19 +89,19 @@ impl Moves {
 /// One page of a row, with the row's tokens in it, from the page's beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The number of the pool of pages.
+    /// Index of the pool of pages.
     pub pool: usize,
-    /// The number of the page in its pool.
+    /// Index of the page in its pool.
     pub page: usize,
-    /// The number of tokens; 0 if the row has reserved the page and continues in it later.
+    /// Number of tokens; 0 if the row has reserved the page and continues in it later.
     pub tokens: usize,
 }
 
-/// The pages of each row, in the order of its tokens.
+/// Pages of each row, in the order of its tokens.
 #[derive(Clone, Debug, Default)]
 pub struct BlockTable {
     rows: Vec<Vec<Block>>,
-    /// Two things for a device that is no CPU, made when they are first needed: the tokens' slots among the pages of
+    /// Two things for a device other than a CPU, made when they are first needed: the tokens' slots among the pages of
     /// all pools, and the numbers that are added to scores, by window.
     index: Option<Tensor<1, Int>>,
     biases: Vec<(Option<usize>, Tensor<4>)>,
@@ -127,17 +127,21 @@ impl BlockTable {
     }
 
     /// Adds one token to each row, in its first page with room. Returns the positions of these tokens, `[rows]`. A GPU
-    /// is told of the rows if they were [changed](BlockTable::rows_mut), and otherwise advances by itself.
+    /// is sent the rows if they were [changed](BlockTable::rows_mut); otherwise it advances them itself.
     ///
     /// # Panics
     /// If a row has no page with room.
     pub fn step(&mut self, device: &Device) -> Tensor<1, Int> {
-        (self.index, self.biases) = (None, Vec::new());
+        // Both describe the rows as they were.
+        self.index = None;
+        self.biases = Vec::new();
+
         for row in &mut self.rows {
             let first =
                 row.iter().rposition(|block| block.tokens == PAGE).map_or(0, |full| full + 1);
             row[first].tokens += 1;
         }
+
         #[cfg(feature = "gpu")]
         if cube::is_gpu(device) {
             let rows = match self.on_gpu.take() {
@@ -146,13 +150,14 @@ impl BlockTable {
             };
             return self.on_gpu.insert(rows).newest();
         }
+
         let newest = (0..self.rows.len()).map(|row| self.length(row) - 1);
         ints(&newest.collect::<Vec<_>>(), device)
     }
 
-    /// Returns how many more tokens each row can be given with the very launches of the next token, so that recorded
-    /// launches can be replayed, as far as the device's bodies go. It is 0 if the device does not count by itself. The
-    /// device is told of the rows.
+    /// Returns how many more tokens each row can take with exactly the launches of the next token, so that recorded
+    /// launches can be replayed, as far as the device's kernels are concerned. It is 0 if the device does not count
+    /// tokens itself. The device is sent the rows.
     pub fn replayable_steps(&mut self, device: &Device) -> usize {
         #[cfg(feature = "gpu")]
         if cube::is_gpu(device) {
@@ -163,7 +168,7 @@ impl BlockTable {
         0
     }
 
-    /// Returns the position of each row's newest token, `[rows]`, if the device counts by itself and was told of the
+    /// Returns the position of each row's newest token, `[rows]`, if the device counts tokens itself and was sent the
     /// rows.
     pub fn counter(&self) -> Option<Tensor<1, Int>> {
         #[cfg(feature = "gpu")]
@@ -172,7 +177,7 @@ impl BlockTable {
         None
     }
 
-    /// Advances each row by `tokens` tokens, or takes them away if the number is negative. The device has counted them
+    /// Advances each row by `tokens` tokens, or removes tokens if the number is negative. The device has counted them
     /// in `counter`.
     ///
     /// # Panics
@@ -184,9 +189,11 @@ impl BlockTable {
         }
         #[cfg(not(feature = "gpu"))]
         let _ = counter;
+
         for row in &mut self.rows {
             let length: usize = row.iter().map(|block| block.tokens).sum();
             let mut left = length.checked_add_signed(tokens).expect("as many are there");
+
             for block in row {
                 block.tokens = left.min(PAGE);
                 left -= block.tokens;
@@ -206,7 +213,7 @@ impl BlockTable {
 }
 
 impl Pages {
-    /// Makes empty pages, with so many heads of this width, in the format of `compute`.
+    /// Makes empty pages, with `heads` heads of this width, in the format of `compute`.
     pub fn new(
         pages: usize,
         [heads, width]: [usize; 2],
@@ -227,8 +234,8 @@ impl Pages {
         Pages { heads, width, store }
     }
 
-    /// Tells whether all pages of a row must be full but the last ones, and all pages must be in one pool. The device
-    /// then knows by itself where a token is.
+    /// Tells whether all pages of a row must be full except the last ones, and all pages must be in one pool. The
+    /// device then computes where a token is.
     pub fn dense(&self) -> bool {
         #[cfg(feature = "gpu")]
         if let Store::Gpu(_) = &self.store {
@@ -244,8 +251,7 @@ impl Pages {
         let _ = pages;
     }
 
-    /// Copies pages of `from` into these, or these pages among themselves if there is no `from`. All must be
-    /// dense.
+    /// Copies pages of `from` into these, or these pages among themselves if `from` is `None`. All must be dense.
     pub fn copy(&mut self, from: Option<&Pages>, moves: &Moves) {
         #[cfg(feature = "gpu")]
         {
@@ -279,6 +285,7 @@ impl Pages {
             });
             return found;
         }
+
         let _ = (table, projected, heads, norms, rotary);
         None
     }
@@ -294,6 +301,7 @@ impl Pages {
 
     #[cfg(feature = "gpu")]
     fn change(&mut self, change: impl FnOnce([Tensor<3>; 2]) -> [Tensor<3>; 2]) {
+        // The store has to be moved out to be edited in place, and is replaced by a placeholder meanwhile.
         let nothing = Store::Cpu { keys: Vec::new(), values: Vec::new() };
         match std::mem::replace(&mut self.store, nothing) {
             Store::Gpu(store) => self.store = Store::Gpu(Box::new(change(*store))),
@@ -304,6 +312,7 @@ impl Pages {
     /// Writes keys and values of tokens, `[tokens, heads, width]`.
     pub fn write(&mut self, mapping: &SlotMapping, keys: &Tensor<3>, values: &Tensor<3>) {
         let (heads, width) = (self.heads, self.width);
+
         match &mut self.store {
             Store::Cpu { keys: to_keys, values: to_values } => {
                 let [keys, values] = [keys, values].map(of_cpu);
@@ -328,14 +337,17 @@ impl Pages {
             Store::Tensors(both) => {
                 let device = both[0].device();
                 let slots = ints(&mapping.slots, &device);
+                // A write of all tokens in their order, as at the prompt, needs no selection.
                 let all = mapping.tokens.iter().copied().eq(0..keys.dims()[0]);
                 let tokens = (!all).then(|| ints(&mapping.tokens, &device));
+
                 for (to, from) in both.iter_mut().zip([keys, values]) {
                     let from = from.clone().cast(to.dtype());
                     let from = match &tokens {
                         Some(tokens) => from.select(0, tokens.clone()),
                         None => from,
                     };
+
                     let assign = IndexingUpdateOp::Assign;
                     to.inplace(|to| to.select_assign(0, slots.clone(), from, assign));
                 }
@@ -347,7 +359,7 @@ impl Pages {
 /// Computes `softmax(q·kᵀ / sqrt(width)) · v` for the newest token of each row over all tokens of its row in
 /// `table`, or over the last `window` of them. Several query heads may share a key head.
 ///
-/// `query` is `[rows, heads, width]`; the result is `[rows, heads · width]`, f32. Products are f32, as in
+/// `query` is `[rows, heads, width]`; the result is `[rows, heads · width]`, f32. Matmuls are f32, as in
 /// [`attention`](crate::attention()), whatever keys and values were rounded to.
 ///
 /// # Panics
@@ -360,10 +372,13 @@ pub fn paged_attention(
 ) -> Tensor<2> {
     let [rows, heads, width] = query.dims();
     assert!(table.rows.iter().all(|row| !row.is_empty()), "a row has at least one token");
+
     #[cfg(feature = "gpu")]
     if let ([Pages { store: Store::Gpu(store), .. }], Some(on_gpu)) = (pools, &table.on_gpu) {
         return cube::attend(&query, store, on_gpu, window);
     }
+
+    // One pool that is not on the CPU is enough for plain tensor code.
     let stores: Option<Vec<[&[f32]; 2]>> = pools
         .iter()
         .map(|pool| match &pool.store {
@@ -371,8 +386,10 @@ pub fn paged_attention(
             _ => None,
         })
         .collect();
+
     let Some(stores) = stores else { return plain(query, pools, table, window) };
     let query = of_cpu(&query);
+
     let kv_heads = pools.first().map_or(1, |pool| pool.heads);
     let output = cpu::pages::attend(
         &query,
@@ -381,6 +398,7 @@ pub fn paged_attention(
         crate::Heads { query: heads, key: kv_heads, width },
         window.unwrap_or(usize::MAX),
     );
+
     tensor(output, [rows, heads * width])
 }
 
@@ -391,16 +409,22 @@ pub(crate) fn plain(
     window: Option<usize>,
 ) -> Tensor<2> {
     let [rows, heads, width] = query.dims();
+
     let device = query.device();
-    let (longest, wide) = (table.longest(), FloatDType::F32);
+    let longest = table.longest();
+    let wide = FloatDType::F32;
+
+    // The same for every layer of a step, so the first layer keeps both for the others.
     let index = table.index.take().unwrap_or_else(|| slots(table, pools, longest, &device));
     table.index = Some(index.clone());
+
     let bias = table.biases.iter().find(|(of, _)| *of == window).map(|(_, bias)| bias.clone());
     let bias = bias.unwrap_or_else(|| {
         let bias = bias_of(table, window, longest, &device);
         table.biases.push((window, bias.clone()));
         bias
     });
+
     let (keys, values): (Vec<_>, Vec<_>) =
         pools.iter().map(|pool| pool.tensors(&device)).map(<(_, _)>::from).unzip();
     // Each is [rows, kv_heads, tokens, width].
@@ -409,9 +433,11 @@ pub(crate) fn plain(
         let kv_heads = all.dims()[1];
         all.reshape([rows, longest, kv_heads, width]).swap_dims(1, 2)
     });
+
     let kv_heads = keys.dims()[1];
     let query = query.cast(wide).mul_scalar(1.0 / (width as f64).sqrt());
     let query = query.reshape([rows, kv_heads, heads / kv_heads, width]);
+
     let scores = query.matmul(keys.swap_dims(2, 3)) + bias;
     activation::softmax(scores, 3).matmul(values).reshape([rows, heads * width])
 }
@@ -429,16 +455,20 @@ impl Pages {
     /// Returns keys and values, `[pages · PAGE, heads, width]`.
     fn tensors(&self, device: &Device) -> [Tensor<3>; 2] {
         let (heads, width) = (self.heads, self.width);
+
         let (keys, values) = match &self.store {
             Store::Tensors(both) => return (**both).clone(),
             #[cfg(feature = "gpu")]
             Store::Gpu(both) => return (**both).clone(),
             Store::Cpu { keys, values } => (keys, values),
         };
+
         let wide = |numbers: &Vec<f32>, inner: [usize; 2]| {
             let shape = [self.slots() / PAGE, heads, inner[0], inner[1]];
             Tensor::<4>::from_data(TensorData::new(numbers.clone(), shape), device)
         };
+
+        // Keys are stored by number in a page, values by token: both are returned by token.
         let keys = wide(keys, [width, PAGE]).permute([0, 3, 1, 2]);
         let values = wide(values, [PAGE, width]).permute([0, 2, 1, 3]);
         [keys, values].map(|x| x.reshape([self.slots(), heads, width]))
@@ -454,13 +484,13 @@ impl Pages {
     }
 }
 
-/// Lists the slots of each row's tokens among those of all pools, one behind the other. A shorter row is padded with
-/// some slot.
+/// Lists the slots of each row's tokens in the concatenated pools. A shorter row is padded with an arbitrary slot.
 fn slots(table: &BlockTable, pools: &[&Pages], longest: usize, device: &Device) -> Tensor<1, Int> {
     let starts: Vec<usize> = pools
         .iter()
         .scan(0, |start, pool| Some(std::mem::replace(start, *start + pool.slots())))
         .collect();
+
     let mut all = Vec::with_capacity(table.rows.len() * longest);
     for row in &table.rows {
         let before = all.len();
@@ -473,8 +503,8 @@ fn slots(table: &BlockTable, pools: &[&Pages], longest: usize, device: &Device) 
     ints(&all, device)
 }
 
-/// Makes the numbers to add to scores, `[rows, 1, 1, tokens]`: 0 if the row has a token there that is seen, and
-/// else a number that the softmax turns into 0.
+/// Makes the numbers to add to scores, `[rows, 1, 1, tokens]`: 0 where the row has a token that is attended to, and
+/// elsewhere a number that the softmax turns into 0.
 fn bias_of(
     table: &BlockTable,
     window: Option<usize>,
@@ -490,7 +520,7 @@ fn bias_of(
     Tensor::from_data(TensorData::new(bias, [table.rows.len(), 1, 1, longest]), device)
 }
 
-/// Returns the numbers of a tensor that goes with pages of the CPU.
+/// Returns the numbers of a tensor that belongs to pages on the CPU.
 fn of_cpu(x: &Tensor<3>) -> Numbers {
     let plain = if x.is_autodiff() { x.clone().inner() } else { x.clone() };
     numbers(&plain.cast(DType::F32)).expect("pages and tokens are on one device")

@@ -13,27 +13,27 @@ use crate::{
     flex::{Numbers, ints, numbers, tensor},
 };
 
-/// The numbers of heads in an attention, and the width of a head.
+/// How many heads an attention has, and how wide they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
-    /// The number of heads of queries: a multiple of `key`.
+    /// Number of query heads: a multiple of `key`.
     pub query: usize,
-    /// The number of heads of keys, and also of values.
+    /// Number of key heads, and also of value heads.
     pub key: usize,
-    /// The width of a head.
+    /// Width of a head.
     pub width: usize,
 }
 
-/// The frequencies of a rotary embedding: the angles in radians by which the pairs of a head's numbers rotate from one
+/// Frequencies of a rotary embedding: the angles in radians by which the pairs of a head's numbers rotate from one
 /// position to the next. In `transformers` they are `inv_freq`.
 ///
-/// With n frequencies, number i makes a pair with number n + i. Numbers from 2n on are not rotated.
+/// With n frequencies, number i forms a pair with number n + i. Numbers at 2n and after are not rotated.
 #[derive(Clone, Debug)]
 pub struct RopeFrequencies {
     numbers: Arc<[f32]>,
-    /// The factor of the rotated numbers.
+    /// Factor on the rotated numbers.
     scale: f32,
-    /// The frequencies on the device that asked first, so that it need not be told at every token.
+    /// Frequencies on the device that asked first, so that they need not be sent at every token.
     on_device: Arc<OnceLock<Tensor<1>>>,
 }
 
@@ -43,7 +43,7 @@ impl RopeFrequencies {
         RopeFrequencies { numbers: numbers.into(), scale: 1.0, on_device: Arc::default() }
     }
 
-    /// Makes the numbers of each pair `scale` times as large, besides rotating them.
+    /// Scales the numbers of each pair by `scale`, in addition to rotating them.
     #[must_use]
     pub fn scaled(self, scale: f32) -> Self {
         RopeFrequencies { scale, ..self }
@@ -56,7 +56,7 @@ impl RopeFrequencies {
     }
 }
 
-/// The cosines and sines of a rotary embedding for the tokens of a batch.
+/// Cosines and sines of a rotary embedding for the tokens of a batch.
 #[derive(Clone, Debug)]
 pub struct RopeTable(Form);
 
@@ -66,7 +66,7 @@ enum Form {
     Table { cos: Arc<[f32]>, sin: Arc<[f32]>, pairs: usize, rows: Arc<[u32]>, range: Range<usize> },
     /// Cosines and sines, `[tokens, 1, 2 · pairs]` each.
     Tensors(Box<[Tensor<3>; 2]>),
-    /// Cosines beside sines, `[tokens, pairs, 2]`, on a GPU.
+    /// Cosines next to sines, `[tokens, pairs, 2]`, on a GPU.
     #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "they are made on GPUs alone"))]
     Pairs(Box<Tensor<3>>),
 }
@@ -84,15 +84,21 @@ impl RopeTable {
         {
             return RopeTable(Form::Pairs(Box::new(pairs)));
         }
+
         let Some(positions) = ints(positions) else { return Self::plain(positions, frequencies) };
-        let (scale, frequencies) = (frequencies.scale, &frequencies.numbers);
+        let scale = frequencies.scale;
+        let frequencies = &frequencies.numbers;
+
+        // Each distinct position gets one row: the rows of a batch mostly have the same positions.
         let mut all = positions.clone();
         all.sort_unstable();
         all.dedup();
+
         let angle =
             |at: usize| (all[at / frequencies.len()] as f32) * frequencies[at % frequencies.len()];
         let count = all.len() * frequencies.len();
         let row = |position| all.binary_search(position).unwrap_or_default() as u32;
+
         RopeTable(Form::Table {
             cos: (0..count).map(|at| angle(at).cos() * scale).collect(),
             sin: (0..count).map(|at| angle(at).sin() * scale).collect(),
@@ -104,12 +110,16 @@ impl RopeTable {
 
     pub(crate) fn plain(positions: &Tensor<2, Int>, frequencies: &RopeFrequencies) -> Self {
         let [rows, tokens] = positions.dims();
-        let (all, width) = (rows * tokens, 2 * frequencies.numbers.len());
+        let all = rows * tokens;
+        let width = 2 * frequencies.numbers.len();
+
         // Angles are f32 products, as in transformers; the frequencies are rounded only once.
-        let (scale, frequencies) = (frequencies.scale, frequencies.on(&positions.device()));
+        let scale = frequencies.scale;
+        let frequencies = frequencies.on(&positions.device());
         let positions = positions.clone().float().reshape([all, 1]);
         let angles = positions * frequencies.unsqueeze();
         let angles = Tensor::cat(vec![angles.clone(), angles], 1).reshape([all, 1, width]);
+
         let scaled = |x: Tensor<3>| if scale == 1.0 { x } else { x.mul_scalar(scale) };
         RopeTable(Form::Tensors(Box::new([angles.clone().cos(), angles.sin()].map(scaled))))
     }
@@ -146,8 +156,8 @@ impl RopeTable {
         if let Form::Pairs(pairs) = &self.0 { Some(pairs) } else { None }
     }
 
-    /// Returns cosines and sines, `[tokens, 1, 2 · pairs]`, on `device`. From a table they are made each time, because
-    /// on a CPU only tensors under autodiff ask for them.
+    /// Returns cosines and sines, `[tokens, 1, 2 · pairs]`, on `device`. From a table they are computed each time,
+    /// because on a CPU only tensors under autodiff need them.
     fn tensors(&self, device: &Device) -> [Tensor<3>; 2] {
         match &self.0 {
             Form::Tensors(both) => (**both).clone(),
@@ -159,6 +169,7 @@ impl RopeTable {
             Form::Table { cos, sin, pairs, rows, range } => [cos, sin].map(|table| {
                 let rows = &rows[range.clone()];
                 let row = |&row: &u32| &table[row as usize * pairs..(row as usize + 1) * pairs];
+
                 let values: Vec<f32> =
                     rows.iter().flat_map(|at| [row(at), row(at)].concat()).collect();
                 Tensor::from_data(TensorData::new(values, [rows.len(), 1, 2 * pairs]), device)
@@ -171,7 +182,7 @@ impl RopeTable {
         self.rotate(x, |first, second| vec![second.neg(), first])
     }
 
-    /// Computes the gradient of the rotated numbers, given that of the result: it is rotated back.
+    /// Computes the gradient of the rotated numbers, given that of the result, by rotating it back.
     fn backward(&self, d_y: Tensor<3>) -> Tensor<3> {
         self.rotate(d_y, |first, second| vec![second, first.neg()])
     }
@@ -182,11 +193,16 @@ impl RopeTable {
         rotated: impl FnOnce(Tensor<3>, Tensor<3>) -> Vec<Tensor<3>>,
     ) -> Tensor<3> {
         let [cos, sin] = self.tensors(&x.device());
-        let (width, both) = (x.dims()[2], cos.dims()[2]);
+        let width = x.dims()[2];
+        let both = cos.dims()[2];
+
         let first = x.clone().narrow(2, 0, both / 2);
         let second = x.clone().narrow(2, both / 2, both / 2);
+
+        // Numbers after those of the pairs are not changed.
         let rotating = if both == width { x.clone() } else { x.clone().narrow(2, 0, both) };
         let rotated = rotating * cos + Tensor::cat(rotated(first, second), 2) * sin;
+
         if both == width {
             return rotated;
         }
@@ -194,10 +210,10 @@ impl RopeTable {
     }
 }
 
-/// Splits `projected` into queries, keys and values, `[tokens, heads, width]` each. `projected` has all of them side by
-/// side, `[tokens, (heads of queries + 2 · heads of keys) · width]`. Each head of queries and of keys goes through its
-/// norm, if there are norms, and RoPE rotates all of it or its first numbers ([`RopeFrequencies`]). The results are
-/// rounded to the format of products.
+/// Splits `projected` into queries, keys and values, `[tokens, heads, width]` each. `projected` holds all of them
+/// concatenated, `[tokens, (heads of queries + 2 · heads of keys) · width]`. Each query and key head is normed, if
+/// there are norms, and then rotated: all of it or its first numbers ([`RopeFrequencies`]). The results are rounded to
+/// the matmul precision.
 pub fn qkv_rope(
     projected: Tensor<2>,
     heads: Heads,
@@ -227,16 +243,18 @@ fn on_cpu_or_plain(
     else {
         return plain(projected, heads, norms, rotary);
     };
+
     let weights = weights.flatten();
     let tokens = projected.dims()[0];
     let norms = weights.as_ref().map(HeadWeights::view);
     let [query, key, value] = cpu::qkv_rope::apply(&values, heads, norms, angles);
+
     let wide = |count: usize| [tokens, count, heads.width];
     [tensor(query, wide(heads.query)), tensor(key, wide(heads.key)), tensor(value, wide(heads.key))]
 }
 
-/// Computes the gradient of the input of [`qkv_rope`] and those of the norms' weights, given those of queries, keys and
-/// values, `[tokens, heads, width]`. If there are norms, their input stands beside them in `norms`.
+/// Computes the gradients of the input of [`qkv_rope`] and of the norms' weights, given those of queries, keys and
+/// values, `[tokens, heads, width]`. If there are norms, `norms` also holds their input.
 pub fn qkv_rope_backward(
     heads: Heads,
     norms: Option<((Norm, [Tensor<1>; 2]), Tensor<2>)>,
@@ -250,6 +268,7 @@ pub fn qkv_rope_backward(
     {
         return done;
     }
+
     let weights = norms.as_ref().map(|((rule, weights), projected)| {
         Some((HeadWeights::of(*rule, weights)?, numbers(projected)?))
     });
@@ -259,15 +278,19 @@ pub fn qkv_rope_backward(
     else {
         return plain_backward(heads, norms, rotary, gradients);
     };
+
     let weights = weights.flatten();
     let norms = weights.as_ref().map(|(weights, projected)| (weights.view(), &**projected));
     let (d_projected, d_weights) =
         cpu::qkv_rope::backward(heads, norms, angles, [&d_query, &d_key, &d_value]);
+
     let shape = [gradients[0].dims()[0], (heads.query + 2 * heads.key) * heads.width];
+    // The CPU's implementation returns the gradients of both weights one after the other.
     let d_weights = norms.map(|_| {
         let (of_queries, of_keys) = d_weights.split_at(heads.width);
         [of_queries, of_keys].map(|d_weight| tensor(d_weight.to_vec(), [heads.width]))
     });
+
     (tensor(d_projected, shape), d_weights)
 }
 
@@ -298,11 +321,13 @@ pub(crate) fn plain(
     let projected = by_head(projected, heads);
     let mut rotated = projected.clone().narrow(1, 0, heads.query + heads.key);
     let value = projected.narrow(1, heads.query + heads.key, heads.key);
+
     if let Some((rule, [of_queries, of_keys])) = norms {
         let query = rotated.clone().narrow(1, 0, heads.query);
         let key = rotated.narrow(1, heads.query, heads.key);
         rotated = Tensor::cat(vec![rule.plain(query, of_queries), rule.plain(key, of_keys)], 1);
     }
+
     let rotated = rotary.apply(rotated);
     let query = rotated.clone().narrow(1, 0, heads.query);
     [query, rotated.narrow(1, heads.query, heads.key), value]
@@ -315,7 +340,9 @@ pub(crate) fn plain_backward(
     [d_query, d_key, d_value]: [Tensor<3>; 3],
 ) -> (Tensor<2>, Option<[Tensor<1>; 2]>) {
     let shape = [d_query.dims()[0], (heads.query + 2 * heads.key) * heads.width];
-    let (mut d_query, mut d_key) = (rotary.backward(d_query), rotary.backward(d_key));
+    let mut d_query = rotary.backward(d_query);
+    let mut d_key = rotary.backward(d_key);
+
     let mut d_weights = None;
     if let Some(((rule, [of_queries, of_keys]), projected)) = norms {
         let projected = by_head(projected, heads);

@@ -16,11 +16,12 @@ use crate::{
     rows,
 };
 
-/// Makes numbers between -1 and 1 that look like noise.
+/// Returns numbers between -1 and 1 that look like noise.
 fn noise<const D: usize>(shape: [usize; D], salt: u64) -> Tensor<D> {
     let mut state = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let values: Vec<f32> = (0..shape.iter().product())
         .map(|_| {
+            // A xorshift generator (Marsaglia 2003).
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
@@ -38,10 +39,13 @@ fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
 #[track_caller]
 fn alike<const D: usize>(fast: Tensor<D>, reference: Tensor<D>) {
     assert_eq!(fast.dims(), reference.dims());
-    let (fast, reference) = (values(fast), values(reference));
-    // If all numbers are small, they are differences of larger numbers: a query that sees one key, say, has no
-    // gradient.
+    let fast = values(fast);
+    let reference = values(reference);
+
+    // Numbers that are all small are differences of larger numbers: a query that attends to one key, for example, has
+    // no gradient.
     let size = reference.iter().fold(0.2f32, |size, x| size.max(x.abs()));
+
     for (at, (x, y)) in fast.iter().zip(&reference).enumerate() {
         assert!((x - y).abs() <= 2e-5 * size, "at {at}: {x}, and the reference has {y}");
     }
@@ -53,21 +57,27 @@ const RULES: [Norm; 2] = [Norm { epsilon: 1e-6, offset: 0.0 }, Norm { epsilon: 1
 fn norms() {
     for (rows, width) in [(1, 1), (3, 7), (65, 16), (130, 129), (2, 4097)] {
         for rule in RULES {
-            let (x, weight) = (noise([rows, width], 1), noise([width], 2));
-            let (d_y, beside) = (noise([rows, width], 3), noise([rows, width], 4));
+            let x = noise([rows, width], 1);
+            let weight = noise([width], 2);
+            let d_y = noise([rows, width], 3);
+            let other = noise([rows, width], 4);
+
             alike(
                 rule.apply(x.clone(), weight.clone(), Compute::F32),
                 rule.plain(x.clone(), weight.clone()),
             );
-            let [sum, y] = rule.of_sum(x.clone(), beside.clone(), weight.clone(), Compute::F32);
-            let [plain_sum, plain_y] = rule.plain_of_sum(x.clone(), beside.clone(), weight.clone());
+
+            let [sum, y] = rule.of_sum(x.clone(), other.clone(), weight.clone(), Compute::F32);
+            let [plain_sum, plain_y] = rule.plain_of_sum(x.clone(), other.clone(), weight.clone());
             alike(sum, plain_sum);
             alike(y, plain_y);
-            for beside in [None, Some(beside)] {
+
+            for other in [None, Some(other)] {
                 let (d_x, d_w) =
-                    rule.backward(x.clone(), weight.clone(), d_y.clone(), beside.clone());
+                    rule.backward(x.clone(), weight.clone(), d_y.clone(), other.clone());
                 let (plain_x, plain_w) =
-                    rule.plain_backward(x.clone(), weight.clone(), d_y.clone(), beside);
+                    rule.plain_backward(x.clone(), weight.clone(), d_y.clone(), other);
+
                 alike(d_x, plain_x);
                 alike(d_w, plain_w);
             }
@@ -79,11 +89,14 @@ fn norms() {
 fn activations() {
     for (rows, width) in [(1, 1), (5, 3), (200, 70)] {
         for activation in [Activation::Silu, Activation::GeluTanh] {
-            let (both, d) = (noise([rows, 2 * width], 1).mul_scalar(6.0), noise([rows, width], 2));
+            let both = noise([rows, 2 * width], 1).mul_scalar(6.0);
+            let d = noise([rows, width], 2);
+
             alike(
                 gated(both.clone(), activation, Compute::F32),
                 gated::plain(both.clone(), activation),
             );
+
             let fast = gated_backward(both.clone(), d.clone(), activation, Compute::F32);
             for (fast, plain) in fast.into_iter().zip(gated::plain_backward(both, d, activation)) {
                 alike(fast, plain);
@@ -97,9 +110,12 @@ fn products() {
     for (rows, inner, columns) in
         [(1, 1, 1), (1, 5, 300), (2, 3, 4), (3, 600, 21), (70, 33, 65), (600, 40, 2100)]
     {
-        let (x, y) = (noise([rows, inner], 1), noise([inner, columns], 2));
-        let (bias, onto) = (noise([columns], 3), noise([rows, columns], 4));
+        let x = noise([rows, inner], 1);
+        let y = noise([inner, columns], 2);
+        let bias = noise([columns], 3);
+        let onto = noise([rows, columns], 4);
         let across = noise([columns, inner], 5).transpose();
+
         let none = || (None, None);
         for y in [y.clone(), across] {
             for (bias, onto) in [
@@ -114,16 +130,17 @@ fn products() {
                 );
             }
         }
+
         alike(
             crate::add_product(Some(onto.clone()), x.clone(), y.clone(), Compute::F32),
             onto.clone() + x.matmul(y),
         );
+
         alike(crate::column_sums(onto.clone()), onto.sum_dim(0).squeeze_dim(0));
     }
 }
 
-/// A row of a product is the same whatever stands beside it, so that a completion does not depend on its
-/// neighbours.
+/// A row of a matmul is the same whatever rows are next to it, so that a completion does not depend on its neighbours.
 #[test]
 fn rows_of_a_product_do_not_depend_on_each_other() {
     let shapes =
@@ -132,11 +149,13 @@ fn rows_of_a_product_do_not_depend_on_each_other() {
         let y = noise([columns, inner], 1);
         let dense = noise([inner, columns], 1);
         let all = noise([300, inner], 2);
+
         for y in [y.transpose(), dense] {
             let product = |count: usize| {
                 let x = all.clone().slice_dim(0, 0..count);
                 values(crate::product(x, y.clone(), Compute::F32))[..columns].to_vec()
             };
+
             let expected = product(300);
             for count in [1, 2, 3, 16, 64, 128] {
                 assert_eq!(product(count), expected, "[{count}, {inner}] · [{inner}, {columns}]");
@@ -158,32 +177,40 @@ fn queries_keys_and_values() {
         let positions: Vec<i32> = (0..tokens as i32).map(|token| token * token % 23).collect();
         let positions = TensorData::new(positions, [1, tokens]);
         let positions = Tensor::<2, Int>::from_data(positions, &Device::flex());
+
         let frequencies: Vec<f32> = (0..pairs).map(|at| 0.7f32.powi(at)).collect();
         let scale = if pairs % 2 == 0 { 1.3 } else { 1.0 };
         let frequencies = RopeFrequencies::new(frequencies).scaled(scale);
+
         let fast = RopeTable::new(&positions, &frequencies);
         let plain = RopeTable::plain(&positions, &frequencies);
+
         let projected = noise([tokens, (heads.query + 2 * heads.key) * heads.width], 1);
         let gradients = [heads.query, heads.key, heads.key]
             .map(|count| noise([tokens, count, heads.width], 3 + count as u64));
+
         for norms in [None, Some((RULES[1], [6, 7].map(|salt| noise([heads.width], salt))))] {
-            // An update cuts the tokens into such parts.
+            // An update splits the tokens into such parts.
             for part in [0..tokens, 5..30] {
                 let of = |x: &Tensor<3>| x.clone().slice_dim(0, part.clone());
                 let projected = projected.clone().slice_dim(0, part.clone());
                 let (fast, plain) = (fast.slice(part.clone()), plain.slice(part.clone()));
+
                 let of_fast =
                     qkv_rope(projected.clone(), heads, norms.clone(), &fast, Compute::F32);
                 let of_plain = qkv_rope::plain(projected.clone(), heads, norms.clone(), &plain);
                 for (fast, plain) in of_fast.into_iter().zip(of_plain) {
                     alike(fast, plain);
                 }
+
                 let gradients = gradients.each_ref().map(of);
                 let norms = norms.clone().map(|norms| (norms, projected));
+
                 let (d_fast, weights_fast) =
                     qkv_rope_backward(heads, norms.clone(), &fast, gradients.clone());
                 let (d_plain, weights_plain) =
                     qkv_rope::plain_backward(heads, norms, &plain, gradients);
+
                 alike(d_fast, d_plain);
                 let weights = weights_fast.into_iter().flatten();
                 for (fast, plain) in weights.zip(weights_plain.into_iter().flatten()) {
@@ -205,27 +232,31 @@ fn attentions() {
         });
         segments.collect::<Vec<_>>()
     };
+
+    // Three texts continue the first, and one continues the fifth.
     let mut shared = texts(&[70, 5, 3, 66, 90, 2], 0);
     for (index, before) in [(1, 0), (2, 0), (3, 0), (5, 4)] {
         shared[index].prefix = Some(before);
     }
     let batches = [texts(&[1], 0), texts(&[3, 64, 65, 1], 2), texts(&[1100], 0), shared];
+
     for heads in [Heads { query: 1, key: 1, width: 3 }, Heads { query: 6, key: 2, width: 8 }] {
         for segments in &batches {
             let tokens = segments.iter().map(|it| it.range.end).max().unwrap() + 1;
             let mask = PackedMask::new(segments, tokens, &Device::flex());
             let [query, key, value] = [(heads.query, 1), (heads.key, 2), (heads.key, 3)]
                 .map(|(count, salt)| noise([tokens, count, heads.width], salt).mul_scalar(3.0));
+
             let d_output = noise([tokens, heads.query, heads.width], 4);
             for window in [None, Some(1), Some(40), Some(600), Some(1 << 32)] {
                 let options = AttentionOptions { window, scores: 1 << 14 };
-                let (fast, plain) = (
-                    attention(&query, &key, &value, &mask, options),
-                    attention::plain([&query, &key, &value], &mask, options),
-                );
+                let fast = attention(&query, &key, &value, &mask, options);
+                let plain = attention::plain([&query, &key, &value], &mask, options);
+
                 let AttentionOutput { output, lse } = fast.clone();
                 alike(output, plain.output.clone());
                 alike(lse, plain.lse.clone());
+
                 let qkv = [&query, &key, &value];
                 let fast = attention_backward(qkv, &fast, &d_output, &mask, options);
                 let plain = attention::plain_backward(qkv, &plain, &d_output, &mask, options);
@@ -241,22 +272,26 @@ fn attentions() {
 fn paged_attentions() {
     for heads in [Heads { query: 2, key: 1, width: 3 }, Heads { query: 6, key: 2, width: 40 }] {
         let kv = [heads.key, heads.width];
+
         let mut pools = [3, 4].map(|pages| Pages::new(pages, kv, Compute::F32, &Device::flex()));
         for (pool, salt) in pools.iter_mut().zip([1, 2]) {
-            // The last page stays empty, and the tokens come in an order of their own.
+            // The last page stays empty, and the tokens are in reverse order.
             let slots: Vec<usize> = (0..2 * PAGE).rev().collect();
             let mapping = SlotMapping::new((0..2 * PAGE).collect(), slots);
             let [keys, values] = [3, 4].map(|more| noise([2 * PAGE, kv[0], kv[1]], salt + more));
             pool.write(&mapping, &keys, &values);
         }
+
         let block = |pool, page, tokens| Block { pool, page, tokens };
         let mut table = BlockTable::new(vec![
             vec![block(0, 0, PAGE), block(0, 1, 5), block(1, 0, 3)],
             vec![block(0, 0, PAGE), block(0, 1, 5), block(1, 1, PAGE)],
             vec![block(1, 0, 1)],
         ]);
+
         let query = noise([3, heads.query, heads.width], 9).mul_scalar(3.0);
         let pools = [&pools[0], &pools[1]];
+
         for window in [None, Some(1), Some(6), Some(500), Some(1 << 32)] {
             alike(
                 paged_attention(query.clone(), &pools, &mut table, window),
@@ -276,20 +311,25 @@ fn heads() {
         let labels: Vec<i32> = (0..tokens).map(|at| (at * 1_000_003 % vocab) as i32).collect();
         let labels =
             Tensor::<1, Int>::from_data(TensorData::new(labels, [tokens]), &Device::flex());
-        let (d_logprobs, d_entropy) = (noise([tokens], 3), noise([tokens], 4));
+        let d_logprobs = noise([tokens], 3);
+        let d_entropy = noise([tokens], 4);
+
         for (temperature, logits) in [(1.0, 1 << 16), (0.6, 1 << 22)] {
             let at_once = [logits, 1 << 22];
             let judged = || head_logprobs_saving(&hidden, &weights, &labels, temperature, at_once);
             let plain = || head::plain(&hidden, &weights, &labels, temperature, at_once);
+
             alike(judged().logprobs, plain().logprobs);
             alike(judged().entropy, plain().entropy);
+
             for (d_entropy, d_head) in [
                 (None, None),
                 (Some(&d_entropy), None),
                 (Some(&d_entropy), Some(noise([vocab, width], 5))),
             ] {
                 let back = |now| {
-                    let (d_logprobs, d_head) = (&d_logprobs, d_head.clone());
+                    let d_logprobs = &d_logprobs;
+                    let d_head = d_head.clone();
                     head_backward(
                         &hidden,
                         &weights,
@@ -302,6 +342,7 @@ fn heads() {
                         d_head,
                     )
                 };
+
                 let (d_fast, head_fast) = back(judged());
                 let (d_plain, head_plain) = head::plain_backward(
                     &hidden,
@@ -314,11 +355,13 @@ fn heads() {
                     d_entropy,
                     d_head.clone(),
                 );
-                // Logits that are made again have the same bits as logits that waited.
+
+                // Logits that are computed again have the same bits as logits that were kept.
                 let again = head_logprobs(&hidden, &weights, &labels, temperature, logits);
                 let (d_again, head_again) = back(again);
                 assert_eq!(values(d_again), values(d_fast.clone()));
                 assert_eq!(head_again.map(values), head_fast.clone().map(values));
+
                 alike(d_fast, d_plain);
                 assert_eq!(head_fast.is_some(), head_plain.is_some());
                 head_fast.into_iter().zip(head_plain).for_each(|(fast, plain)| alike(fast, plain));
@@ -331,7 +374,8 @@ fn heads() {
 fn gradients_of_lookups() {
     for (vocab, tokens, width) in [(1, 1, 1), (200, 90, 7), (30, 300, 16)] {
         let named: Vec<u32> = (0..tokens).map(|at| (at * at * 31 % vocab) as u32).collect();
-        let (table, gradient) = (noise([vocab, width], 1), noise([tokens, width], 2));
+        let table = noise([vocab, width], 1);
+        let gradient = noise([tokens, width], 2);
         alike(
             crate::add_rows(table.clone(), &named, gradient.clone(), 1 << 10),
             rows::plain(table, &named, gradient, 1 << 10),
@@ -342,25 +386,32 @@ fn gradients_of_lookups() {
 #[test]
 fn steps_of_adamw() {
     let count = 40_003;
+    // The first step has no moments.
     let [mut fast, mut plain] = [(); 2].map(|()| (noise([count], 1), None));
+
     for time in 1..4 {
         let step =
             AdamWStep { betas: [0.9, 0.999], epsilon: 1e-8, weight_decay: 0.1, lr: 0.01, time };
+
         let gradient = noise([count], 1 + time);
         let [values, first, second] = adamw(fast.0, gradient.clone(), fast.1, step);
         fast = (values, Some([first, second]));
         let [values, first, second] = crate::adamw::plain(plain.0, gradient, plain.1, step);
         plain = (values, Some([first, second]));
     }
+
     alike(fast.0, plain.0);
     for (fast, plain) in fast.1.into_iter().flatten().zip(plain.1.into_iter().flatten()) {
         alike(fast, plain);
     }
+
+    // Their squares overflow f32.
     let x = noise([1000], 9).mul_scalar(1e20);
     let norm = |parts: Tensor<1>| {
         let parts = values(parts);
         f64::from(parts[0]) * f64::from(parts[1]).sqrt()
     };
+
     let expected = values(x.clone()).iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
     assert!((norm(crate::scaled_squares(x)) / expected - 1.0).abs() < 1e-6);
 }
@@ -371,19 +422,23 @@ fn threads_change_nothing() {
     let all = || {
         let heads = Heads { query: 4, key: 2, width: 16 };
         let lengths = [130, 1, 700];
+
         let mut segments = Vec::new();
         for length in lengths {
             let start = segments.last().map_or(0, |it: &Segment| it.range.end);
             segments.push(Segment { range: start..start + length, prefix: None });
         }
+
         let tokens = 831;
         let mask = PackedMask::new(&segments, tokens, &Device::flex());
         let options = AttentionOptions { window: None, scores: 1 << 16 };
+
         let [query, key, value] =
             [(4, 1), (2, 2), (2, 3)].map(|(count, salt)| noise([tokens, count, heads.width], salt));
         let out = attention(&query, &key, &value, &mask, options);
         let d = noise([tokens, 4, 16], 4);
         let gradients = attention_backward([&query, &key, &value], &out, &d, &mask, options);
+
         let x = noise([tokens, 64], 5);
         let (d_x, d_weight) = RULES[0].backward(
             x.clone(),
@@ -391,33 +446,44 @@ fn threads_change_nothing() {
             out.output.clone().reshape([tokens, 64]),
             None,
         );
+
         let d_w = crate::product(x.clone().transpose(), d_x.clone(), Compute::F32);
         // An adapter has such shapes: many rows, few columns, and sums that are longer than a block.
         let narrow = crate::product(noise([1024, 896], 8), noise([896, 32], 9), Compute::F32);
-        let (hidden, head) = (noise([831, 64], 10), noise([1025, 64], 11));
+
+        let hidden = noise([831, 64], 10);
+        let head = noise([1025, 64], 11);
         let labels = Tensor::<1, Int>::arange(0..831, &Device::flex());
         let now = head_logprobs_saving(&hidden, &head, &labels, 0.7, [1 << 21; 2]);
         let d_logprobs = now.logprobs.clone();
         let d_head = Some(Tensor::zeros_like(&head));
+
         let (d_hidden, d_head) =
             head_backward(&hidden, &head, &labels, 0.7, 1 << 21, now, &d_logprobs, None, d_head);
+
         let mut bits = values(d_weight);
         bits.extend(values(d_hidden));
         bits.extend(d_head.into_iter().flat_map(values));
+
         for part in [out.output, gradients[0].clone(), gradients[1].clone(), gradients[2].clone()] {
             bits.extend(values(part));
         }
+
         bits.extend(values(d_x));
         bits.extend(values(d_w));
         bits.extend(values(narrow));
         bits.extend(values(crate::column_sums(x)));
+
         bits
     };
+
     let with = |threads: usize| {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(all)
     };
+
     let one = with(1);
     assert!(with(2) == one && with(5) == one);
-    // The bits are those of the CPU's bodies.
+
+    // And they are those of the CPU implementations, not of the reference.
     assert!(flex::numbers(&noise([2, 2], 1)).is_some());
 }

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-/// The number of a kernel's launches and their time, which is 0 if it was not measured.
+/// How often a kernel was launched, and for how long it ran: 0 if that was not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Launched {
-    /// The number of launches.
+    /// Number of launches.
     pub count: usize,
-    /// The time of all launches together, in seconds.
+    /// Time of all launches together, in seconds.
     pub seconds: f64,
 }
 
 /// Counts the launches on GPUs while `work` runs, by the names of kernels.
 ///
-/// All launches of the process in that time are counted, whoever makes them.
+/// Every launch of the process in that time counts, whichever thread makes it.
 pub fn launches<R>(work: impl FnOnce() -> R) -> (R, BTreeMap<&'static str, Launched>) {
     watched(false, work)
 }
 
-/// Does [`launches`] and measures times. Each kernel is waited for before the next, so times do not show how
+/// Does [`launches`] and measures times. Each kernel is synchronised before the next, so the times do not show how
 /// kernels overlap.
 pub fn timed_launches<R>(work: impl FnOnce() -> R) -> (R, BTreeMap<&'static str, Launched>) {
     watched(true, work)

@@ -1,10 +1,9 @@
-//! The comparison of two scalar expressions: whether they are the same, and which is greater.
+//! Compares two scalar expressions: are they the same, and which is greater?
 //!
 //! An expression is first brought into an exact normal form: a quotient of polynomials in parts that cannot be
 //! taken apart. Equal normal forms prove equality. Unequal normal forms prove inequality if the normal form is
 //! unique. Numbers too large for that are compared by their residues, and the rest by enclosures of rising
-//! precision. Each method has its own part of the budget, so a method that runs dry does not take the verdict from
-//! the next.
+//! precision. Each method has its own part of the budget, so one that runs out does not starve the next.
 
 mod arithmetic;
 mod atom;
@@ -38,34 +37,34 @@ use crate::{
 use atom::Algebra;
 use defined::has_value;
 use exact::Value;
-use limits::{EXACT_SHARE, MODULAR_SHARE, Stop};
+use limits::{AlgebraError, EXACT_SHARE, MODULAR_SHARE};
 use modular::Residues;
 use numeric::Agreement;
 use tree::{arranged, holds_infinity};
 
-/// The result of comparing two expressions.
+/// Result of comparing two expressions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Decision {
     Equal(Certainty),
     Different(Certainty),
     /// One side has no value: division by zero, ∞ − ∞, ….
     Undefined,
-    Undecided(Why),
+    Undecided(UndecidedReason),
 }
 
-/// The reason why a comparison of two expressions came to no verdict.
+/// Reason why a comparison of two expressions reached no verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum UndecidedReason {
     /// The budget ran out.
     OverBudget,
-    /// The methods here cannot decide the comparison.
+    /// No method here can decide the comparison.
     OutOfReach,
 }
 
-/// The bits in which two numbers have to agree at least to be called equal: √(10^40+1) and 10^20 agree to 134.
+/// Fewest bits in which two numbers must agree to be called equal: √(10^40+1) and 10^20 agree to 134.
 const ENOUGH_BITS: u32 = 200;
 
-/// The share of the remaining budget that a look at the size of huge constants may take.
+/// Share of the remaining budget that comparing the sizes of huge constants may take.
 const SIZE_SHARE: f64 = 0.25;
 
 /// Tells whether two expressions are equal wherever both are defined. An undefined expression equals nothing, not
@@ -74,18 +73,20 @@ pub(crate) fn equal(a: &Expr, b: &Expr, budget: &mut Budget) -> Decision {
     if let (Expr::Number(a) | Expr::Decimal(a), Expr::Number(b) | Expr::Decimal(b)) = (a, b) {
         return proved(a == b);
     }
+
     let (a, b) = arranged(a, b);
-    let mut over = false;
-    match exactly(a, b, budget, &mut over) {
-        Exact::Decided(decision) => return decision,
-        Exact::EqualIfDefined if has_value(a, budget) && has_value(b, budget) => {
+    let mut over_budget = false;
+    match exactly(a, b, budget, &mut over_budget) {
+        ExactVerdict::Decided(decision) => return decision,
+        ExactVerdict::EqualIfDefined if has_value(a, budget) && has_value(b, budget) => {
             return proved(true);
         }
-        Exact::EqualIfDefined => {}
-        Exact::Open => {
+        ExactVerdict::EqualIfDefined => {}
+        ExactVerdict::Open => {
             let mut attempt = budget.portion(MODULAR_SHARE);
             let residues = modular::compare(a, b, &mut attempt);
             budget.settle(attempt);
+
             match residues {
                 Ok(Residues::Different) => return proved(false),
                 Ok(Residues::Agree { bits }) => {
@@ -95,24 +96,28 @@ pub(crate) fn equal(a: &Expr, b: &Expr, budget: &mut Budget) -> Decision {
                     }
                     return Decision::Equal(Certainty::Probable { bits });
                 }
-                Err(stop) => over |= stop == Stop::OverBudget,
+                Err(error) => over_budget |= error == AlgebraError::OverBudget,
             }
         }
     }
+
+    // Infinity has no enclosure, so evaluation would find nothing.
     if holds_infinity(a) || holds_infinity(b) {
-        return undecided(over);
+        return undecided(over_budget);
     }
-    by_value(numeric::agree(a, b, budget), over, ENOUGH_BITS)
+
+    by_value(numeric::agree(a, b, budget), over_budget, ENOUGH_BITS)
 }
 
-/// Returns the verdicts of exact arithmetic and of evaluation, if both come to one. The two have to be the same.
+/// Returns the verdicts of exact arithmetic and of evaluation, if both reach one. The two have to be the same.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn both_ways(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool, bool)> {
     let proved = match exactly(a, b, budget, &mut false) {
-        Exact::Decided(Decision::Equal(Certainty::Proved)) => true,
-        Exact::Decided(Decision::Different(Certainty::Proved)) => false,
+        ExactVerdict::Decided(Decision::Equal(Certainty::Proved)) => true,
+        ExactVerdict::Decided(Decision::Different(Certainty::Proved)) => false,
         _ => return None,
     };
+
     match numeric::agree(a, b, budget) {
         Ok(Agreement::Distinct) => Some((proved, false)),
         Ok(Agreement::Close { bits, points }) if evidence(bits, points) >= ENOUGH_BITS => {
@@ -130,6 +135,7 @@ pub(crate) fn both_ways(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool
 pub(crate) fn equal_rounded(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
     let decision = equal_to(a, b, places, budget);
     let given = [a, b].into_iter().filter_map(integer::places_given).min();
+
     match given.filter(|given| *given > places) {
         Some(given) if matches!(decision, Decision::Different(_)) => equal_to(a, b, given, budget),
         _ => decision,
@@ -138,25 +144,36 @@ pub(crate) fn equal_rounded(a: &Expr, b: &Expr, places: u32, budget: &mut Budget
 
 fn equal_to(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
     let (a, b) = arranged(a, b);
-    let mut over = false;
-    let exact = exactly(a, b, budget, &mut over);
+    let mut over_budget = false;
+    let exact = exactly(a, b, budget, &mut over_budget);
+
     match exact {
-        Exact::Decided(decision @ (Decision::Equal(_) | Decision::Undefined)) => return decision,
-        Exact::EqualIfDefined if has_value(a, budget) && has_value(b, budget) => {
+        ExactVerdict::Decided(decision @ (Decision::Equal(_) | Decision::Undefined)) => {
+            return decision;
+        }
+        ExactVerdict::EqualIfDefined if has_value(a, budget) && has_value(b, budget) => {
             return proved(true);
         }
         _ => {}
     }
+
     if let (Some(a), Some(b)) = (rational(a, budget), rational(b, budget)) {
         let rounded = integer::same_to(&a, &b, places, budget);
-        return rounded.map_or(Decision::Undecided(Why::OverBudget), proved);
+        return rounded.map_or(Decision::Undecided(UndecidedReason::OverBudget), proved);
     }
+
     if holds_infinity(a) || holds_infinity(b) {
-        return if let Exact::Decided(decision) = exact { decision } else { undecided(over) };
+        return if let ExactVerdict::Decided(decision) = exact {
+            decision
+        } else {
+            undecided(over_budget)
+        };
     }
-    let decision = by_value(numeric::rounded::agree(a, b, places, budget), over, 0);
+
+    let decision = by_value(numeric::rounded::agree(a, b, places, budget), over_budget, 0);
+    // Where enclosures stay undecided, the exact difference before rounding is the verdict.
     match (decision, exact) {
-        (Decision::Undecided(_), Exact::Decided(different)) => different,
+        (Decision::Undecided(_), ExactVerdict::Decided(different)) => different,
         (decision, _) => decision,
     }
 }
@@ -165,19 +182,23 @@ fn equal_to(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
 pub(crate) fn order(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<Ordering> {
     let mut attempt = budget.portion(EXACT_SHARE);
     let mut algebra = Algebra::new(&mut attempt);
+
     let values = (algebra.evaluate(a), algebra.evaluate(b));
     let known = match values {
-        (Err(Stop::Undefined), _) | (_, Err(Stop::Undefined)) => Some(None),
+        (Err(AlgebraError::Undefined), _) | (_, Err(AlgebraError::Undefined)) => Some(None),
         (Ok(a), Ok(b)) => algebra.compare(&a, &b),
         _ => None,
     };
     budget.settle(attempt);
+
     if let Some(known) = known {
         return known;
     }
     if let Ok(Some(order)) = numeric::order(a, b, budget) {
         return Some(order);
     }
+
+    // Enclosures can't prove equality, but normal forms may.
     match equal(a, b, budget) {
         Decision::Equal(_) => Some(Ordering::Equal),
         _ => None,
@@ -189,14 +210,16 @@ pub(crate) fn order(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<Ordering>
 pub(crate) fn proportional(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool, Certainty)> {
     // The inverse of k has the sign of k.
     let (a, b) = arranged(a, b);
+
     let mut attempt = budget.portion(EXACT_SHARE);
     let exact = Algebra::new(&mut attempt).proportional(a, b);
     budget.settle(attempt);
     match exact {
         Ok(Proportion::Rational { positive }) => return Some((positive, Certainty::Proved)),
-        Ok(Proportion::No) | Err(Stop::Undefined) => return None,
+        Ok(Proportion::No) | Err(AlgebraError::Undefined) => return None,
         _ => {}
     }
+
     match numeric::ratio(a, b, budget) {
         Ok(Some((positive, Agreement::Close { bits, points })))
             if evidence(bits, points) >= ENOUGH_BITS =>
@@ -215,61 +238,66 @@ pub(crate) fn rational(e: &Expr, budget: &mut Budget) -> Option<BigRational> {
     if let Expr::Number(number) | Expr::Decimal(number) = e {
         return Some(number.clone());
     }
+
     let mut attempt = budget.portion(EXACT_SHARE);
     let mut algebra = Algebra::new(&mut attempt);
     let value = algebra.evaluate(e);
-    let doubtful = algebra.doubtful;
+    // An uncertain value may come from a division by zero.
+    let uncertain = algebra.uncertain;
     budget.settle(attempt);
+
     match value {
-        Ok(Value::Number(number)) if !doubtful => Some(number),
+        Ok(Value::Number(number)) if !uncertain => Some(number),
         _ => None,
     }
 }
 
 /// Writes the normal form as plain text, such as `x^2 + 2*x + 1`. An expression without a normal form is written
-/// as it stands.
+/// unchanged.
 pub(crate) fn canonical(e: &Expr, budget: &mut Budget) -> String {
     let mut attempt = budget.portion(EXACT_SHARE);
     let mut algebra = Algebra::new(&mut attempt);
     let text = match algebra.evaluate(e) {
-        Ok(value) if !algebra.doubtful => algebra.render(&value).ok(),
+        Ok(value) if !algebra.uncertain => algebra.render(&value).ok(),
         _ => None,
     };
+
     budget.settle(attempt);
     text.unwrap_or_else(|| render::written(e))
 }
 
 fn proved(equal: bool) -> Decision {
-    match equal {
-        true => Decision::Equal(Certainty::Proved),
-        false => Decision::Different(Certainty::Proved),
-    }
+    if equal { Decision::Equal(Certainty::Proved) } else { Decision::Different(Certainty::Proved) }
 }
 
-fn by_value(agreement: Result<Agreement, OverBudget>, over: bool, enough: u32) -> Decision {
+fn by_value(agreement: Result<Agreement, OverBudget>, over_budget: bool, enough: u32) -> Decision {
     match agreement {
         Ok(Agreement::Distinct) => proved(false),
         Ok(Agreement::Undefined) => Decision::Undefined,
         Ok(Agreement::Close { bits, points }) if evidence(bits, points) >= enough => {
             Decision::Equal(Certainty::Probable { bits: evidence(bits, points) })
         }
-        Err(OverBudget) => Decision::Undecided(Why::OverBudget),
-        Ok(_) => undecided(over),
+        Err(OverBudget) => Decision::Undecided(UndecidedReason::OverBudget),
+        Ok(_) => undecided(over_budget),
     }
 }
 
-/// Counts the bits in which two functions agree, over all points: each point is a trial of its own.
+/// Counts the bits in which two functions agree, over all points: each is an independent trial.
 fn evidence(bits: u32, points: u32) -> u32 {
     bits.saturating_mul(points)
 }
 
-fn undecided(over: bool) -> Decision {
-    Decision::Undecided(if over { Why::OverBudget } else { Why::OutOfReach })
+fn undecided(over_budget: bool) -> Decision {
+    Decision::Undecided(if over_budget {
+        UndecidedReason::OverBudget
+    } else {
+        UndecidedReason::OutOfReach
+    })
 }
 
-/// The verdict of exact arithmetic on two expressions.
+/// Verdict of exact arithmetic on two expressions.
 #[derive(Clone, Copy)]
-enum Exact {
+enum ExactVerdict {
     Decided(Decision),
     /// The normal forms are equal, but a divisor may be zero in disguise, or a value too large to be computed was
     /// compared by its syntax.
@@ -277,44 +305,48 @@ enum Exact {
     Open,
 }
 
-fn exactly(a: &Expr, b: &Expr, budget: &mut Budget, over: &mut bool) -> Exact {
+fn exactly(a: &Expr, b: &Expr, budget: &mut Budget, over_budget: &mut bool) -> ExactVerdict {
     let mut attempt = budget.portion(EXACT_SHARE);
     let mut algebra = Algebra::new(&mut attempt);
-    let same = a == b;
+    // Equal expressions need only one evaluation.
+    let identical = a == b;
     let left = algebra.evaluate(a);
-    let right = if same { left.clone() } else { algebra.evaluate(b) };
-    *over = [&left, &right].iter().any(|side| matches!(side, Err(Stop::OverBudget)));
-    let infinite = |value: &Result<Value, Stop>| matches!(value, Ok(Value::Infinity { .. }));
+    let right = if identical { left.clone() } else { algebra.evaluate(b) };
+    *over_budget = [&left, &right].iter().any(|side| matches!(side, Err(AlgebraError::OverBudget)));
+
+    let infinite =
+        |value: &Result<Value, AlgebraError>| matches!(value, Ok(Value::Infinity { .. }));
     let exact = match (&left, &right) {
-        (Err(Stop::Undefined), _) | (_, Err(Stop::Undefined)) => {
-            Exact::Decided(Decision::Undefined)
+        (Err(AlgebraError::Undefined), _) | (_, Err(AlgebraError::Undefined)) => {
+            ExactVerdict::Decided(Decision::Undefined)
         }
         (Ok(a), Ok(b)) => match algebra.is_equal(a, b) {
-            Ok(Some(true)) if algebra.doubtful => Exact::EqualIfDefined,
-            Ok(Some(equal)) => Exact::Decided(proved(equal)),
-            Ok(None) => Exact::Open,
-            Err(stop) => {
-                *over |= stop == Stop::OverBudget;
-                Exact::Open
+            Ok(Some(true)) if algebra.uncertain => ExactVerdict::EqualIfDefined,
+            Ok(Some(equal)) => ExactVerdict::Decided(proved(equal)),
+            Ok(None) => ExactVerdict::Open,
+            Err(error) => {
+                *over_budget |= error == AlgebraError::OverBudget;
+                ExactVerdict::Open
             }
         },
-        _ if same => Exact::EqualIfDefined,
+        _ if identical => ExactVerdict::EqualIfDefined,
         // A value without infinity in it is finite, however large.
         _ if infinite(&left) && !holds_infinity(b) || infinite(&right) && !holds_infinity(a) => {
-            Exact::Decided(proved(false))
+            ExactVerdict::Decided(proved(false))
         }
-        _ => Exact::Open,
+        _ => ExactVerdict::Open,
     };
+
     budget.settle(attempt);
     exact
 }
 
-/// The way in which two expressions are proportional.
+/// How two expressions are proportional.
 enum Proportion {
     Rational {
         positive: bool,
     },
-    /// They are proportional by a constant whose sign is still to be found.
+    /// By a constant whose sign is not known yet.
     Constant,
     No,
     Unknown,
@@ -322,42 +354,47 @@ enum Proportion {
 
 impl Algebra<'_> {
     /// Tells whether two values are equal. Returns `None` if the normal form is not unique.
-    fn is_equal(&mut self, a: &Value, b: &Value) -> Result<Option<bool>, Stop> {
+    fn is_equal(&mut self, a: &Value, b: &Value) -> Result<Option<bool>, AlgebraError> {
         let (a, b) = match (a, b) {
             (Value::Number(a), Value::Number(b)) => return Ok(Some(a == b)),
             (Value::Infinity { positive: a }, Value::Infinity { positive: b }) => {
                 return Ok(Some(a == b));
             }
             (Value::Infinity { .. }, _) | (_, Value::Infinity { .. }) => return Ok(Some(false)),
-            (a, b) => (a.clone().into_form()?, b.clone().into_form()?),
+            (a, b) => (a.clone().into_fraction()?, b.clone().into_fraction()?),
         };
+
         if a == b {
             return Ok(Some(true));
         }
-        let (left, right) = self.crossed(&a, &b)?;
+
+        // A quotient has no unique normal form, so the two are cross-multiplied.
+        let (left, right) = self.cross_multiply(&a, &b)?;
         let difference = self.add_polynomials(&left, &right.negated())?;
         if difference.is_zero() {
             return Ok(Some(true));
         }
-        // A denominator that may be zero in disguise makes the inequality of quotients worthless too.
-        let unique = self.is_surely_nonzero(&difference) && !self.doubtful;
+
+        // A denominator that may be zero in disguise makes the inequality of quotients unreliable too.
+        let unique = self.is_surely_nonzero(&difference) && !self.uncertain;
         Ok(unique.then_some(false))
     }
 
-    /// Returns the order of two values. The outer `None` means that the order is not plain, the inner `None` that
-    /// there is no order.
+    /// Returns the order of two values. The outer `None` means that exact arithmetic does not show it, the inner
+    /// `None` that there is none.
     fn compare(&mut self, a: &Value, b: &Value) -> Option<Option<Ordering>> {
         let rank = |value: &Value| match value {
             Value::Infinity { positive: true } => 1,
             Value::Infinity { positive: false } => -1,
             _ => 0,
         };
+
         match (a, b) {
-            _ if self.doubtful => None,
+            _ if self.uncertain => None,
             (Value::Number(a), Value::Number(b)) => Some(Some(a.cmp(b))),
             (Value::Infinity { .. }, other) | (other, Value::Infinity { .. }) => {
                 let real = match other {
-                    Value::Form(form) => self.is_real(form),
+                    Value::Fraction(fraction) => self.is_real(fraction),
                     _ => true,
                 };
                 Some(real.then(|| rank(a).cmp(&rank(b))))
@@ -369,41 +406,49 @@ impl Algebra<'_> {
         }
     }
 
-    fn proportional(&mut self, a: &Expr, b: &Expr) -> Result<Proportion, Stop> {
-        let (a, b) = (self.evaluate(a)?.into_form()?, self.evaluate(b)?.into_form()?);
-        let (left, right) = self.crossed(&a, &b)?;
-        if self.doubtful {
+    fn proportional(&mut self, a: &Expr, b: &Expr) -> Result<Proportion, AlgebraError> {
+        let a = self.evaluate(a)?.into_fraction()?;
+        let b = self.evaluate(b)?.into_fraction()?;
+        let (left, right) = self.cross_multiply(&a, &b)?;
+        if self.uncertain {
             return Ok(Proportion::Unknown);
         }
+
         let (Some(first), Some(second)) = (left.0.first(), right.0.first()) else {
-            return Ok(match left.is_zero() && right.is_zero() {
-                true => Proportion::Rational { positive: true },
-                // Zero is no multiple of another value, if that value is not zero in disguise.
-                false if self.is_surely_nonzero(if left.is_zero() { &right } else { &left }) => {
-                    Proportion::No
-                }
-                false => Proportion::Unknown,
-            });
+            if left.is_zero() && right.is_zero() {
+                return Ok(Proportion::Rational { positive: true });
+            }
+
+            // Zero is not a multiple of another value, if that value is not zero in disguise.
+            let other = if left.is_zero() { &right } else { &left };
+            let nonzero = self.is_surely_nonzero(other);
+            return Ok(if nonzero { Proportion::No } else { Proportion::Unknown });
         };
+
         let factor = integer::product(&first.1, &second.1.recip(), self.budget)?;
         if self.scale(&right, &factor)? == left {
             return Ok(Proportion::Rational { positive: factor.is_positive() });
         }
+
         // If k·b is a constant c times b, all coefficients of the variables' monomials have the same ratio.
-        let (left, right) = (self.by_variables(&left)?, self.by_variables(&right)?);
+        let left = self.by_variables(&left)?;
+        let right = self.by_variables(&right)?;
         if left.len() != right.len() || left.iter().zip(&right).any(|(l, r)| l.0 != r.0) {
             return Ok(Proportion::Unknown);
         }
+
         let (Some((_, first)), Some((_, second))) = (left.first(), right.first()) else {
             return Ok(Proportion::Unknown);
         };
+
         for ((_, a), (_, b)) in left.iter().zip(&right) {
-            let (one, other) =
-                (self.multiply_polynomials(a, second)?, self.multiply_polynomials(b, first)?);
+            let one = self.multiply_polynomials(a, second)?;
+            let other = self.multiply_polynomials(b, first)?;
             if one != other {
                 return Ok(Proportion::Unknown);
             }
         }
+
         Ok(Proportion::Constant)
     }
 }

@@ -1,17 +1,17 @@
-//! The budget of a judgement, counted in operations.
+//! Budget of a judgement, counted in operations.
 
-/// The operations that one judgement may still spend.
+/// Operations that one judgement may still spend.
 ///
-/// An operation is about one multiplication of two 64-bit words. A count of operations, and not of seconds, gives
-/// the same verdict on a busy machine, on any thread and on any computer. Code whose cost depends on its input (a
-/// power, a factorial, a product of polynomials) estimates the cost first and asks for it here. It begins nothing
-/// that was not granted.
+/// An operation is about one multiplication of two 64-bit words. Because operations are counted, and not seconds, the
+/// verdict is the same on a busy machine, on any thread and on any computer. Code whose cost depends on its input (a
+/// power, a factorial, a product of polynomials) estimates the cost first, asks for it here, and does not start a step
+/// that was refused.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     left: u64,
 }
 
-/// The budget could not pay for the next step.
+/// Refusal: the budget could not pay for the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OverBudget;
 
@@ -35,13 +35,13 @@ impl Budget {
         }
     }
 
-    /// Returns the operations that are left.
+    /// Returns how many operations are left.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
 
-    /// Splits off a part of the budget, at most `share` of it, for an attempt that may fail without harm: an
-    /// overdraft of the part does not touch the whole. Pay back with [`Budget::settle`].
+    /// Splits off a part of the budget, at most `share` of it, for an attempt that may fail without harm: when the
+    /// part runs out, the rest is still there. Pay back with [`Budget::settle`].
     pub(crate) fn portion(&mut self, share: f64) -> Budget {
         let part = (self.left as f64 * share.clamp(0.0, 1.0)) as u64;
         self.left -= part;

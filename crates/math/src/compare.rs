@@ -1,6 +1,6 @@
-//! The comparison of two answers, by their types.
+//! Compares two answers by their types.
 //!
-//! The table shows which answers count as the same although they are written differently, and which do not:
+//! Which answers count as the same although they are written differently, and which do not:
 //!
 //! | gold | response | |
 //! |---|---|---|
@@ -34,7 +34,7 @@ use num_traits::ToPrimitive as _;
 
 use self::name::is_name;
 use crate::{
-    algebra::{self, Decision, Why},
+    algebra::{self, Decision, UndecidedReason},
     budget::Budget,
     expr::{Expr, Function},
     judgement::Certainty,
@@ -44,10 +44,10 @@ use crate::{
     value::{Matrix, Relation, Side, Value},
 };
 
-/// The choices that a comparison leaves open.
+/// Options of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// The places after the point that are compared, if a side is a decimal number.
+    /// Digits after the point that are compared if a side is a decimal number.
     pub(crate) precision: u32,
     /// True if an inequality may answer for a set.
     pub(crate) relation_for_set: bool,
@@ -68,13 +68,13 @@ struct Comparison<'a> {
     budget: &'a mut Budget,
 }
 
-/// The statement that a value makes as an equation.
-enum Form<'a> {
+/// What a value states, if it is read as an equation.
+enum AnswerForm<'a> {
     /// A name and the value that it stands for.
     Named(&'a Value, &'a Value),
     /// An equation between expressions.
     Equation(&'a Expr, &'a Expr),
-    /// Any other value, which stands for itself.
+    /// Any other value.
     Plain(&'a Value),
     /// An equation between numbers that has to hold: `2 + 2 = 4`.
     Claim(&'a Expr, &'a Value),
@@ -82,19 +82,22 @@ enum Form<'a> {
 
 const DIFFERENT: Decision = Decision::Different(Certainty::Proved);
 
-/// The verdict on answers that differ by form but are not shown to differ by value: `x < 2` and `x^3 < 8`.
+/// Verdict on answers that differ in form but are not shown to differ in value: `x < 2` and `x^3 < 8`.
 const UNLIKE: Decision = Decision::Different(Certainty::Undecided);
 const EQUAL: Decision = Decision::Equal(Certainty::Proved);
 
 impl Comparison<'_> {
     fn values(&mut self, gold: &Value, response: &Value) -> Decision {
+        // The range of a letter counts only if both sides have one.
         match (without_range(gold), without_range(response)) {
             (Some(gold), None) => return self.values(&gold, response),
             (None, Some(response)) => return self.values(gold, &response),
             _ => {}
         }
-        match (form(gold), form(response)) {
-            (Form::Claim(claimed, value), _) => {
+
+        match (answer_form(gold), answer_form(response)) {
+            // A claim such as `2 + 2 = 4` has to hold before its right side is compared.
+            (AnswerForm::Claim(claimed, value), _) => {
                 let Some(expr) = value.scalar() else { return Decision::Undefined };
                 match self.scalars(claimed, expr) {
                     Decision::Equal(_) => self.values(value, response),
@@ -102,7 +105,8 @@ impl Comparison<'_> {
                     _ => Decision::Undefined,
                 }
             }
-            (_, Form::Claim(claimed, value)) => {
+
+            (_, AnswerForm::Claim(claimed, value)) => {
                 let Some(expr) = value.scalar() else { return Decision::Undefined };
                 match self.scalars(claimed, expr) {
                     Decision::Equal(_) => self.values(gold, value),
@@ -110,16 +114,19 @@ impl Comparison<'_> {
                     _ => Decision::Undefined,
                 }
             }
-            (Form::Named(gold_name, gold_value), Form::Named(name, value)) => {
+
+            (AnswerForm::Named(gold_name, gold_value), AnswerForm::Named(name, value)) => {
                 let sides = [gold_name, gold_value, name, value];
                 let relettered = name::with_common_letters(sides);
                 let [gold_name, gold_value, name, value] = match &relettered {
                     Some([a, b, c, d]) => [a, b, c, d],
                     None => sides,
                 };
+
                 if !name::are_interchangeable(gold_name, name) {
                     return DIFFERENT;
                 }
+
                 let decision = self.values(gold_value, value);
                 let sides =
                     (gold_name.scalar(), gold_value.scalar(), name.scalar(), value.scalar());
@@ -132,28 +139,36 @@ impl Comparison<'_> {
                     _ => decision,
                 }
             }
-            (Form::Named(name, value), Form::Equation(left, right)) => {
+
+            (AnswerForm::Named(name, value), AnswerForm::Equation(left, right)) => {
                 match (name.scalar(), value.scalar()) {
                     (Some(name), Some(value)) => self.equations((name, value), (left, right)),
                     _ => DIFFERENT,
                 }
             }
-            (Form::Equation(left, right), Form::Named(name, value)) => {
+            (AnswerForm::Equation(left, right), AnswerForm::Named(name, value)) => {
                 match (name.scalar(), value.scalar()) {
                     (Some(name), Some(value)) => self.equations((left, right), (name, value)),
                     _ => DIFFERENT,
                 }
             }
-            (Form::Equation(a, b), Form::Equation(c, d)) => self.equations((a, b), (c, d)),
-            (Form::Named(_, value), Form::Plain(response)) => self.values(value, response),
-            (Form::Plain(gold), Form::Named(_, value)) => self.values(gold, value),
-            (Form::Equation(..), _) | (_, Form::Equation(..)) => UNLIKE,
-            (Form::Plain(gold), Form::Plain(response)) => self.plain(gold, response),
+
+            (AnswerForm::Equation(a, b), AnswerForm::Equation(c, d)) => {
+                self.equations((a, b), (c, d))
+            }
+            (AnswerForm::Named(_, value), AnswerForm::Plain(response)) => {
+                self.values(value, response)
+            }
+            (AnswerForm::Plain(gold), AnswerForm::Named(_, value)) => self.values(gold, value),
+            (AnswerForm::Equation(..), _) | (_, AnswerForm::Equation(..)) => UNLIKE,
+            (AnswerForm::Plain(gold), AnswerForm::Plain(response)) => self.plain(gold, response),
         }
     }
 
     fn plain(&mut self, gold: &Value, response: &Value) -> Decision {
         use Value::*;
+
+        // `25m^2` is a quantity only if the other side is one. Otherwise its letter is a variable.
         match (gold, response) {
             (Quantity(_, unit, power), Scalar(expr)) => {
                 if let Some(response) = measured(expr, *unit, *power) {
@@ -167,6 +182,7 @@ impl Comparison<'_> {
             }
             _ => {}
         }
+
         match (gold, response) {
             // The modulus is part of a residue: 1 modulo 3 is not 1 modulo 4.
             (
@@ -179,6 +195,7 @@ impl Comparison<'_> {
                 }
                 _ => DIFFERENT,
             },
+
             (Scalar(a), Scalar(b) | Quantity(b, ..)) | (Quantity(a, ..), Scalar(b)) => {
                 self.scalars(a, b)
             }
@@ -189,6 +206,7 @@ impl Comparison<'_> {
                     DIFFERENT
                 }
             }
+
             (Quantity(_, unit, power), Quantity(_, other, other_power))
                 if !unit.measures_as(*other) || power != other_power =>
             {
@@ -196,6 +214,7 @@ impl Comparison<'_> {
             }
             (Quantity(a, unit, power), Quantity(b, other, _)) => match other.factor(*unit) {
                 None => self.scalars(a, b),
+                // A quantity does not have such a power, and the factor raised to it would be huge.
                 Some(_) if *power > 12 => DIFFERENT,
                 Some(factor) => {
                     let factor =
@@ -204,10 +223,12 @@ impl Comparison<'_> {
                     self.scalars(a, &Expr::Product(vec![b.clone(), scale]))
                 }
             },
+
             (Text(a), Text(b)) => same(a == b),
             (Moment(a), Moment(b)) => same(a.agrees(*b)),
-            (Moment(moment), other) | (other, Moment(moment)) => same(is_said(*moment, other)),
+            (Moment(moment), other) | (other, Moment(moment)) => same(names_time(*moment, other)),
             (Matrix(a), Matrix(b)) => self.matrices(a, b),
+            // A single row or column may be written as a tuple.
             (Matrix(matrix), Tuple { items, .. }) | (Tuple { items, .. }, Matrix(matrix)) => {
                 if (matrix.columns != 1 && matrix.rows != 1) || matrix.entries.len() != items.len()
                 {
@@ -216,6 +237,7 @@ impl Comparison<'_> {
                 let entries: Vec<Value> = matrix.entries.iter().cloned().map(Scalar).collect();
                 self.in_order(&entries, items)
             }
+
             (Ratio(a), Ratio(b)) if a.len() == b.len() => {
                 a.iter().zip(b).fold(EQUAL, |decision, (a, b)| and(decision, || self.scalars(a, b)))
             }
@@ -224,21 +246,23 @@ impl Comparison<'_> {
                 [a, b] => self.scalars(&Expr::Quotient(Box::new([a.clone(), b.clone()])), value),
                 _ => DIFFERENT,
             },
+
             (Tuple { .. }, Tuple { .. }) => self.tuples(gold, response),
-            // A list only says which values there are. If the other side has brackets, they give the values an
-            // order.
+            // A list only says which values there are. If the other side has brackets, its values have an order.
             (List(list), Tuple { items, .. }) if point(list, response).is_some() => {
                 self.in_order(&point(list, response).unwrap_or_default(), &unnamed(items))
             }
             (Tuple { items, .. }, List(list)) if point(list, gold).is_some() => {
                 self.in_order(&unnamed(items), &point(list, gold).unwrap_or_default())
             }
+
             (Chain { terms: a, relations: of_a }, Chain { terms: b, relations: of_b }) => {
                 match self.real_sets(gold, response) {
                     Some(decision) => decision,
                     None => self.chains((a, of_a), (b, of_b)),
                 }
             }
+
             _ if is_region(gold) || is_region(response) => self.regions(gold, response),
             (List(a), List(b)) => self.lists(a, b),
             (List(items) | Set(items), other) => self.as_sets(items, &elements(other)),
@@ -248,13 +272,17 @@ impl Comparison<'_> {
     }
 
     fn scalars(&mut self, gold: &Expr, response: &Expr) -> Decision {
-        let (bare_gold, bare_response) = (without_degrees(gold), without_degrees(response));
+        let bare_gold = without_degrees(gold);
+        let bare_response = without_degrees(response);
         let decision = self.expressions(&bare_gold, &bare_response);
+
         // 90° is 90 if the degree signs only say what is counted, and π/2 if the other side is an angle.
-        let (of_gold, of_response) = (*bare_gold != *gold, *bare_response != *response);
-        if matches!(decision, Decision::Equal(_)) || of_gold == of_response {
+        let gold_has_degrees = *bare_gold != *gold;
+        let response_has_degrees = *bare_response != *response;
+        if matches!(decision, Decision::Equal(_)) || gold_has_degrees == response_has_degrees {
             return decision;
         }
+
         match self.expressions(gold, response) {
             equal @ Decision::Equal(_) => equal,
             _ => decision,
@@ -263,9 +291,11 @@ impl Comparison<'_> {
 
     fn expressions(&mut self, gold: &Expr, response: &Expr) -> Decision {
         let decimal = |expr: &Expr| expr.any(&|part| matches!(part, Expr::Decimal(_)));
+        // A decimal is a rounded value, so it can only be compared as such.
         if decimal(gold) || decimal(response) {
             return algebra::equal_rounded(gold, response, self.rules.precision, self.budget);
         }
+
         algebra::equal(gold, response, self.budget)
     }
 
@@ -281,6 +311,7 @@ impl Comparison<'_> {
         if (gold.rows, gold.columns) != (response.rows, response.columns) {
             return DIFFERENT;
         }
+
         let pairs = gold.entries.iter().zip(&response.entries);
         pairs.fold(EQUAL, |decision, (a, b)| and(decision, || self.scalars(a, b)))
     }
@@ -293,17 +324,20 @@ impl Comparison<'_> {
         else {
             return DIFFERENT;
         };
+
         let sides = |open: Side, close: Side, items: &[Value]| {
             let infinite =
                 |item: Option<&Value>| item.and_then(Value::scalar).is_some_and(set::is_infinite);
-            // An interval never includes an infinite end, whatever bracket stands there.
+            // An interval never includes an infinite end, whatever the bracket is.
             let side = |side, item| if infinite(item) { Side::Open } else { side };
             (side(open, items.first()), side(close, items.last()))
         };
-        // The brackets around two items say which interval it is. The brackets around more items are decoration.
+
+        // Brackets around two items say which interval it is. Around more items they are decoration.
         if a.len() == 2 && sides(*a_open, *a_close, a) != sides(*b_open, *b_close, b) {
             return DIFFERENT;
         }
+
         self.in_order(a, b)
     }
 
@@ -311,6 +345,7 @@ impl Comparison<'_> {
         if gold.len() != response.len() {
             return DIFFERENT;
         }
+
         gold.iter()
             .zip(response)
             .fold(EQUAL, |decision, (a, b)| and(decision, || self.values(a, b)))
@@ -322,6 +357,8 @@ impl Comparison<'_> {
         if gold.iter().any(|item| item.any(&|part| *part == Expr::Symbol("…".into()))) {
             return self.in_order(gold, response);
         }
+
+        // Assignments are compared name by name, whatever their order.
         if let (Some(mut gold), Some(mut response)) = (assignments(gold), assignments(response)) {
             gold.sort_by(|a, b| a.0.cmp(&b.0));
             response.sort_by(|a, b| a.0.cmp(&b.0));
@@ -332,29 +369,36 @@ impl Comparison<'_> {
                     .fold(EQUAL, |decision, (a, b)| and(decision, || self.values(a.1, b.1)));
             }
         }
+
         // Values of different unknowns have an order. Values of `x_1, x_2` are the values of one unknown.
         if have_an_order(gold) && gold.len() == response.len() {
             return self.in_order(&unnamed(gold), &unnamed(response));
         }
+
         self.as_sets(gold, response)
     }
 
     /// Tells whether every element of each side is among the elements of the other.
     fn as_sets(&mut self, gold: &[Value], response: &[Value]) -> Decision {
-        let (gold, response) = (unnamed(gold), unnamed(response));
+        let gold = unnamed(gold);
+        let response = unnamed(response);
         let gold_numbers = self.numbers(&gold);
         let response_numbers = self.numbers(&response);
+
         // Rational numbers are looked up, so sets of thousands cost only thousands of steps.
         if let (Some(gold), Some(response)) = (&gold_numbers, &response_numbers) {
             let gold: HashSet<_> = gold.iter().collect();
             let response: HashSet<_> = response.iter().collect();
             return if gold == response { EQUAL } else { DIFFERENT };
         }
+
+        // Anything else is compared pair by pair, which costs the product of the lengths.
         if self.budget.spend((gold.len() * response.len()) as u64 * 20).is_err() {
-            return Decision::Undecided(Why::OverBudget);
+            return Decision::Undecided(UndecidedReason::OverBudget);
         }
-        let there = self.all_among(&gold, &response, false);
-        and(there, || self.all_among(&response, &gold, true))
+
+        let forward = self.all_among(&gold, &response, false);
+        and(forward, || self.all_among(&response, &gold, true))
     }
 
     /// Returns the elements as exact numbers, if all are rational and none was written as a decimal.
@@ -388,27 +432,31 @@ impl Comparison<'_> {
     }
 
     fn all_among(&mut self, some: &[Value], others: &[Value], swapped: bool) -> Decision {
-        let mut all = EQUAL;
+        let mut overall = EQUAL;
         for one in some {
             let mut best = DIFFERENT;
             for other in others {
                 let decision =
                     if swapped { self.values(other, one) } else { self.values(one, other) };
+
                 match decision {
                     Decision::Equal(_) => {
                         best = decision;
                         break;
                     }
+                    // A later element may still be equal.
                     Decision::Undecided(_) => best = decision,
                     _ => {}
                 }
             }
-            all = and(all, || best);
-            if !matches!(all, Decision::Equal(_)) {
-                return all;
+
+            overall = and(overall, || best);
+            if !matches!(overall, Decision::Equal(_)) {
+                return overall;
             }
         }
-        all
+
+        overall
     }
 
     /// Compares sets of numbers, however they are written.
@@ -417,16 +465,21 @@ impl Comparison<'_> {
         if gold_is_set && matches!(response, Value::Chain { .. }) && !self.rules.relation_for_set {
             return DIFFERENT;
         }
+
         if let (Value::NamedSet(a), Value::NamedSet(b)) = (gold, response) {
             return if a == b { EQUAL } else { DIFFERENT };
         }
+
         if let Some(decision) = self.real_sets(gold, response) {
             return decision;
         }
+
+        // `x ∈ S` is compared as `S`.
         let inside = |value: &Value| match value {
             Value::Member(sides) => Some(sides[1].clone()),
             _ => None,
         };
+
         match (inside(gold), inside(response)) {
             (Some(a), Some(b)) => self.plain(&a, &b),
             (Some(a), None) => self.plain(&a, response),
@@ -449,8 +502,7 @@ impl Comparison<'_> {
         Some(if same { EQUAL } else { DIFFERENT })
     }
 
-    /// Compares inequalities that are not solved. Inequalities with one relation are compared as multiples, longer
-    /// chains term by term.
+    /// Compares inequalities that are not solved: those with one relation as multiples, longer chains term by term.
     fn chains(
         &mut self,
         gold: (&[Value], &[Relation]),
@@ -469,23 +521,29 @@ impl Comparison<'_> {
                 None => UNLIKE,
             };
         }
+
         if let ([a, b], [Relation::Congruent], [c, d], [Relation::Congruent]) =
             (gold.0, gold.1, response.0, response.1)
         {
-            let same = if is_name(a) && is_name(c) { EQUAL } else { self.values(a, c) };
+            // The modulus is part of a congruence, so both moduli have to agree as well.
+            let decision = if is_name(a) && is_name(c) { EQUAL } else { self.values(a, c) };
+
             return match (b.scalar().and_then(residue), d.scalar().and_then(residue)) {
                 (Some((gold, modulus)), Some((response, other))) => {
                     let modulo = |number| Expr::Call(Function::Mod, vec![number, modulus.clone()]);
-                    let same = and(same, || self.scalars(modulus, other));
-                    and(same, || self.scalars(&modulo(gold), &modulo(response)))
+                    let decision = and(decision, || self.scalars(modulus, other));
+                    and(decision, || self.scalars(&modulo(gold), &modulo(response)))
                 }
-                (None, None) => and(same, || self.values(b, d)),
+                (None, None) => and(decision, || self.values(b, d)),
                 _ => DIFFERENT,
             };
         }
+
         if gold.1 == response.1 {
             return self.in_order(gold.0, response.0);
         }
+
+        // `a < b` says the same as `b > a`.
         if gold.1.iter().eq(response
             .1
             .iter()
@@ -497,32 +555,35 @@ impl Comparison<'_> {
             let reversed: Vec<Value> = response.0.iter().rev().cloned().collect();
             return self.in_order(gold.0, &reversed);
         }
+
         UNLIKE
     }
 }
 
-/// Returns the decision on values that are the same or not, and nothing between.
+/// Returns the decision on values that are either the same or not.
 fn same(same: bool) -> Decision {
     if same { EQUAL } else { DIFFERENT }
 }
 
 /// Tells whether a value is a time of day without its half: `3:30` for `3:30 pm`, or `3` for `3 pm`.
-fn is_said(moment: Moment, value: &Value) -> bool {
+fn names_time(moment: Moment, value: &Value) -> bool {
     let terms = match value {
         Value::Ratio(terms) => terms.as_slice(),
         Value::Scalar(expr) => slice::from_ref(expr),
         _ => return false,
     };
+
     let number = |term: &Expr| match term {
         Expr::Number(number) if number.is_integer() => number.to_integer().to_u32(),
         _ => None,
     };
+
     let parts: Option<Vec<u32>> = terms.iter().map(number).collect();
     let time = parts.and_then(|parts| Moment::time(&parts, None));
     time.is_some_and(|time| time.agrees(moment))
 }
 
-/// Joins two decisions, which both have to be equal. The first that is not settles the result.
+/// Joins two decisions that both have to be "equal". The first that is not "equal" is the result.
 fn and(first: Decision, second: impl FnOnce() -> Decision) -> Decision {
     let Decision::Equal(certainty) = first else { return first };
     match second() {
@@ -541,33 +602,39 @@ fn weaker(a: Certainty, b: Certainty) -> Certainty {
     }
 }
 
-fn form(value: &Value) -> Form<'_> {
-    let Value::Chain { terms, relations } = value else { return Form::Plain(value) };
+fn answer_form(value: &Value) -> AnswerForm<'_> {
+    let Value::Chain { terms, relations } = value else { return AnswerForm::Plain(value) };
     let is_equation =
         relations.iter().all(|relation| matches!(relation, Relation::Equal | Relation::About));
     if !is_equation {
-        return Form::Plain(value);
+        return AnswerForm::Plain(value);
     }
-    // An approximate term does not count if an exact term stands before it.
+
+    // An approximate term does not count if an exact term precedes it.
     let exact = match relations.iter().position(|relation| *relation == Relation::About) {
         Some(0) if is_name(&terms[0]) => 1,
         Some(at) => at,
         None => relations.len(),
     };
-    let (first, last) = (&terms[0], &terms[exact]);
+
+    let first = &terms[0];
+    let last_term = &terms[exact];
     if exact == 0 {
-        return Form::Plain(first);
+        return AnswerForm::Plain(first);
     }
-    if is_name(first) && !name::occurs(first, last) {
-        return Form::Named(first, last);
+
+    // The name may be on either side: `x = 5`, `5 = x`.
+    if is_name(first) && !name::occurs(first, last_term) {
+        return AnswerForm::Named(first, last_term);
     }
-    if is_name(last) && terms.len() == 2 && !name::occurs(last, first) {
-        return Form::Named(last, first);
+    if is_name(last_term) && terms.len() == 2 && !name::occurs(last_term, first) {
+        return AnswerForm::Named(last_term, first);
     }
-    match (first.scalar(), last.scalar()) {
-        (Some(a), Some(b)) if a.is_constant() && b.is_constant() => Form::Claim(a, last),
-        (Some(a), Some(b)) => Form::Equation(a, b),
-        _ => Form::Plain(value),
+
+    match (first.scalar(), last_term.scalar()) {
+        (Some(a), Some(b)) if a.is_constant() && b.is_constant() => AnswerForm::Claim(a, last_term),
+        (Some(a), Some(b)) => AnswerForm::Equation(a, b),
+        _ => AnswerForm::Plain(value),
     }
 }
 
@@ -581,9 +648,10 @@ fn have_an_order(items: &[Value]) -> bool {
 
 /// Reads `x = 3, y = 4` as names and values, if all items are assignments to different names.
 fn assignments(items: &[Value]) -> Option<Vec<(String, &Value)>> {
-    let (mut names, mut seen) = (vec![], HashSet::new());
+    let mut names = vec![];
+    let mut seen = HashSet::new();
     for item in items {
-        let Form::Named(name, value) = form(item) else { return None };
+        let AnswerForm::Named(name, value) = answer_form(item) else { return None };
         let name = format!("{name:?}");
         if !seen.insert(name.clone()) {
             return None;
@@ -593,8 +661,8 @@ fn assignments(items: &[Value]) -> Option<Vec<(String, &Value)>> {
     Some(names)
 }
 
-/// Reads `2 mod 3`, `-1 mod 3` or `k + 1 mod 3` as the number and the modulus. The modulus belongs to the whole
-/// number, although the parser gave it to the last term.
+/// Reads `2 mod 3`, `-1 mod 3` or `k + 1 mod 3` as the number and the modulus. The modulus belongs to the complete
+/// number, although the parser attached it to the last term.
 fn residue(expr: &Expr) -> Option<(Expr, &Expr)> {
     match expr {
         Expr::Call(Function::Mod, parts) => {
@@ -614,32 +682,36 @@ fn residue(expr: &Expr) -> Option<(Expr, &Expr)> {
     }
 }
 
-/// Returns the items of a list in the order of `tuple`. The order is that of writing, or that of the items' names
-/// if the names are neighbours in the alphabet: `y = 2, x = 1` is the point (1, 2). Returns `None` if the brackets
-/// make `tuple` an interval, or if the items are no coordinates.
+/// Returns the items of a list in the order of `tuple`. This is the order of writing, or that of the items' names if
+/// these are neighbours in the alphabet, so `y = 2, x = 1` is the point (1, 2). Returns `None` if the brackets make
+/// `tuple` an interval, or if the items are not coordinates.
 fn point(list: &[Value], tuple: &Value) -> Option<Vec<Value>> {
     let Value::Tuple { open, close, items } = tuple else { return None };
     if items.len() == 2 && (*open, *close) != (Side::Open, Side::Open) {
         return None;
     }
+
     if let Some(mut named) = assignments(list) {
         named.sort_by(|a, b| a.0.cmp(&b.0));
-        let letters = list.iter().map(|item| match form(item) {
-            Form::Named(Value::Scalar(Expr::Symbol(name)), _) => single(name),
+        let letters = list.iter().map(|item| match answer_form(item) {
+            AnswerForm::Named(Value::Scalar(Expr::Symbol(name)), _) => single(name),
             _ => None,
         });
+
         let mut letters: Vec<char> = letters.collect::<Option<_>>()?;
         letters.sort_unstable();
         let neighbours = letters.windows(2).all(|two| u32::from(two[0]) + 1 == u32::from(two[1]));
+        // `r` and `θ` name polar coordinates, although they are not neighbours.
         let polar = letters == ['r', 'θ'];
         return (neighbours || polar).then(|| named.into_iter().map(|(_, v)| v.clone()).collect());
     }
+
     let written = |item| !matches!(item, &Value::Chain { .. } | &Value::Tuple { .. });
     list.iter().chain(items).all(written).then(|| list.to_vec())
 }
 
-/// Reads `25m^2` as a quantity, if its letter is a unit like `unit` to the same power. A letter is a unit only if
-/// the other side says so. Otherwise it is a variable.
+/// Reads `25m^2` as a quantity if its letter is a unit like `unit` to the same power. Unless the other side has such a
+/// unit, the letter is a variable.
 fn measured(expr: &Expr, unit: Unit, power: u32) -> Option<Value> {
     if let Expr::Negate(inner) = expr {
         let Value::Quantity(number, unit, power) = measured(inner, unit, power)? else {
@@ -647,8 +719,10 @@ fn measured(expr: &Expr, unit: Unit, power: u32) -> Option<Value> {
         };
         return Some(Value::Quantity(Expr::Negate(Box::new(number)), unit, power));
     }
+
     let Expr::Product(factors) = expr else { return None };
     let (last, number) = factors.split_last()?;
+
     let whole = BigRational::from_integer(power.into());
     let letter = match last {
         Expr::Symbol(letter) if power == 1 => letter,
@@ -658,16 +732,19 @@ fn measured(expr: &Expr, unit: Unit, power: u32) -> Option<Value> {
         },
         _ => return None,
     };
+
     single(letter)?;
-    let other = Unit::named(letter).filter(|other| other.measures_as(unit))?;
+    let letter_unit = Unit::named(letter).filter(|letter_unit| letter_unit.measures_as(unit))?;
     if !number.iter().all(Expr::is_constant) {
         return None;
     }
+
     let number = match number {
         [number] => number.clone(),
         factors => Expr::Product(factors.to_vec()),
     };
-    Some(Value::Quantity(number, other, power))
+
+    Some(Value::Quantity(number, letter_unit, power))
 }
 
 /// Returns the only character of a name, if it has just one.
@@ -680,19 +757,21 @@ fn single(name: &str) -> Option<char> {
 /// and the other side may lack it.
 fn without_range(value: &Value) -> Option<Value> {
     let Value::List(items) = value else { return None };
-    // A longer list holds values, and looking for its letters would cost the square of its length.
+    // A longer list holds values, and the search for its letters would cost the square of its length.
     let end = items.iter().position(is_range).filter(|_| items.len() <= 16)?;
     let (part, ranges) = items.split_at(end);
+
     let about_part = |range: &Value| {
-        let mut found = false;
+        let mut uses_letter = false;
         range.each(&mut |expr| {
-            found |= expr.any(&|letter| {
+            uses_letter |= expr.any(&|letter| {
                 matches!(letter, Expr::Symbol(_))
                     && part.iter().any(|item| item.any(&|other| other == letter))
             });
         });
-        is_range(range) && found
+        is_range(range) && uses_letter
     };
+
     match part {
         [] => None,
         _ if !ranges.iter().all(about_part) => None,
@@ -714,8 +793,8 @@ fn is_range(item: &Value) -> bool {
 
 /// Returns the items without their names.
 fn unnamed(items: &[Value]) -> Vec<Value> {
-    let value = |item: &Value| match form(item) {
-        Form::Named(_, value) => value.clone(),
+    let value = |item: &Value| match answer_form(item) {
+        AnswerForm::Named(_, value) => value.clone(),
         _ => item.clone(),
     };
     items.iter().map(value).collect()
@@ -748,7 +827,7 @@ fn minus((left, right): (&Expr, &Expr)) -> Expr {
     Expr::Sum(vec![left.clone(), Expr::Negate(Box::new(right.clone()))])
 }
 
-/// Takes off the degree signs that only say what is counted.
+/// Removes the degree signs that only say what is counted.
 fn without_degrees(expr: &Expr) -> Cow<'_, Expr> {
     match expr {
         Expr::Degrees(inner) => without_degrees(inner),

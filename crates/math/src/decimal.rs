@@ -2,19 +2,19 @@
 
 /// An exact decimal number, in a form that equal numbers share.
 ///
-/// Two numbers are equal if their digits are. So the comparison takes linear time and no arithmetic.
+/// Two numbers are equal if their digits are, so a comparison takes linear time and no arithmetic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decimal {
     negative: bool,
-    /// The digits before the point, without leading zeros; empty below 1.
+    /// Digits before the point, without leading zeros; empty below 1.
     whole: String,
-    /// The digits after the point, without trailing zeros; empty for an integer.
+    /// Digits after the point, without trailing zeros; empty for an integer.
     fraction: String,
 }
 
 impl Decimal {
-    /// The most digits that are read. Answers have a few. With the cap, a policy that repeats one digit up to its
-    /// token limit costs nothing.
+    /// Maximum number of digits that are read. Answers have a few, and thanks to the cap, a policy that repeats one
+    /// digit up to its token limit costs nothing.
     pub const MAX_DIGITS: usize = 4096;
 
     /// Reads an optional sign, digits, and optionally a point and more digits. There must be at least one digit,
@@ -24,6 +24,7 @@ impl Decimal {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
+
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         let count = whole.len() + fraction.len();
         let all_digits =
@@ -31,6 +32,8 @@ impl Decimal {
         if count == 0 || count > Self::MAX_DIGITS || !all_digits {
             return None;
         }
+
+        // Zero has no sign, so that -0.0 equals 0.
         let whole = whole.trim_start_matches('0').to_owned();
         let fraction = fraction.trim_end_matches('0').to_owned();
         let zero = whole.is_empty() && fraction.is_empty();
@@ -50,8 +53,10 @@ mod tests {
         same("-0.0", "0");
         same(".5", "0.50");
         same("5.", "5");
+
         assert_ne!(Decimal::parse("-1"), Decimal::parse("1"));
         assert_ne!(Decimal::parse("1.05"), Decimal::parse("1.5"));
+
         for junk in ["", ".", "-", "+-1", "1.2.3", "1e3", "1 2", "٣"] {
             assert_eq!(Decimal::parse(junk), None, "{junk:?}");
         }

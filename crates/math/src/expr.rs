@@ -1,13 +1,13 @@
 //! Scalar expressions in the form in which they were written.
 
-use std::collections::HashMap;
+use std::{cell::RefCell, collections::HashMap};
 
 use num_rational::BigRational;
 
 /// A scalar expression, as the parser reads it. Nothing is simplified, so an expression still shows the form in
 /// which it was written.
 ///
-/// # Invariants that the parser gives
+/// # Invariants that the parser guarantees
 ///
 /// - No expression is nested deeper than [`MAX_DEPTH`], so recursion over it is bounded.
 /// - Sums and products are flat if they were written flat (`1+1+…+1` is one node), and hold at least two terms. An
@@ -17,9 +17,9 @@ use num_rational::BigRational;
 /// # Meaning
 ///
 /// Variables stand for real numbers. An even root of a negative number is complex. An odd root of a negative real
-/// number is real, and so is a power of it whose exponent has an odd denominator. `|x|` is the absolute value or
-/// the modulus. Division by zero, the logarithm of zero, and every sum or product in which infinity meets its like
-/// (∞ − ∞, ∞/∞, 0·∞) are undefined. An undefined form equals nothing.
+/// number is real, and so is a power of it whose exponent has an odd denominator. `|x|` is the absolute value or the
+/// modulus. Division by zero, the logarithm of zero, and every indeterminate form (∞ − ∞, ∞/∞, 0·∞) are undefined. An
+/// undefined expression equals nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expr {
     /// A number written without a decimal point: `42`, or the parts of `\frac{1}{2}`.
@@ -45,15 +45,15 @@ pub(crate) enum Expr {
     /// An unknown function of its arguments: `f(x)`, also `f'` and `f^{-1}` with their canonical names. Two are
     /// equal if name and arguments are equal.
     Apply(Box<str>, Vec<Expr>),
-    /// An angle in degrees. Inside a function it is its argument times π/180. At the top the comparison takes it
-    /// off, because degree signs do not count there.
+    /// An angle in degrees. Inside a function it is its argument times π/180. At the top, where degree signs do not
+    /// count, the comparison removes it.
     Degrees(Box<Expr>),
 }
 
-/// The deepest nesting of an expression that is read.
+/// Maximum depth of an expression that is read.
 pub(crate) const MAX_DEPTH: usize = 100;
 
-/// The most nodes of an expression that is read.
+/// Maximum number of nodes of an expression that is read.
 pub(crate) const MAX_NODES: usize = 30_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,7 +85,7 @@ pub(crate) enum FoldKind {
     Product,
 }
 
-/// The functions whose meaning is known.
+/// Functions whose meaning is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Function {
     Sin,
@@ -170,6 +170,7 @@ impl Expr {
             if depth > limit {
                 return true;
             }
+
             match expr {
                 Expr::Fold(fold) => {
                     waiting
@@ -178,6 +179,7 @@ impl Expr {
                 other => waiting.extend(other.children().iter().map(|part| (part, depth + 1))),
             }
         }
+
         false
     }
 
@@ -189,6 +191,7 @@ impl Expr {
             }
             other => other.children().iter().any(|part| part.any(found)),
         };
+
         inside || found(self)
     }
 
@@ -197,37 +200,24 @@ impl Expr {
         self.any(&|part| matches!(part, Expr::Symbol(symbol) if **symbol == *name))
     }
 
-    /// Replaces the variables by numbers. A new variable gets the next number in `names`.
+    /// Replaces the variables by numbers. A new variable gets the next number in `names`. The index of a sum is not a
+    /// variable and keeps its name.
     pub(crate) fn renamed(self, names: &mut HashMap<Box<str>, usize>) -> Expr {
-        let mut all =
-            |parts: Vec<Expr>| parts.into_iter().map(|part| part.renamed(names)).collect();
-        match self {
-            Expr::Symbol(name) => {
-                let next = names.len();
-                Expr::Symbol(format!("#{}", names.entry(name).or_insert(next)).into())
-            }
-            Expr::Sum(parts) => Expr::Sum(all(parts)),
-            Expr::Product(parts) => Expr::Product(all(parts)),
-            Expr::Call(function, parts) => Expr::Call(function, all(parts)),
-            Expr::Apply(function, parts) => Expr::Apply(function, all(parts)),
-            Expr::Quotient(parts) => {
-                Expr::Quotient(Box::new(parts.map(|part| part.renamed(names))))
-            }
-            Expr::Power(parts) => Expr::Power(Box::new(parts.map(|part| part.renamed(names)))),
-            Expr::Root(parts) => Expr::Root(Box::new(parts.map(|part| part.renamed(names)))),
-            Expr::Negate(inner) => Expr::Negate(Box::new(inner.renamed(names))),
-            Expr::Degrees(inner) => Expr::Degrees(Box::new(inner.renamed(names))),
-            // The index of a sum is no variable. It has a name of its own here.
-            fold @ Expr::Fold(_) => fold,
-            leaf @ (Expr::Number(_) | Expr::Decimal(_) | Expr::Constant(_)) => leaf,
-        }
+        let names = RefCell::new(names);
+        self.replaced(&|symbol| {
+            let mut names = names.borrow_mut();
+            let next = names.len();
+            let number = names.entry(symbol.into()).or_insert(next);
+            Some(Expr::Symbol(format!("#{number}").into()))
+        })
     }
 
-    /// Tells whether the expression has neither variables nor unknown functions. An index of a sum is no variable.
+    /// Tells whether the expression has neither variables nor unknown functions. An index of a sum is not a variable.
     pub(crate) fn is_constant(&self) -> bool {
         match self {
             Expr::Symbol(_) | Expr::Apply(..) => false,
             Expr::Fold(fold) => {
+                // Any number may stand for the index, which is bound in the body.
                 let zero = Expr::Number(num_bigint::BigInt::from(0).into());
                 fold.from.is_constant()
                     && fold.to.is_constant()
@@ -242,26 +232,30 @@ impl Expr {
         self.replaced(&|symbol| (*symbol == *name).then(|| value.clone()))
     }
 
-    /// Replaces each variable for which `by` has an expression. An index of a sum is no variable in its body.
+    /// Replaces each variable for which `by` has an expression. An index of a sum is not a variable in its body.
     pub(crate) fn replaced(self, by: &dyn Fn(&str) -> Option<Expr>) -> Expr {
-        let all = |parts: Vec<Expr>| parts.into_iter().map(|part| part.replaced(by)).collect();
+        let replace_all =
+            |parts: Vec<Expr>| parts.into_iter().map(|part| part.replaced(by)).collect();
         let two = |parts: Box<[Expr; 2]>| Box::new((*parts).map(|part| part.replaced(by)));
+
         match self {
             Expr::Symbol(symbol) => by(&symbol).unwrap_or(Expr::Symbol(symbol)),
-            Expr::Sum(parts) => Expr::Sum(all(parts)),
-            Expr::Product(parts) => Expr::Product(all(parts)),
-            Expr::Call(function, parts) => Expr::Call(function, all(parts)),
-            Expr::Apply(function, parts) => Expr::Apply(function, all(parts)),
+            Expr::Sum(parts) => Expr::Sum(replace_all(parts)),
+            Expr::Product(parts) => Expr::Product(replace_all(parts)),
+            Expr::Call(function, parts) => Expr::Call(function, replace_all(parts)),
+            Expr::Apply(function, parts) => Expr::Apply(function, replace_all(parts)),
             Expr::Quotient(parts) => Expr::Quotient(two(parts)),
             Expr::Power(parts) => Expr::Power(two(parts)),
             Expr::Root(parts) => Expr::Root(two(parts)),
             Expr::Negate(inner) => Expr::Negate(Box::new(inner.replaced(by))),
             Expr::Degrees(inner) => Expr::Degrees(Box::new(inner.replaced(by))),
+
             Expr::Fold(fold) => {
                 let Fold { kind, index, from, to, body } = *fold;
                 let free = |symbol: &str| if *symbol == *index { None } else { by(symbol) };
                 let body = body.replaced(&free);
-                let (from, to) = (from.replaced(by), to.replaced(by));
+                let from = from.replaced(by);
+                let to = to.replaced(by);
                 Expr::Fold(Box::new(Fold { kind, index, from, to, body }))
             }
             leaf @ (Expr::Number(_) | Expr::Decimal(_) | Expr::Constant(_)) => leaf,

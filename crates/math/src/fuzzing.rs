@@ -1,5 +1,5 @@
-//! The properties that hold for every input. The fuzz targets call these functions with inputs of their own
-//! making. The tests below call them with inputs that once broke something.
+//! Properties that hold for every input. Fuzz targets call these functions with generated inputs, while the tests below
+//! call them with inputs that once broke something.
 
 use crate::{
     algebra::{self, Decision},
@@ -11,7 +11,7 @@ use crate::{
     verifier::Verifier,
 };
 
-/// Checks that extraction gives a part of the text, and the same part each time.
+/// Checks that extraction returns a part of the text, and the same part each time.
 pub fn extract(text: &str) {
     use Extraction::*;
     for extraction in [Auto, Boxed, AfterThinking, Bare, Latex, Plain] {
@@ -19,12 +19,13 @@ pub fn extract(text: &str) {
         if let Some(answer) = &answer {
             assert!(text.get(answer.span.range.clone()).is_some(), "{extraction:?}: {text:?}");
         }
+
         let again = extract::extract(text, extraction);
         assert_eq!(answer.map(|answer| answer.span), again.map(|answer| answer.span));
     }
 }
 
-/// Checks that parsing ends, and so does all work on the value that was read.
+/// Checks that parsing terminates, and so does all work on the value that was read.
 pub fn parse(text: &str) {
     for decimal_comma in [false, true] {
         let mut budget = Budget::new(200_000);
@@ -43,20 +44,26 @@ pub fn compare(a: &str, b: &str) {
     let verifier =
         Verifier { extraction: Extraction::Bare, budget: 400_000, ..Verifier::default() };
     let judge = |gold: &str, response: &str| verifier.judge(gold, response);
-    let there = judge(a, b);
-    let back = judge(b, a);
+    let forward = judge(a, b);
+    let backward = judge(b, a);
+
     let settled = |judgement: &Judgement| {
         matches!(judgement.verdict, Verdict::Right | Verdict::Wrong)
             && judgement.certainty != Certainty::Undecided
     };
-    if settled(&there) && settled(&back) {
-        assert_eq!(there.verdict, back.verdict, "{a} and {b}:\n{there:?}\n{back:?}");
+
+    // Only verdicts that are settled in both directions have to agree.
+    if settled(&forward) && settled(&backward) {
+        assert_eq!(forward.verdict, backward.verdict, "{a} and {b}:\n{forward:?}\n{backward:?}");
     }
+
     let read =
         |text: &str| parse::parse(text, parse::Reading::default(), &mut Budget::new(400_000)).ok();
     let (Some(Value::Scalar(a)), Some(Value::Scalar(b))) = (read(a), read(b)) else { return };
+
     let itself = algebra::equal(&a, &a, &mut Budget::new(400_000));
     assert!(!matches!(itself, Decision::Different(_)), "{a:?} is not itself");
+
     if let Some((proved, evaluated)) = algebra::both_ways(&a, &b, &mut Budget::new(2_000_000)) {
         assert_eq!(proved, evaluated, "{a:?} and {b:?}");
     }
@@ -71,7 +78,7 @@ mod tests {
     /// Signs of one byte, and of two to four. A search that steps by bytes stumbles where they meet.
     const SIGNS: &str = "aApPmMxfeE019\\\\{}()[].,:;'/*-=<>|_^$%#& \n²≥∪·×–é√π，。：．𝑥５½°′…μ答案";
 
-    /// Words that begin a rule of their own, each of which looks at the text behind it.
+    /// Words that each begin a rule, which looks at the text after it.
     const PIECES: [&str; 34] = [
         "\\boxed{",
         "\\boxed ",
@@ -111,6 +118,7 @@ mod tests {
 
     fn mixed() -> impl Strategy<Value = String> {
         let signs: Vec<String> = SIGNS.chars().map(String::from).collect();
+
         let piece = prop_oneof![
             4 => prop::sample::select(signs),
             1 => prop::sample::select(&PIECES[..]).prop_map(str::to_owned),
@@ -118,7 +126,7 @@ mod tests {
         prop::collection::vec(piece, 0..16).prop_map(|pieces| pieces.concat())
     }
 
-    /// Takes both texts through every entry, as an answer, in a box, and behind a marker.
+    /// Puts both texts through every entry point, as an answer, in a box, and after a marker.
     fn take_through(a: &str, b: &str) {
         use Extraction::*;
         for text in [a.to_owned(), format!("\\boxed{{{a}}}"), format!("Answer: ${a}$, {b}")] {
@@ -157,13 +165,14 @@ mod tests {
 
     #[test]
     fn what_once_broke_something() {
-        // The formula begins before the window in which the last formula is looked for.
+        // The formula begins before the window that is searched for the last formula.
         let long = "a\\\\".repeat(22_000);
         extract(&format!("Answer: $\\begin{{pmatrix}}{long}\\end{{pmatrix}}$"));
+
         for (a, b) in [
             // A bare infinity is compared with one inside a sum.
             ("\\infty", "\\sum_{k=1}^{3}(\\infty-\\sum_{k=1}^{4}(x+k)+k)"),
-            // Nothing is known of the second value, because of an astronomical number on the way to it.
+            // Nothing is known of the second value, because an intermediate number is astronomical.
             ("-2", "7077888^{\\sum_{k=1}^{4}(\\sin((\\sum_{k=1}^{4}(1728000^{x}+k))!)+k)}"),
             // A term is too small to show at any precision.
             ("2\\cdot2", "\\sum_{k=1}^{2}(\\exp(-9801)+k)+1"),

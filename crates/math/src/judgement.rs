@@ -1,4 +1,4 @@
-//! The result of a judgement.
+//! What a judgement returns.
 
 use std::ops::Range;
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 /// A verdict with its grounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
-    /// The verdict.
+    /// Whether the answer is right, and if not, what it is instead.
     pub verdict: Verdict,
-    /// The certainty of the verdict.
+    /// How sure the verdict is.
     pub certainty: Certainty,
-    /// The answer as it stands in the response; `None` if there is none.
+    /// Answer as it is written in the response; `None` if there is none.
     pub extracted: Option<Span>,
-    /// The answer in canonical form; `None` if it could not be read.
+    /// Answer in canonical form; `None` if it could not be read.
     pub canonical: Option<String>,
-    /// The gold answer in canonical form; `None` if it could not be read.
+    /// Gold answer in canonical form; `None` if it could not be read.
     pub gold: Option<String>,
-    /// The reason in a sentence.
+    /// Reason for the verdict, in a sentence.
     pub why: String,
 }
 
-/// The verdict on an answer.
+/// Verdict on an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -40,17 +40,17 @@ pub enum Verdict {
 /// A part of a response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// The bytes of the response that hold the answer, delimiters left out.
+    /// Bytes of the response that hold the answer, without its delimiters.
     pub range: Range<usize>,
-    /// The answer as it is read: the text of `range`, or the joined contents of several boxes.
+    /// Answer as it is read: the text of `range`, or the joined contents of several boxes.
     pub text: String,
 }
 
-/// The certainty of a verdict.
+/// How sure a verdict is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
-    /// The verdict is proved by exact arithmetic, or by intervals that exclude each other.
+    /// Proved by exact arithmetic, or by intervals that exclude each other.
     Proved,
     /// The values agree. Unequal values would agree by chance with a probability below 2^-bits.
     Probable {
@@ -62,7 +62,7 @@ pub enum Certainty {
 }
 
 impl Judgement {
-    /// Makes the judgement of texts that gave nothing to compare.
+    /// Builds the judgement of texts in which there was nothing to compare.
     pub(crate) fn none(verdict: Verdict, why: &str) -> Judgement {
         Judgement {
             verdict,

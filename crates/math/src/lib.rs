@@ -1,5 +1,4 @@
-//! Judges mathematical answers: tells whether the answer in a text that a language model wrote is the answer that
-//! a data set gives.
+//! Judges mathematical answers: is the answer in a text that a language model wrote the one that a data set holds?
 //!
 //! ```
 //! use firebrick_math::{Certainty, Verdict, Verifier};
@@ -23,7 +22,7 @@
 //! The text is untrusted. A model in training finds every way to be rewarded without being right, and
 //! every way to make its judge hang, panic or eat memory. Four decisions follow from that.
 //!
-//! **A text has one answer or none.** A rule picks the place of the answer, and the text there is judged, readable
+//! **A text has one answer or none.** A rule picks the position of the answer, and the text there is judged, readable
 //! or not. A verifier that tries every number in a text rewards a model that writes down many.
 //! [`Judgement::extracted`] says which bytes were judged.
 //!
@@ -36,13 +35,13 @@
 //! question, which counts as wrong. Sets, intervals, tuples, equations, inequalities, units, matrices
 //! and words are compared by their own rules.
 //!
-//! **Costs are counted in operations and not in seconds.** Code that is about to do something costly asks the
-//! budget ([`Verifier::budget`]) first, and begins nothing that was not granted. A time limit would give another
-//! verdict on a busy machine, and would need a thread or a process to be enforced. So the same two texts have the
-//! same verdict on every machine, on any number of threads.
+//! **Costs are counted in operations and not in seconds.** Code that is about to do something costly asks the budget
+//! ([`Verifier::budget`]) first, and does not start what was not granted. So the same two texts get the same verdict on
+//! every machine, on any number of threads. A time limit would lead to another verdict on a busy machine, and enforcing
+//! it would take a thread or a process.
 //!
-//! The crate needs nothing else of Firebrick. With the feature `core` a [`Verifier`] is also a verifier of
-//! `firebrick-core`, which training asks.
+//! No other part of Firebrick is needed. With the feature `core`, a [`Verifier`] is also a verifier of
+//! `firebrick-core`, the kind that training calls.
 
 mod algebra;
 mod budget;

@@ -1,7 +1,7 @@
 //! Reads an answer, LaTeX or plain, completely or not at all.
 //!
-//! A number is never picked out of a formula that could not be read. Otherwise `1 - 1/e` that fails to parse would
-//! be `1`, and equal to `1 + 1/e` that fails in the same place.
+//! A number is never picked out of a formula that could not be read. Otherwise a `1 - 1/e` that fails to parse would be
+//! `1`, and equal to a `1 + 1/e` that fails at the same token.
 
 mod arithmetic;
 mod atom;
@@ -39,8 +39,8 @@ pub(crate) fn parse(
     }
 }
 
-/// Reads a text as the letter of a choice and one value behind it. Returns `None` if it is none. Words may be about
-/// the letter, and a list may have more letters, so the value is a number or a formula.
+/// Reads a text as the letter of a choice and one value after it, or returns `None` if it is something else. Words may
+/// be about the letter, and a list may have more letters, so the value has to be a number or a formula.
 pub(crate) fn labelled(text: &str, reading: Reading, budget: &mut Budget) -> Option<(char, Value)> {
     let (letter, answer) = label::split(text)?;
     let value = whole(answer, reading, budget).ok()?;
@@ -56,45 +56,54 @@ fn whole(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Par
     if lexemes.is_empty() {
         return Err(ParseError::Empty);
     }
+
     budget.spend(4 * lexemes.len() as u64)?;
     let lexemes = without_opening(&lexemes);
     if let Some(text) = words(lexemes) {
         return Ok(match lexicon::set(&text) {
             Some(set) => Value::NamedSet(set),
-            // The names in `Alice and Bob` are two, in any order.
+            // `Alice and Bob` are two names, in any order.
             None if text.contains(" and ") => {
                 Value::List(text.split(" and ").map(|name| Value::Text(name.to_owned())).collect())
             }
             None => Value::Text(text),
         });
     }
+
     let mut parser = Parser::new(lexemes);
     parser.is_modular = lexemes.iter().any(|lexeme| lexeme.token == Token::Modulo);
-    // A condition in front of an answer is not read, and must not become a part of it.
+
+    // A condition in front of an answer is not read, but it must not become a part of it either.
     if parser.begins_condition(0) {
         return Err(parser.misplaced());
     }
+
     let mut items = parser.list()?;
     parser.condition(&items)?;
     if parser.at < lexemes.len() {
         return Err(parser.misplaced());
     }
+
     let value = if items.len() == 1 { items.remove(0) } else { Value::List(items) };
+
+    // Code that walks the tree recurses, so the depth is bounded.
     let mut deep = false;
     value.each(&mut |expr| deep |= expr.is_deeper_than(MAX_DEPTH));
     if deep {
         return Err(ParseError::TooDeep);
     }
+
     Ok(both_signs(value))
 }
 
-/// Leaves out the words that open the last step of an argument, with the comma behind them: `Thus, x = 8`. In a list of
-/// words they may be one of its items.
+/// Leaves out the words that open the last step of an argument, with the comma after them: `Thus, x = 8`. They stay in
+/// a list of words, where they may be one of the items.
 fn without_opening(lexemes: &[Lexeme]) -> &[Lexeme] {
     let comma = lexemes.iter().take(4).position(|lexeme| lexeme.token == Token::Comma);
     let Some((opening, [_, rest @ ..])) = comma.map(|comma| lexemes.split_at(comma)) else {
         return lexemes;
     };
+
     let opens = words(opening).is_some_and(|words| lexicon::is_opening(&words));
     let lists_words = rest.iter().all(|lexeme| {
         matches!(
@@ -102,10 +111,11 @@ fn without_opening(lexemes: &[Lexeme]) -> &[Lexeme] {
             Token::Word(_) | Token::Symbol(_) | Token::Comma | Token::And | Token::Or
         )
     }) && rest.iter().any(|lexeme| lexeme.token == Token::Comma);
+
     if opens && !rest.is_empty() && !lists_words { rest } else { lexemes }
 }
 
-/// Returns the text, if there is nothing but words.
+/// Returns the text if it consists only of words.
 fn words(lexemes: &[Lexeme]) -> Option<String> {
     let mut text = String::new();
     for lexeme in lexemes {
@@ -115,32 +125,34 @@ fn words(lexemes: &[Lexeme]) -> Option<String> {
             Token::Or if !text.is_empty() => "or",
             _ => return None,
         };
+
         if !text.is_empty() {
             text.push(' ');
         }
         text.push_str(&word.to_lowercase());
     }
+
     Some(text)
 }
 
-/// Reads tokens by recursive descent. The methods are in the order of their precedence, the loosest first. `depth`
-/// counts the recursion.
+/// Reads tokens by recursive descent. The methods are in the order of precedence, from the loosest to the tightest.
+/// `depth` counts the recursion.
 struct Parser<'a> {
     lexemes: &'a [Lexeme],
     at: usize,
     depth: usize,
     nodes: usize,
-    /// The number of sets within sets. Each is one level more.
+    /// Number of sets within sets. Each adds one level.
     joins: usize,
-    /// The names of the indices of the enclosing sums and products.
+    /// Names of the indices of the enclosing sums and products.
     bound: Vec<Box<str>>,
-    /// The number of open `|` that wait for their partner.
+    /// Number of open `|` that wait for their partner.
     bars: usize,
-    /// True if a modulus stands anywhere in the text.
+    /// True if there is a modulus anywhere in the text.
     is_modular: bool,
 }
 
-/// The name that stands for both signs until the whole answer is read.
+/// Name that stands for both signs until the answer is read completely.
 const BOTH_SIGNS: &str = "±";
 
 impl<'a> Parser<'a> {
@@ -189,12 +201,14 @@ impl<'a> Parser<'a> {
     ) -> Result<T, ParseError> {
         self.depth += 1;
         self.nodes += 1;
+
         if self.depth > MAX_DEPTH {
             return Err(ParseError::TooDeep);
         }
         if self.nodes > MAX_NODES {
             return Err(ParseError::TooLong);
         }
+
         let result = read(self);
         self.depth -= 1;
         result
@@ -202,26 +216,29 @@ impl<'a> Parser<'a> {
 
     /// Reads items up to the end or to a closing bracket.
     fn list(&mut self) -> Result<Vec<Value>, ParseError> {
-        let (mut items, mut said) = (vec![], vec![]);
+        let mut items = vec![];
+        let mut separators = vec![];
         loop {
             match self.item()? {
                 // `(0,0) and (1,1), or (2,2)` in braces is one list.
                 Value::List(more) => items.extend(more),
                 item => items.push(item),
             }
+
             let start = self.at;
             if !(self.separator() || self.range_follows()) {
-                return Ok(conditions(items, &said));
+                return Ok(conditions(items, &separators));
             }
-            said.extend(self.lexemes[start..self.at].iter().map(|lexeme| &lexeme.token));
+
+            separators.extend(self.lexemes[start..self.at].iter().map(|lexeme| &lexeme.token));
             if matches!(self.peek(), None | Some(Token::Close(_))) || self.begins_condition(self.at)
             {
-                return Ok(conditions(items, &said));
+                return Ok(conditions(items, &separators));
             }
         }
     }
 
-    /// Skips commas, semicolons and conjunctions, as many as there are: `, and`.
+    /// Skips any number of commas, semicolons and conjunctions: `, and`.
     fn separator(&mut self) -> bool {
         let start = self.at;
         while let Some(Token::Comma | Token::Semicolon | Token::And | Token::Or) = self.peek() {
@@ -230,8 +247,8 @@ impl<'a> Parser<'a> {
         self.at > start
     }
 
-    /// Tells whether a range such as `(k ∈ ℤ)` follows, which says what k runs over in the item before. A range
-    /// without brackets means the same.
+    /// Tells whether a range such as `(k ∈ ℤ)` follows, over which k runs in the item before. A range without brackets
+    /// means the same.
     fn range_follows(&self) -> bool {
         matches!(
             (self.peek(), self.peek_at(1), self.peek_at(2)),
@@ -239,46 +256,54 @@ impl<'a> Parser<'a> {
         )
     }
 
-    /// Reads an expression, or expressions with relations between.
+    /// Reads an expression, or expressions with relations between them.
     fn item(&mut self) -> Result<Value, ParseError> {
         self.filler();
         let first = match self.day() {
             Some(day) => day,
             None => self.text_or_ratio()?,
         };
+
         if self.take(&Token::In) {
             let set = self.ratio()?;
             return Ok(Value::Member(Box::new([first, set])));
         }
-        let (mut terms, mut relations) = (vec![first], vec![]);
+
+        let mut terms = vec![first];
+        let mut relations = vec![];
         while let Some(Token::Relation(relation)) = self.peek() {
             self.at += 1;
             self.filler();
             relations.push(*relation);
             terms.push(self.text_or_ratio()?);
         }
+
         if relations.is_empty() {
             return Ok(terms.remove(0));
         }
-        // A function that is `≡ 0` is 0 everywhere. With a modulus, wherever it stands, the sign is a congruence.
+
+        // A function that is `≡ 0` is 0 everywhere, but with a modulus anywhere in the text the sign is a congruence.
         if is_function(&terms[0]) && !self.is_modular {
             for relation in relations.iter_mut().filter(|it| **it == Relation::Congruent) {
                 *relation = Relation::Equal;
             }
         }
+
         Ok(Value::Chain { terms, relations })
     }
 
-    /// Skips words that only introduce a number, and a sign for `about` or `=` without a left side.
+    /// Skips words that only introduce a number, and `≈` or `=` without a left side.
     fn filler(&mut self) {
         const FILLERS: [&str; 6] =
             ["approximately", "about", "exactly", "roughly", "around", "only"];
+
         while let Some(Token::Word(word)) = self.peek()
             && FILLERS.iter().any(|filler| word.eq_ignore_ascii_case(filler))
             && !matches!(self.peek_at(1), None | Some(Token::Word(_)))
         {
             self.at += 1;
         }
+
         if matches!(self.peek(), Some(Token::Relation(Relation::About | Relation::Equal))) {
             self.at += 1;
         }
@@ -291,13 +316,14 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads words up to the next separator, if nothing else stands before it.
+    /// Reads words up to the next separator, if nothing else precedes it.
     fn text(&mut self) -> Option<String> {
         let rest = &self.lexemes[self.at..];
         let end = rest
             .iter()
             .position(|lexeme| !matches!(lexeme.token, Token::Word(_)))
             .unwrap_or(rest.len());
+
         let closes = matches!(
             rest.get(end).map(|lexeme| &lexeme.token),
             None | Some(
@@ -309,9 +335,11 @@ impl<'a> Parser<'a> {
                     | Token::Relation(_)
             )
         );
+
         if end == 0 || !closes {
             return None;
         }
+
         self.at += end;
         words(&rest[..end])
     }
@@ -321,6 +349,7 @@ impl<'a> Parser<'a> {
         if let Some(day) = self.day() {
             return Ok(day);
         }
+
         let first = self.sets()?;
         if self.peek() != Some(&Token::Colon) {
             return match self.time(slice::from_ref(&first)) {
@@ -328,13 +357,15 @@ impl<'a> Parser<'a> {
                 None => self.noun(first),
             };
         }
+
         let mut terms = vec![first];
         while self.take(&Token::Colon) {
             terms.push(self.sets()?);
         }
+
         match self.time(&terms) {
             Some(time) => Ok(time),
-            // `3:30-4:30` is a time from and to.
+            // `3:30-4:30` goes from one time to another.
             None if terms.len() > 2 && terms.iter().any(is_sum) => Err(self.misplaced()),
             None => {
                 let terms = terms.into_iter().map(|term| self.scalar(term));
@@ -353,9 +384,11 @@ impl<'a> Parser<'a> {
                 Some(Token::Without) => Join::Without,
                 _ => return Ok(left),
             };
+
             self.at += 1;
             let right = self.sum()?;
             left = match left {
+                // A chain of unions is one node, so that a long one stays flat.
                 Value::Join(same, mut parts) if same == join && join != Join::Without => {
                     parts.push(right);
                     Value::Join(join, parts)
@@ -373,12 +406,15 @@ impl<'a> Parser<'a> {
 
     /// Reads items between visible brackets.
     fn bracketed(&mut self, open: Bracket) -> Result<Value, ParseError> {
+        // A bar outside the brackets has no partner inside them.
         let bars = std::mem::take(&mut self.bars);
         let empty = matches!(self.peek(), Some(Token::Close(_)));
         let mut items = if empty { vec![] } else { self.list()? };
         self.bars = bars;
+
         let Some(Token::Close(close)) = self.peek() else { return Err(self.misplaced()) };
         self.at += 1;
+
         let side = |bracket| match bracket {
             Bracket::Round | Bracket::Angle => Some(Side::Open),
             Bracket::Square => Some(Side::Closed),
@@ -387,16 +423,20 @@ impl<'a> Parser<'a> {
         let (Some(open_side), Some(close_side)) = (side(open), side(*close)) else {
             return Err(ParseError::Misplaced(self.at - 1));
         };
+
+        // Brackets around a single item only group it.
         if items.len() == 1 && open == *close && open != Bracket::Angle {
             return Ok(items.remove(0));
         }
+
         if items.len() < 2 {
             return Err(ParseError::Misplaced(self.at - 1));
         }
+
         Ok(Value::Tuple { open: open_side, close: close_side, items })
     }
 
-    /// Reads a set in curly brackets, given by its elements or by a condition.
+    /// Reads a set in curly brackets, which is written with its elements or with a condition.
     fn curly(&mut self) -> Result<Value, ParseError> {
         if self.take(&Token::Close(Bracket::Curly)) {
             return Ok(Value::NamedSet(NamedSet::Empty));
@@ -404,6 +444,7 @@ impl<'a> Parser<'a> {
         if let Some(set) = self.described()? {
             return Ok(set);
         }
+
         let bars = std::mem::take(&mut self.bars);
         let items = self.list()?;
         self.bars = bars;
@@ -419,9 +460,11 @@ impl<'a> Parser<'a> {
         if !matches!(self.peek(), Some(Token::Symbol(_))) || !bar {
             return Ok(None);
         }
+
         self.at += skip + 1;
         let mut conditions = self.list()?;
         self.expect(&Token::Close(Bracket::Curly))?;
+
         let one = conditions.len() == 1;
         Ok(Some(if one { conditions.remove(0) } else { Value::List(conditions) }))
     }
@@ -433,18 +476,20 @@ impl<'a> Parser<'a> {
             let bars = std::mem::take(&mut parser.bars);
             let mut items = parser.list()?;
             parser.bars = bars;
+
             if parser.take(&Token::Choose) {
                 let chosen = parser.sum()?;
                 let n = parser.scalar(items.remove(0))?;
                 let k = parser.scalar(chosen)?;
                 items = vec![Value::Scalar(arithmetic::binomial(n, k))];
             }
+
             parser.expect(&Token::Close(Bracket::Group))?;
             Ok(if items.len() == 1 { items.remove(0) } else { Value::List(items) })
         })
     }
 
-    /// Returns the expression of `value`, at a place where only an expression can stand.
+    /// Returns the expression of `value` where only an expression is allowed.
     fn scalar(&self, value: Value) -> Result<Expr, ParseError> {
         match value {
             Value::Scalar(expr) => Ok(expr),
@@ -469,28 +514,33 @@ fn is_sum(value: &Value) -> bool {
     matches!(value, Value::Scalar(Expr::Sum(terms)) if terms.iter().all(Expr::is_constant))
 }
 
-/// Joins conditions. All conditions joined by `and` have to hold; of conditions joined by `or` one is enough.
-/// Other items are a list, whatever stands between them.
-fn conditions(items: Vec<Value>, said: &[&Token]) -> Vec<Value> {
-    let (and, or) = (said.contains(&&Token::And), said.contains(&&Token::Or));
+/// Joins conditions: those with `and` between them have to hold together, while of those with `or` one is enough. Other
+/// items are a list, whatever is between them.
+fn conditions(items: Vec<Value>, separators: &[&Token]) -> Vec<Value> {
+    let and = separators.contains(&&Token::And);
+    let or = separators.contains(&&Token::Or);
+
     let condition = |item: &Value| match item {
         Value::Chain { relations, .. } => relations.iter().any(|r| r.is_order()),
         Value::Member(_) => true,
         _ => false,
     };
+
+    // What `and` and `or` mean together is not clear.
     if items.len() < 2 || and == or || !items.iter().all(condition) {
         return items;
     }
     vec![Value::Join(if and { Join::Intersection } else { Join::Union }, items)]
 }
 
-/// Splits a value with `±` into the two values that it stands for.
+/// Splits a value with `±` into the two values for which it stands.
 fn both_signs(value: Value) -> Value {
     let mut found = false;
     value.each(&mut |expr| found |= expr.mentions(BOTH_SIGNS));
     if !found {
         return value;
     }
+
     match value {
         Value::List(items) => Value::List(
             items
@@ -501,10 +551,12 @@ fn both_signs(value: Value) -> Value {
                 })
                 .collect(),
         ),
+
         Value::Set(items) => match both_signs(Value::List(items)) {
             Value::List(items) => Value::Set(items),
             other => other,
         },
+
         value => {
             let with = |sign: i64, value: Value| {
                 let sign = Expr::Number(num_bigint::BigInt::from(sign).into());
@@ -678,6 +730,7 @@ mod tests {
             ] {
                 let text = format!("{start}{}", piece.repeat(9_000));
                 crate::Verifier::default().judge(&text, &format!("\\boxed{{{text}}}"));
+
                 let mut twice = start.to_owned();
                 for _ in 0..90 {
                     twice = format!("({twice}{})", piece.repeat(90));
@@ -686,6 +739,7 @@ mod tests {
             }
         });
         nested.unwrap().join().unwrap();
+
         for piece in [
             "{",
             "(",
@@ -705,6 +759,7 @@ mod tests {
             read(&open);
             read(&format!("{open}1"));
         }
+
         read(&format!("1{}", "!".repeat(100_000)));
         read(&format!("{}1{}", "{".repeat(50_000), "}".repeat(50_000)));
         read(&"1+".repeat(100_000));

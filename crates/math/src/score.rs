@@ -1,4 +1,4 @@
-//! The verifier for training: a score for the completion of a prompt.
+//! Scores completions for training, as a verifier of `firebrick-core`.
 
 use firebrick_core::{Completion, Prompt, Score};
 
@@ -6,12 +6,13 @@ use crate::{extract::Extraction, judgement::Verdict, thoughts::Thoughts, verifie
 
 impl firebrick_core::Verifier for Verifier {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
-        // A template may open the thoughts, and a completion that never ends them is all thought.
+        // A chat template may open the thoughts. A completion that never closes them is all thought, without an answer.
         let thinking = Thoughts::of(&prompt.text, "").are_open;
         let ends = || Thoughts::of(&prompt.text, &completion.text).end.is_some();
         if thinking && self.extraction != Extraction::Bare && !ends() {
             return Score::none(firebrick_core::Verdict::Unparsable);
         }
+
         let judgement = self.judge(&prompt.reference, &completion.text);
         let extracted = judgement.extracted.map(|span| span.text).unwrap_or_default();
         match judgement.verdict {

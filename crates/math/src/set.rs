@@ -1,4 +1,4 @@
-//! Sets of real numbers: the meaning of intervals, inequalities, unions and `ℝ ∖ {1}`.
+//! Sets of real numbers, the meaning of intervals, inequalities, unions and `ℝ ∖ {1}`.
 
 use std::cmp::Ordering;
 
@@ -20,39 +20,46 @@ pub(crate) struct RealSet {
 /// An interval from one end to the other. A single point has two equal ends, both closed.
 #[derive(Clone, Debug, PartialEq)]
 struct Interval {
-    left: End,
-    right: End,
+    left: Endpoint,
+    right: Endpoint,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct End {
+struct Endpoint {
     at: Expr,
     closed: bool,
 }
 
 impl RealSet {
-    /// Returns the set that `value` stands for. Returns `None` if it is no set, or if its ends can't be ordered.
+    /// Returns the set that `value` stands for. Returns `None` if it is not a set, or if its ends can't be ordered.
     pub(crate) fn of(value: &Value, budget: &mut Budget) -> Option<RealSet> {
         match value {
             Value::NamedSet(NamedSet::Empty) => Some(RealSet { parts: vec![] }),
             Value::NamedSet(NamedSet::Reals) => Some(RealSet::all()),
+
             Value::Tuple { open, close, items } => {
                 let [left, right] = items.as_slice() else { return None };
                 let end = |value: &Value, side| {
                     let at = value.scalar()?.clone();
-                    Some(End { closed: side == Side::Closed && !is_infinite(&at), at })
+                    // An infinite end never belongs to the set.
+                    Some(Endpoint { closed: side == Side::Closed && !is_infinite(&at), at })
                 };
-                let (left, right) = (end(left, *open)?, end(right, *close)?);
+                let left = end(left, *open)?;
+                let right = end(right, *close)?;
+
                 RealSet::interval(left.plain(budget), right.plain(budget), budget)
             }
+
             Value::Set(items) => {
                 let mut points = RealSet { parts: vec![] };
                 for item in items {
                     points = points
                         .union(RealSet::point(plain(item.scalar()?.clone(), budget)), budget)?;
                 }
+
                 Some(points)
             }
+
             Value::Join(join, values) => {
                 let (first, rest) = values.split_first()?;
                 let mut set = RealSet::of(first, budget)?;
@@ -64,8 +71,10 @@ impl RealSet {
                         Join::Without => set.intersection(&other.complement(), budget)?,
                     };
                 }
+
                 Some(set)
             }
+
             Value::Member(sides) => RealSet::of(&sides[1], budget),
             Value::Chain { terms, relations } => RealSet::of_inequality(terms, relations, budget),
             Value::List(items) => RealSet::of_list(items, budget),
@@ -73,30 +82,34 @@ impl RealSet {
         }
     }
 
-    /// Reads a list as a union: `x < 1 or x > 3`, `(1, 2), (5, 6)`. If the union of the conditions leaves nothing
-    /// out, all conditions have to hold: `x ≥ -2 and x ≤ 7`, `x ≠ 1, x ≠ 2`.
+    /// Reads a list as a union: `x < 1 or x > 3`, `(1, 2), (5, 6)`. If the union of the conditions is the whole line,
+    /// all conditions have to hold: `x ≥ -2 and x ≤ 7`, `x ≠ 1, x ≠ 2`.
     fn of_list(items: &[Value], budget: &mut Budget) -> Option<RealSet> {
-        let (mut any, mut all) = (RealSet { parts: vec![] }, RealSet::all());
+        let mut union = RealSet { parts: vec![] };
+        let mut intersection = RealSet::all();
         let mut names = vec![];
         items.iter().for_each(|item| item.each(&mut |expr| collect_symbols(expr, &mut names)));
         if names.len() > 1 {
             return None;
         }
+
         for (number, item) in items.iter().enumerate() {
             if !matches!(item, Value::Chain { .. } | Value::Member(_) | Value::Tuple { .. }) {
                 return None;
             }
             let set = RealSet::of(item, budget)?;
-            all = all.intersection(&set, budget)?;
-            let both = any.clone().union(set.clone(), budget)?;
+
+            intersection = intersection.intersection(&set, budget)?;
+            let both = union.clone().union(set.clone(), budget)?;
             // One condition of `x > 3, x > 4` is enough. An answer that gives both has not decided.
-            if number > 0 && (both == any || both == set) && both != RealSet::all() {
+            if number > 0 && (both == union || both == set) && both != RealSet::all() {
                 return None;
             }
-            any = both;
+            union = both;
         }
+
         let conditions = items.iter().all(|item| matches!(item, Value::Chain { .. }));
-        Some(if conditions && any == RealSet::all() { all } else { any })
+        Some(if conditions && union == RealSet::all() { intersection } else { union })
     }
 
     /// Solves `x < 5`, `-2 < x ≤ 7`, `2x ≥ 14`, `x ≠ 1`, `x^2 < 4`, `|x - 1| ≤ 3`.
@@ -109,10 +122,12 @@ impl RealSet {
         if !ordered && !matches!(relations, [Relation::NotEqual | Relation::Equal]) {
             return None;
         }
+
         let unknown = unknown_of(terms)?;
         let mut set = RealSet::all();
         for (pair, relation) in terms.windows(2).zip(relations) {
             let [left, right] = pair else { return None };
+
             // `3 < x < ∞`
             match (infinite(left.scalar()?), infinite(right.scalar()?), relation) {
                 (None, None, _) => {}
@@ -122,6 +137,7 @@ impl RealSet {
                 | (None, Some(false), Relation::Greater | Relation::GreaterEqual) => continue,
                 _ => return None,
             }
+
             let difference = Expr::Sum(vec![
                 left.scalar()?.clone(),
                 Expr::Negate(Box::new(right.scalar()?.clone())),
@@ -129,23 +145,24 @@ impl RealSet {
             let part = solve(&difference, *relation, &unknown, budget)?;
             set = set.intersection(&part, budget)?;
         }
+
         Some(set)
     }
 
     fn all() -> RealSet {
-        RealSet::one(End::minus_infinity(), End::infinity())
+        RealSet::one(Endpoint::minus_infinity(), Endpoint::infinity())
     }
 
-    fn one(left: End, right: End) -> RealSet {
+    fn one(left: Endpoint, right: Endpoint) -> RealSet {
         RealSet { parts: vec![Interval { left, right }] }
     }
 
     fn point(at: Expr) -> RealSet {
-        RealSet::one(End { at: at.clone(), closed: true }, End { at, closed: true })
+        RealSet::one(Endpoint { at: at.clone(), closed: true }, Endpoint { at, closed: true })
     }
 
-    /// Makes an interval. Returns `None` if the ends are in the wrong order: `(5, 3)` is a pair, not an interval.
-    fn interval(left: End, right: End, budget: &mut Budget) -> Option<RealSet> {
+    /// Builds an interval. Returns `None` if the ends are in the wrong order: `(5, 3)` is a pair, not an interval.
+    fn interval(left: Endpoint, right: Endpoint, budget: &mut Budget) -> Option<RealSet> {
         match algebra::order(&left.at, &right.at, budget)? {
             Ordering::Less => Some(RealSet::one(left, right)),
             Ordering::Equal if left.closed && right.closed => Some(RealSet::one(left, right)),
@@ -161,11 +178,15 @@ impl RealSet {
     fn intersection(&self, other: &RealSet, budget: &mut Budget) -> Option<RealSet> {
         let mut parts: Vec<Interval> = vec![];
         budget.spend((self.parts.len() + other.parts.len()) as u64 * 20).ok()?;
-        let (mut i, mut j) = (0, 0);
+
+        // Both lists rise, so one walk along them finds every overlap.
+        let mut i = 0;
+        let mut j = 0;
         while let (Some(a), Some(b)) = (self.parts.get(i), other.parts.get(j)) {
             let left = if later_start(&a.left, &b.left, budget)? { &a.left } else { &b.left };
             let a_ends_first = earlier_end(&a.right, &b.right, budget)?;
             let right = if a_ends_first { &a.right } else { &b.right };
+
             let holds = match algebra::order(&left.at, &right.at, budget)? {
                 Ordering::Less => true,
                 Ordering::Equal => left.closed && right.closed,
@@ -174,31 +195,37 @@ impl RealSet {
             if holds {
                 parts.push(Interval { left: left.clone(), right: right.clone() });
             }
+
+            // The part that ends first can't meet any later part of the other set.
             if a_ends_first {
                 i += 1;
             } else {
                 j += 1;
             }
         }
+
         Some(RealSet { parts })
     }
 
     fn complement(&self) -> RealSet {
         let mut parts = vec![];
-        let mut left = End::minus_infinity();
+        let mut left = Endpoint::minus_infinity();
         for part in &self.parts {
-            let right = End { at: part.left.at.clone(), closed: !part.left.closed };
+            // The gap ends where the part begins, and holds that end if the part does not.
+            let right = Endpoint { at: part.left.at.clone(), closed: !part.left.closed };
             let empty =
                 is_infinite(&right.at) || (left.at == right.at && !(left.closed && right.closed));
             if !empty {
                 parts.push(Interval { left, right });
             }
-            left = End { at: part.right.at.clone(), closed: !part.right.closed };
+            left = Endpoint { at: part.right.at.clone(), closed: !part.right.closed };
         }
+
         if !matches!(left.at, Expr::Constant(Constant::Infinity)) {
             left.closed &= !is_infinite(&left.at);
-            parts.push(Interval { left, right: End::infinity() });
+            parts.push(Interval { left, right: Endpoint::infinity() });
         }
+
         RealSet { parts }
     }
 
@@ -207,6 +234,7 @@ impl RealSet {
         if self.parts.len() != other.parts.len() {
             return Some(false);
         }
+
         for (a, b) in self.parts.iter().zip(&other.parts) {
             for (a, b) in [(&a.left, &b.left), (&a.right, &b.right)] {
                 let same = algebra::order(&a.at, &b.at, budget)? == Ordering::Equal;
@@ -215,26 +243,27 @@ impl RealSet {
                 }
             }
         }
+
         Some(true)
     }
 }
 
-impl End {
-    fn infinity() -> End {
-        End { at: Expr::Constant(Constant::Infinity), closed: false }
+impl Endpoint {
+    fn infinity() -> Endpoint {
+        Endpoint { at: Expr::Constant(Constant::Infinity), closed: false }
     }
 
-    fn plain(self, budget: &mut Budget) -> End {
-        End { at: plain(self.at, budget), closed: self.closed }
+    fn plain(self, budget: &mut Budget) -> Endpoint {
+        Endpoint { at: plain(self.at, budget), closed: self.closed }
     }
 
-    fn minus_infinity() -> End {
-        End { at: Expr::Negate(Box::new(Expr::Constant(Constant::Infinity))), closed: false }
+    fn minus_infinity() -> Endpoint {
+        Endpoint { at: Expr::Negate(Box::new(Expr::Constant(Constant::Infinity))), closed: false }
     }
 }
 
 /// Tells whether an interval that starts at `a` starts later than one that starts at `b`.
-fn later_start(a: &End, b: &End, budget: &mut Budget) -> Option<bool> {
+fn later_start(a: &Endpoint, b: &Endpoint, budget: &mut Budget) -> Option<bool> {
     Some(match algebra::order(&a.at, &b.at, budget)? {
         Ordering::Greater => true,
         Ordering::Equal => !a.closed,
@@ -243,7 +272,7 @@ fn later_start(a: &End, b: &End, budget: &mut Budget) -> Option<bool> {
 }
 
 /// Tells whether an interval that ends at `a` ends earlier than one that ends at `b`.
-fn earlier_end(a: &End, b: &End, budget: &mut Budget) -> Option<bool> {
+fn earlier_end(a: &Endpoint, b: &Endpoint, budget: &mut Budget) -> Option<bool> {
     Some(match algebra::order(&a.at, &b.at, budget)? {
         Ordering::Less => true,
         Ordering::Equal => !a.closed,
@@ -268,6 +297,7 @@ fn infinite(expr: &Expr) -> Option<bool> {
 fn unknown_of(terms: &[Value]) -> Option<Expr> {
     let mut unknown: Option<Expr> = None;
     for term in terms {
+        // `f(x)` is an unknown only where it is a whole side, so the solver never has to look inside it.
         let expr = term.scalar()?;
         match expr {
             Expr::Apply(..) => match &unknown {
@@ -288,6 +318,7 @@ fn unknown_of(terms: &[Value]) -> Option<Expr> {
             }
         }
     }
+
     unknown
 }
 
@@ -298,7 +329,7 @@ fn collect_symbols(expr: &Expr, names: &mut Vec<Box<str>>) {
                 names.push(name.clone());
             }
         }
-        // The solver does not solve for an unknown function inside an expression.
+        // Inside an expression, an unknown function is a name for which nothing is solved.
         Expr::Apply(name, _) => names.push(format!("{name}()").into()),
         other => other.children().iter().for_each(|child| collect_symbols(child, names)),
     }
@@ -310,24 +341,27 @@ fn solve(f: &Expr, relation: Relation, unknown: &Expr, budget: &mut Budget) -> O
     let f = replace(f, unknown, &Expr::Symbol(UNKNOWN.into()));
     if let Some((inner, bound)) = absolute_value(&f) {
         // |g| < c means -c < g < c, and |g| > c is the rest.
-        let above = Expr::Sum(vec![inner.clone(), Expr::Negate(Box::new(bound.clone()))]);
-        let below = Expr::Sum(vec![inner, bound]);
-        let near = match relation {
+        let minus_bound = Expr::Sum(vec![inner.clone(), Expr::Negate(Box::new(bound.clone()))]);
+        let plus_bound = Expr::Sum(vec![inner, bound]);
+
+        let inside_relations = match relation {
             Relation::Less | Relation::GreaterEqual => (Relation::Less, Relation::Greater),
             Relation::LessEqual | Relation::Greater => {
                 (Relation::LessEqual, Relation::GreaterEqual)
             }
             _ => return None,
         };
-        let inside = solve_polynomial(&above, near.0, budget)?
-            .intersection(&solve_polynomial(&below, near.1, budget)?, budget)?;
+
+        let inside = solve_polynomial(&minus_bound, inside_relations.0, budget)?
+            .intersection(&solve_polynomial(&plus_bound, inside_relations.1, budget)?, budget)?;
         let outside = matches!(relation, Relation::Greater | Relation::GreaterEqual);
         return Some(if outside { inside.complement() } else { inside });
     }
+
     solve_polynomial(&f, relation, budget)
 }
 
-/// The name of the unknown during the solution.
+/// Name of the unknown while an inequality is solved.
 const UNKNOWN: &str = "?";
 
 /// Splits `|g| - c` into g and c.
@@ -340,18 +374,24 @@ fn absolute_value(f: &Expr) -> Option<(Expr, Expr)> {
     bound.is_constant().then(|| (inner.clone(), (**bound).clone()))
 }
 
-/// Solves a linear or quadratic inequality. The values of `f` at -1, 0 and 1 give the coefficients, which then
-/// have to be right everywhere.
+/// Solves a linear or quadratic inequality. Its coefficients come from the values of `f` at -1, 0 and 1, and must
+/// then hold everywhere.
 fn solve_polynomial(f: &Expr, relation: Relation, budget: &mut Budget) -> Option<RealSet> {
-    let at = |value: i64| f.clone().with(UNKNOWN, &number(value));
-    let (before, zero, after) = (at(-1), at(0), at(1));
+    let value_at = |value: i64| f.clone().with(UNKNOWN, &number(value));
+    let at_minus_one = value_at(-1);
+    let zero = value_at(0);
+    let at_one = value_at(1);
     if !zero.is_constant() {
         return None;
     }
+
+    // f(1) - f(-1) is 2b, and f(1) + f(-1) - 2f(0) is 2a.
     let half = |expr: Expr| Expr::Quotient(Box::new([expr, number(2)]));
     let c = plain(zero, budget);
-    let b = plain(half(difference(after.clone(), before.clone())), budget);
-    let a = plain(difference(half(Expr::Sum(vec![after, before])), c.clone()), budget);
+    let b = plain(half(difference(at_one.clone(), at_minus_one.clone())), budget);
+    let a = plain(difference(half(Expr::Sum(vec![at_one, at_minus_one])), c.clone()), budget);
+
+    // Three values fit a parabola to any function, so only equality makes its roots those of `f`.
     let x = || Expr::Symbol(UNKNOWN.into());
     let square = Expr::Power(Box::new([x(), number(2)]));
     let polynomial = Expr::Sum(vec![
@@ -362,13 +402,16 @@ fn solve_polynomial(f: &Expr, relation: Relation, budget: &mut Budget) -> Option
     if !matches!(algebra::equal(f, &polynomial, budget), algebra::Decision::Equal(_)) {
         return None;
     }
+
     let roots = match algebra::order(&a, &number(0), budget)? {
         Ordering::Equal => {
+            // Without a square, it is a line.
             let root = Expr::Negate(Box::new(Expr::Quotient(Box::new([c, b.clone()]))));
             return Some(half_line(plain(root, budget), relation, sign_of(&b, budget)?));
         }
         sign => quadratic_roots(&a, &b, &c, sign, budget)?,
     };
+
     let rises = algebra::order(&a, &number(0), budget)? == Ordering::Greater;
     let relation = if rises { relation } else { relation.flipped() };
     // A parabola that opens upwards is negative between its roots.
@@ -377,14 +420,17 @@ fn solve_polynomial(f: &Expr, relation: Relation, budget: &mut Budget) -> Option
             matches!(relation, Relation::Greater | Relation::GreaterEqual | Relation::NotEqual);
         return Some(if everywhere { RealSet::all() } else { RealSet::all().complement() });
     };
+
     let between = |closed: bool, budget: &mut Budget| {
-        let end = |at: &Expr| End { at: at.clone(), closed };
+        let end = |at: &Expr| Endpoint { at: at.clone(), closed };
+        // A double root leaves a single point, or nothing.
         match algebra::order(&low, &high, budget)? {
             Ordering::Less => Some(RealSet::one(end(&low), end(&high))),
             _ if closed => Some(RealSet::point(low.clone())),
             _ => Some(RealSet::all().complement()),
         }
     };
+
     Some(match relation {
         Relation::Less => between(false, budget)?,
         Relation::LessEqual => between(true, budget)?,
@@ -400,12 +446,12 @@ fn solve_polynomial(f: &Expr, relation: Relation, budget: &mut Budget) -> Option
 /// Returns the set on which a line through `root` is in `relation` to zero.
 fn half_line(root: Expr, relation: Relation, rising: bool) -> RealSet {
     let relation = if rising { relation } else { relation.flipped() };
-    let here = |closed| End { at: root.clone(), closed };
+    let here = |closed| Endpoint { at: root.clone(), closed };
     match relation {
-        Relation::Less => RealSet::one(End::minus_infinity(), here(false)),
-        Relation::LessEqual => RealSet::one(End::minus_infinity(), here(true)),
-        Relation::Greater => RealSet::one(here(false), End::infinity()),
-        Relation::GreaterEqual => RealSet::one(here(true), End::infinity()),
+        Relation::Less => RealSet::one(Endpoint::minus_infinity(), here(false)),
+        Relation::LessEqual => RealSet::one(Endpoint::minus_infinity(), here(true)),
+        Relation::Greater => RealSet::one(here(false), Endpoint::infinity()),
+        Relation::GreaterEqual => RealSet::one(here(true), Endpoint::infinity()),
         Relation::Equal => RealSet::point(root),
         _ => RealSet::point(root).complement(),
     }
@@ -435,16 +481,19 @@ fn quadratic_roots(
     if algebra::order(&discriminant, &number(0), budget)? == Ordering::Less {
         return Some(None);
     }
+
     let root = Expr::Root(Box::new([number(2), discriminant]));
     let middle = Expr::Negate(Box::new(b.clone()));
     let below = Expr::Product(vec![number(2), a.clone()]);
     let over = |above: Expr| Expr::Quotient(Box::new([above, below.clone()]));
+
     let minus = plain(over(difference(middle.clone(), root.clone())), budget);
     let plus = plain(over(Expr::Sum(vec![middle, root])), budget);
+    // A negative `a` turns the two around.
     Some(Some(if sign == Ordering::Greater { (minus, plus) } else { (plus, minus) }))
 }
 
-/// Replaces an end by the plain number that it is, if it is one, so that equal ends look equal.
+/// Replaces an end by its rational value, if it has one, so that equal ends look equal.
 fn plain(expr: Expr, budget: &mut Budget) -> Expr {
     match algebra::rational(&expr, budget) {
         Some(value) => Expr::Number(value),

@@ -4,12 +4,12 @@ use num_rational::Ratio;
 
 /// A unit of measure that can contradict another unit: 15 cm are not 15 m, and 150 cm are 1.5 m.
 ///
-/// Units do not count if only one side has one. A length in place of an area is a slip of the pen: only the number
-/// is judged. Nouns (`6 apples`) are no units.
+/// A unit that only one side has is ignored. A length is not an area, whatever the numbers are. Nouns (`6 apples`) are
+/// not units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     quantity: Quantity,
-    /// The size of the unit in terms of the quantity's first unit below.
+    /// Size in terms of the quantity's first unit below.
     scale: Ratio<i64>,
     name: &'static str,
 }
@@ -62,13 +62,14 @@ impl Unit {
             (Fahrenheit, &["f", "fahrenheit"], 1, 1),
             (Length, &["nm", "nanometer", "nanometers"], 1, 1_000_000_000),
         ];
+
         UNITS.iter().find(|(_, names, ..)| names.contains(&word)).map(|(quantity, names, n, d)| {
             Unit { quantity: *quantity, scale: Ratio::new(*n, *d), name: names[0] }
         })
     }
 
-    /// Returns the factor that turns a number in `self` into a number in `other`. Returns `None` if the units do
-    /// not measure the same thing.
+    /// Returns the factor that turns a number in `self` into a number in `other`, or `None` if the units measure
+    /// different things.
     pub(crate) fn factor(self, other: Unit) -> Option<Ratio<i64>> {
         (self.quantity == other.quantity).then(|| self.scale / other.scale)
     }
@@ -83,10 +84,11 @@ impl Unit {
         matches!(self.quantity, Quantity::Celsius | Quantity::Fahrenheit)
     }
 
-    /// Tells whether a capital behind the unit may say what is measured, and is then no second unit: the nitrogen of
-    /// `5 g N`, and the north of `5 km N`.
+    /// Tells whether a capital after the unit may say what is measured, so that it is not a second unit: the nitrogen
+    /// of `5 g N`, or the north of `5 km N`.
     pub(crate) fn is_specified_by(self, name: &str) -> bool {
         let capital = name.len() == 1 && name.bytes().all(|b| b.is_ascii_uppercase());
+
         match self.quantity {
             Quantity::Mass => capital,
             Quantity::Length => matches!(name, "N" | "S" | "W"),

@@ -1,4 +1,4 @@
-//! The kinds of answers: a number, a tuple, a set, an equation, a word, ….
+//! Kinds of answers: a number, a tuple, a set, an equation, a word, ….
 
 use crate::{algebra, budget::Budget, expr::Expr, moment::Moment, unit::Unit};
 
@@ -10,9 +10,9 @@ pub(crate) enum Value {
     Scalar(Expr),
     /// A number with a unit that can contradict another one, and the unit's power.
     Quantity(Expr, Unit, u32),
-    /// Words in lower case, with single spaces between.
+    /// Words in lower case, separated by single spaces.
     Text(String),
-    /// Items without brackets, with commas, `and` or `or` between. They are a set, unless the other side is a
+    /// Items without brackets, separated by commas, `and` or `or`. They count as a set, unless the other side is a
     /// tuple.
     List(Vec<Value>),
     /// Items in round, square or angle brackets, in their order. Two such items may be an interval.
@@ -27,7 +27,7 @@ pub(crate) enum Value {
     /// Sets joined by one operation, from left to right.
     Join(Join, Vec<Value>),
     Matrix(Matrix),
-    /// Terms with relations between: `x = 5`, `-2 < x ≤ 7`, `a = b = c`. There is one relation fewer than terms.
+    /// Terms with relations between them: `x = 5`, `-2 < x ≤ 7`, `a = b = c`. There is one more term than relations.
     Chain {
         terms: Vec<Value>,
         relations: Vec<Relation>,
@@ -65,7 +65,7 @@ pub(crate) struct Matrix {
     pub(crate) entries: Vec<Expr>,
 }
 
-/// The relation between two sides.
+/// A relation between two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Relation {
     Equal,
@@ -112,7 +112,7 @@ impl Relation {
     }
 }
 
-/// A set that has a letter or a sign of its own.
+/// A set that has its own letter or sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum NamedSet {
     Empty,
@@ -163,7 +163,7 @@ impl Value {
         }
     }
 
-    /// Tells whether the value stands for a set of numbers by itself.
+    /// Tells whether the value is a set of numbers on its own.
     pub(crate) fn is_set(&self) -> bool {
         matches!(self, Value::Set(_) | Value::NamedSet(_) | Value::Join(..))
     }
@@ -180,6 +180,7 @@ impl Value {
                 .collect::<Vec<_>>()
                 .join(between)
         };
+
         match self {
             Value::Scalar(expr) => algebra::canonical(expr, budget),
             Value::Quantity(expr, unit, 1) => {
@@ -197,6 +198,7 @@ impl Value {
                 format!("{open}{}{close}", list(items, budget))
             }
             Value::NamedSet(set) => set.sign().to_owned(),
+
             Value::Join(join, parts) => {
                 let parts: Vec<_> = parts.iter().map(|part| part.canonical(budget)).collect();
                 parts.join(match join {
@@ -205,10 +207,12 @@ impl Value {
                     Join::Without => " ∖ ",
                 })
             }
+
             Value::Matrix(matrix) => {
                 let rows = matrix.entries.chunks(matrix.columns.max(1));
                 rows.map(|row| scalars(row, " ", budget)).collect::<Vec<_>>().join("; ")
             }
+
             Value::Chain { terms, relations } => {
                 let mut text = String::new();
                 for (index, term) in terms.iter().enumerate() {
@@ -217,8 +221,10 @@ impl Value {
                     }
                     text += &term.canonical(budget);
                 }
+
                 text
             }
+
             Value::Member(sides) => {
                 format!("{} ∈ {}", sides[0].canonical(budget), sides[1].canonical(budget))
             }
@@ -229,17 +235,21 @@ impl Value {
 
     /// Applies `change` to every expression in the value.
     pub(crate) fn map(self, change: &mut dyn FnMut(Expr) -> Expr) -> Value {
-        let mut all = |values: Vec<Value>| {
+        let mut map_all = |values: Vec<Value>| {
             values.into_iter().map(|value| value.map(change)).collect::<Vec<_>>()
         };
+
         match self {
             Value::Scalar(expr) => Value::Scalar(change(expr)),
             Value::Quantity(expr, unit, power) => Value::Quantity(change(expr), unit, power),
-            Value::List(items) => Value::List(all(items)),
-            Value::Tuple { open, close, items } => Value::Tuple { open, close, items: all(items) },
-            Value::Set(items) => Value::Set(all(items)),
-            Value::Join(join, items) => Value::Join(join, all(items)),
-            Value::Chain { terms, relations } => Value::Chain { terms: all(terms), relations },
+            Value::List(items) => Value::List(map_all(items)),
+            Value::Tuple { open, close, items } => {
+                Value::Tuple { open, close, items: map_all(items) }
+            }
+            Value::Set(items) => Value::Set(map_all(items)),
+            Value::Join(join, items) => Value::Join(join, map_all(items)),
+            Value::Chain { terms, relations } => Value::Chain { terms: map_all(terms), relations },
+
             Value::Member(sides) => {
                 let [element, set] = *sides;
                 Value::Member(Box::new([element.map(change), set.map(change)]))
@@ -260,18 +270,18 @@ impl Value {
         any
     }
 
-    /// Calls `see` with every expression in the value.
-    pub(crate) fn each(&self, see: &mut dyn FnMut(&Expr)) {
+    /// Calls `visit` with every expression in the value.
+    pub(crate) fn each(&self, visit: &mut dyn FnMut(&Expr)) {
         match self {
-            Value::Scalar(expr) | Value::Quantity(expr, ..) => see(expr),
+            Value::Scalar(expr) | Value::Quantity(expr, ..) => visit(expr),
             Value::List(items)
             | Value::Tuple { items, .. }
             | Value::Set(items)
             | Value::Join(_, items)
-            | Value::Chain { terms: items, .. } => items.iter().for_each(|item| item.each(see)),
-            Value::Member(sides) => sides.iter().for_each(|side| side.each(see)),
-            Value::Matrix(matrix) => matrix.entries.iter().for_each(see),
-            Value::Ratio(terms) => terms.iter().for_each(see),
+            | Value::Chain { terms: items, .. } => items.iter().for_each(|item| item.each(visit)),
+            Value::Member(sides) => sides.iter().for_each(|side| side.each(visit)),
+            Value::Matrix(matrix) => matrix.entries.iter().for_each(visit),
+            Value::Ratio(terms) => terms.iter().for_each(visit),
             Value::Text(_) | Value::NamedSet(_) | Value::Moment(_) => {}
         }
     }

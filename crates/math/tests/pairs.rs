@@ -53,8 +53,10 @@ fn expression() -> impl Strategy<Value = Valued> {
         }),
         (1_i64..99).prop_map(|n| Valued { text: format!("{n}\\%"), value: rational(n, 100) }),
     ];
+
     leaf.prop_recursive(4, 24, 2, |inner| {
         let two = (inner.clone(), inner.clone());
+
         prop_oneof![
             two.clone().prop_map(|(a, b)| Valued {
                 text: format!("{} + {}", a.text, b.text),
@@ -86,12 +88,14 @@ fn expression() -> impl Strategy<Value = Valued> {
 fn grouped(n: i64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push_str("{,}");
         }
         text.push(digit);
     }
+
     text
 }
 
@@ -99,9 +103,11 @@ fn grouped(n: i64) -> String {
 fn expanded(coefficients: &[i64], rising: bool) -> String {
     let term = |(power, c): (usize, &i64)| format!("({c})x^{{{power}}}");
     let mut terms: Vec<_> = coefficients.iter().enumerate().map(term).collect();
+
     if !rising {
         terms.reverse();
     }
+
     terms.join("+")
 }
 
@@ -122,6 +128,7 @@ proptest! {
     #[test]
     fn a_rational_expression_is_its_value(expression in expression()) {
         assert_same(&written(&expression.value), &expression.text);
+
         let other = &expression.value + rational(1, 7919);
         assert_different(&written(&other), &expression.text);
     }
@@ -135,6 +142,7 @@ proptest! {
         let mut coefficients = product(&factors);
         assert_same(&expanded(&coefficients, true), &text);
         assert_same(&expanded(&coefficients, false), &text);
+
         let change = change % coefficients.len();
         coefficients[change] += 1;
         assert_different(&expanded(&coefficients, true), &text);
@@ -145,6 +153,7 @@ proptest! {
         // Two identities hold: √a·√b = √(ab), and (c+√a)² = c² + a + 2c√a.
         let root = |n: u32| format!("\\sqrt{{{n}}}");
         assert_same(&root(a * b), &format!("{}\\cdot{}", root(a), root(b)));
+
         let square = format!("{}+{}\\sqrt{{{a}}}", c * c + a, 2 * c);
         assert_same(&square, &format!("(\\sqrt{{{a}}}+{c})^2"));
         assert_different(&square, &format!("(\\sqrt{{{}}}+{c})^2", a + 1));
@@ -156,6 +165,7 @@ proptest! {
         let text = |items: &[i64]| items.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
         let mut turned = items.clone();
         turned.rotate_left(1);
+
         assert_same(&text(&items), &format!("\\{{{}\\}}", text(&turned)));
         assert_different(&format!("({})", text(&items)), &format!("({})", text(&turned)));
         assert_different(&text(&items), &text(&items[1..]));
@@ -164,8 +174,10 @@ proptest! {
     #[test]
     fn a_verdict_does_not_depend_on_the_threads(pairs in prop::collection::vec((expression(), expression()), 1..20)) {
         let pairs: Vec<_> = pairs.iter().map(|(a, b)| (a.text.as_str(), b.text.as_str())).collect();
+
         let verifier = Verifier::default();
         let alone: Vec<_> = pairs.iter().map(|(gold, response)| verifier.judge(gold, response)).collect();
+
         prop_assert_eq!(verifier.judge_all(&pairs), alone);
     }
 }
@@ -190,8 +202,10 @@ fn huge_numbers_are_ordinary() {
         assert_ne!(verdict("42", huge), Verdict::Right, "{huge}");
         assert_ne!(verdict(huge, "42"), Verdict::Right, "{huge}");
     }
+
     assert_same("1000000!", "1000000!");
     assert_different("2^{1000000}", "2^{1000001}");
+
     let big = BigInt::from(7).pow(500);
     assert_same("7^{500}", &big.to_string());
     assert_different("7^{500}", &(big + 1_i32).to_string());

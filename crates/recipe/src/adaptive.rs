@@ -1,4 +1,4 @@
-//! The table of adaptive updates: the number of updates that a mini-batch gets.
+//! Adaptive updates: the table for the number of updates that a mini-batch gets.
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
@@ -21,17 +21,17 @@ pub struct Adaptive {
     /// Weight of 1 / entropy.
     #[schemars(range(min = 0.0))]
     pub weight_entropy: f64,
-    /// The largest 1 / entropy that counts, so that a policy which collapses does not get the most updates. 0.0 is
-    /// no bound, as in the published rule.
+    /// The largest 1 / entropy that counts, so that a policy which collapses does not get the maximum number of
+    /// updates. 0.0 is no bound, as in the published rule.
     #[schemars(range(min = 0.0))]
     pub max_entropy_term: f64,
     /// Updates at an importance of 1.
     #[schemars(range(min = 1, max = 1000))]
     pub n_base: usize,
-    /// The fewest updates.
+    /// Minimum number of updates.
     #[schemars(range(min = 1, max = 1000))]
     pub n_min: usize,
-    /// The most updates.
+    /// Maximum number of updates.
     #[schemars(range(min = 1, max = 1000))]
     pub n_max: usize,
     /// Mean absolute change of log-probabilities since sampling beyond which a mini-batch gets no further update.

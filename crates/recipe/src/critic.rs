@@ -1,4 +1,4 @@
-//! The recipe's table `[critic]`.
+//! Table `[critic]` of a recipe.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub struct Critic {
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub clip: Option<f64>,
     /// Learning rate of the head, or of a separate critic; by default `optim.lr`. It also rises over
-    /// `optim.warmup_steps`, from the first step of the run on.
+    /// `optim.warmup_steps`, starting at the first step of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub lr: Option<f64>,
@@ -51,8 +51,7 @@ pub enum CriticKind {
         #[serde(default)]
         detach: bool,
     },
-    /// A model of its own, which begins with the policy's weights. It has adapters of its own if the policy has
-    /// adapters.
+    /// A separate model, which begins with the policy's weights. It has its own adapters if the policy has adapters.
     Separate,
 }
 

@@ -1,4 +1,4 @@
-//! The recipe's table `[sampling.curriculum]`: a choice of prompts by their history.
+//! Table `[sampling.curriculum]` of a recipe: a choice of prompts by their history.
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
@@ -45,8 +45,8 @@ pub enum Curriculum {
         #[serde(default = "half_life")]
         #[schemars(extend("exclusiveMinimum" = 0.0))]
         half_life: f64,
-        /// Share of a round's places, in [0, 1], that take the next prompt whatever is predicted. At
-        /// 0.0 a prompt may be lost for ever.
+        /// Share of a round's groups, in [0, 1], that take the next prompt whatever is predicted. At 0.0 a prompt may be
+        /// lost for ever.
         #[serde(default = "explore")]
         #[schemars(range(min = 0.0, max = 1.0))]
         explore: f64,

@@ -1,4 +1,4 @@
-//! The recipe's table `[data]`: the prompts of training and evaluation.
+//! Table `[data]` of a recipe: the prompts of training and evaluation.
 
 use std::path::PathBuf;
 
@@ -40,13 +40,13 @@ pub struct Data {
     /// Number of training problems to generate. A task that has fewer gives all that it has.
     #[schemars(range(max = bounds::SIZE))]
     pub train_size: usize,
-    /// Number of held-out prompts to generate or split off, if they have no file or split of their own.
+    /// Number of held-out prompts to generate or split off, if they don't have their own file or split.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub heldout_size: usize,
     /// Names of the data's columns, for layouts that are not recognised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub columns: Option<Columns>,
-    /// The way in which a question becomes the text that the model reads.
+    /// How a question becomes the text that the model reads.
     pub template: Template,
     /// Variables of the chat template, such as `enable_thinking = false` or `tools = [...]`. The template
     /// determines which ones there are.
@@ -92,7 +92,7 @@ impl Default for Data {
 pub enum Task {
     /// Sums of two numbers.
     Addition {
-        /// The most digits of a summand, 1 to 18.
+        /// The maximum number of digits of a summand, 1 to 18.
         #[schemars(range(min = 1, max = 18))]
         digits: u32,
         /// True if the SFT examples write the intermediate steps.
@@ -106,7 +106,7 @@ pub enum Task {
     },
     /// Products of two numbers.
     Multiplication {
-        /// The most digits of a factor, 1 to 9.
+        /// The maximum number of digits of a factor, 1 to 9.
         #[schemars(range(min = 1, max = 9))]
         digits: u32,
         /// True if the SFT examples write the intermediate steps.
@@ -142,7 +142,7 @@ pub enum Task {
         /// Operations that an answer takes, 1 to 10.
         #[schemars(range(min = 1, max = 10))]
         steps: u32,
-        /// Fewest operations that an answer takes; by default `steps`. Every number from here to `steps` is
+        /// Minimum number of operations that an answer takes; by default `steps`. Every number from here to `steps` is
         /// equally likely, so that the harder stories can be learnt from easy ones.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 10))]
@@ -176,7 +176,7 @@ pub struct Columns {
     pub difficulty: Option<String>,
 }
 
-/// The way in which a question becomes the text that the model reads.
+/// How a question becomes the text that the model reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Template {
@@ -185,7 +185,7 @@ pub enum Template {
     Auto,
     /// The model's chat template, with the question as the user's message.
     Chat,
-    /// The question as it stands.
+    /// The question, unchanged.
     Plain,
 }
 

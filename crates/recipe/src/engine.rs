@@ -1,4 +1,4 @@
-//! The recipe's table `[rollout.engine]`: the engine that samples.
+//! Table `[rollout.engine]` of a recipe: the engine that samples.
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 pub struct Engine {
     /// The kind of sampler.
     pub kind: EngineKind,
-    /// Addresses of servers, such as `"http://a:8000"`. Each server works on up to `rollout.max_sequences`
-    /// completions at once.
+    /// Addresses of servers, such as `"http://a:8000"`. Each server works on up to `rollout.max_sequences` completions
+    /// at the same time.
     #[schemars(length(max = 1024), inner(length(min = 1)))]
     pub servers: Vec<String>,
     /// Folder where runs publish the weights that servers load, each run in a subfolder with its name. By default
@@ -58,7 +58,7 @@ impl Default for Engine {
 }
 
 impl Engine {
-    /// Tells whether other programs sample.
+    /// Returns true if other programs sample.
     pub fn is_remote(&self) -> bool {
         self.kind != EngineKind::Local
     }

@@ -1,4 +1,4 @@
-//! The recipe's table `[environment]`.
+//! Table `[environment]` of a recipe.
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
@@ -29,24 +29,24 @@ pub struct Environment {
     /// with one of them, and the text belongs to the turn.
     #[schemars(length(max = 64), inner(length(min = 1)))]
     pub stop: Vec<String>,
-    /// The speaker that the chat template shows for the environment's words.
+    /// The speaker that the chat template shows for the environment's text.
     pub role: Role,
     /// Addresses of the environment's servers, such as `"http://a:8000"`.
     #[schemars(length(max = 1024), inner(length(min = 1)))]
     pub servers: Vec<String>,
-    /// Episodes that each server plays at once: as many as the server was started for (`max_concurrent_envs`), or
-    /// fewer.
+    /// Episodes that each server plays at the same time: as many as the server was started for (`max_concurrent_envs`),
+    /// or fewer.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub sessions: usize,
     /// Template of the JSON object that resets an episode. It is written in the language of chat templates, like
     /// `action`, `observation` and `opening`. Variables: `id` and `seed`, two numbers that follow from the prompt,
     /// `seed` below 2³¹; `reference` and `question`.
     pub reset: String,
-    /// Template of the JSON object of an action. Variables: `completion`, the policy's words in its turn; `turn`,
+    /// Template of the JSON object of an action. Variables: `completion`, the policy's text in its turn; `turn`,
     /// counted from 1.
     pub action: String,
-    /// Template of the words that the policy observes. Variables: `observation`, an object; `reward`, a number or
-    /// none; `done`.
+    /// Template of the text that the policy observes. Variables: `observation`, an object; `reward`, a number or none;
+    /// `done`.
     pub observation: String,
     /// Template of the prompt that an episode begins with, for `data.task.kind = "environment"`. Variables: those
     /// of `observation`.
@@ -87,12 +87,12 @@ impl Default for Environment {
 }
 
 impl Environment {
-    /// Tells whether the policy talks with an environment.
+    /// Returns true if the policy talks with an environment.
     pub fn is_there(&self) -> bool {
         self.kind != EnvironmentKind::None
     }
 
-    /// Tells whether the environment is known to give rewards.
+    /// Returns true if the environment is known to give rewards.
     pub(crate) fn pays(&self) -> bool {
         matches!(self.kind, EnvironmentKind::OpenEnv | EnvironmentKind::Guessing)
     }

@@ -1,4 +1,4 @@
-//! Errors of recipes, each with its place in the text.
+//! Errors of recipes, each with its position in the text.
 
 use std::{
     io,
@@ -8,13 +8,13 @@ use std::{
 
 use super::overrides::Override;
 
-/// The reason why a recipe could not be used.
+/// Reason why a recipe could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecipeError {
     /// The file could not be read.
     #[error("can't read the recipe {}: {error}", path.display())]
     Read {
-        /// The path that was given.
+        /// Path that was given.
         path: PathBuf,
         /// The system's error.
         error: io::Error,
@@ -24,45 +24,45 @@ pub enum RecipeError {
     Override {
         /// The argument as it was given.
         given: String,
-        /// The fault of the argument.
+        /// What is wrong with the argument.
         message: String,
-        /// The text to write instead, as advice.
+        /// What to write instead, as advice.
         help: String,
     },
-    /// The text is no valid recipe.
+    /// The text is not a valid recipe.
     #[error(transparent)]
     Invalid(Box<Invalid>),
 }
 
-/// A fault in a recipe and its place, with the faults that come after it in the text.
+/// Fault in a recipe and its position, with the faults that come after it in the text.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct Invalid {
-    /// The place: `file:line:column`, counted from 1, or the file alone if no place in it is to blame.
+    /// `file:line:column`, counted from 1, or the file alone if no position in it is to blame.
     pub place: String,
-    /// The message: what was expected, and what was found.
+    /// What was expected, and what was found.
     pub message: String,
-    /// The advice for fixing it.
+    /// Advice for fixing it.
     pub help: Option<String>,
-    /// The name of the text: its file, with a note if `--set` changed it.
+    /// Name of the text: its file, with a note if `--set` changed it.
     pub name: String,
-    /// The effective text of the recipe.
+    /// Effective text of the recipe.
     pub text: String,
-    /// The part of `text` that is to blame, if there is one.
+    /// Part of `text` that is to blame, if there is one.
     pub label: Option<Label>,
-    /// The next faults, in the order of the text. Their own `more` is empty.
+    /// Next faults, in the order of the text. Their own `more` is empty.
     pub more: Vec<Invalid>,
-    /// The number of faults beyond these.
+    /// Number of faults beyond these.
     pub left: usize,
 }
 
-/// The most faults that are kept. Each fault holds the text, and a text may be full of faults.
+/// Maximum number of faults that are kept. Each fault holds the text, and a text may be full of faults.
 const MOST: usize = 10;
 
-/// Words next to a part of a text.
+/// Label next to a part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// The bytes of that part.
+    /// Bytes of that part.
     pub span: Range<usize>,
     /// A few words.
     pub words: String,
@@ -100,15 +100,15 @@ fn unread(path: &Path, kind: io::ErrorKind) -> Option<String> {
 /// A fault without its text.
 #[derive(Debug)]
 pub struct Problem {
-    /// The bytes of the text that are to blame; empty if the whole file is.
+    /// Bytes of the text that are to blame; empty if the whole file is.
     pub span: Range<usize>,
-    /// The keys that are involved, each as a path from the root.
+    /// Keys that are involved, each as a path from the root.
     pub keys: Vec<Vec<String>>,
-    /// The message: what was expected, and what was found.
+    /// What was expected, and what was found.
     pub message: String,
     /// A few words next to the caret.
     pub label: String,
-    /// The advice for fixing it.
+    /// Advice for fixing it.
     pub help: Option<String>,
 }
 
@@ -127,6 +127,7 @@ impl Problem {
                 help: Some("a recipe has tables in tables, and nothing deeper".into()),
             };
         }
+
         Problem {
             span: error.span().unwrap_or_default(),
             keys: Vec::new(),
@@ -137,45 +138,57 @@ impl Problem {
     }
 }
 
-/// The most levels of brackets that the TOML parser reads. A key has fewer parts.
+/// Maximum number of levels of brackets that the TOML parser reads. A key has fewer parts.
 const DEEPEST: usize = 80;
 
 /// Finds the first bracket, or the first key, that is nested too deeply for the TOML parser.
 fn too_deep(text: &str) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
-    let (mut at, mut depth, mut dots, mut key) = (0, 0_usize, 0, 0);
-    while let Some(&byte) = bytes.get(at) {
+    let mut position = 0;
+    let mut depth = 0_usize;
+    let mut dots = 0;
+    let mut key_start = 0;
+
+    // Strings and comments are skipped, because brackets and dots inside them nest nothing.
+    while let Some(&byte) = bytes.get(position) {
         match byte {
             b'#' => {
-                at += bytes[at..].iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len() - at)
+                position += bytes[position..]
+                    .iter()
+                    .position(|byte| *byte == b'\n')
+                    .unwrap_or(bytes.len() - position)
             }
             b'"' | b'\'' => {
-                at = end_of_string(bytes, at);
+                position = end_of_string(bytes, position);
                 continue;
             }
-            b'[' | b'{' if depth == DEEPEST => return Some(at..at + 1),
+            b'[' | b'{' if depth == DEEPEST => return Some(position..position + 1),
             b'[' | b'{' => depth += 1,
             b']' | b'}' => depth = depth.saturating_sub(1),
             b'.' => dots += 1,
             _ => {}
         }
+
         if dots == DEEPEST - 1 {
-            return Some(key..at);
+            return Some(key_start..position);
         }
-        if matches!(bytes.get(at), Some(b'[' | b'{' | b']' | b'}' | b'=' | b',' | b'\n')) {
-            (dots, key) = (0, at + 1);
+
+        if matches!(bytes.get(position), Some(b'[' | b'{' | b']' | b'}' | b'=' | b',' | b'\n')) {
+            (dots, key_start) = (0, position + 1);
         }
-        at += 1;
+
+        position += 1;
     }
     None
 }
 
-/// Returns the place behind the string that begins at `at`.
-fn end_of_string(bytes: &[u8], at: usize) -> usize {
-    let quote = bytes[at];
+/// Returns the position after the string that begins at `start`.
+fn end_of_string(bytes: &[u8], start: usize) -> usize {
+    let quote = bytes[start];
     let long = [quote; 3];
-    let is_long = bytes[at..].starts_with(&long);
-    let mut end = at + if is_long { 3 } else { 1 };
+    let is_long = bytes[start..].starts_with(&long);
+
+    let mut end = start + if is_long { 3 } else { 1 };
     while let Some(&byte) = bytes.get(end) {
         match byte {
             b'\\' if quote == b'"' => end += 1,
@@ -184,12 +197,13 @@ fn end_of_string(bytes: &[u8], at: usize) -> usize {
             _ if !is_long && byte == quote => return end + 1,
             _ => {}
         }
+
         end += 1;
     }
     end
 }
 
-/// The text that problems point into.
+/// Text that problems point into.
 pub struct Text<'text> {
     name: String,
     text: &'text str,
@@ -197,7 +211,7 @@ pub struct Text<'text> {
 }
 
 impl<'text> Text<'text> {
-    /// Makes the text of the file `name`, as it stands.
+    /// Makes the text of the file `name`, unchanged.
     pub fn new(name: String, text: &'text str) -> Self {
         Text { name, text, overrides: &[] }
     }
@@ -212,32 +226,39 @@ impl<'text> Text<'text> {
 
     /// Returns the error for `problem`.
     pub fn point(&self, problem: Problem) -> RecipeError {
-        RecipeError::Invalid(Box::new(self.fault(problem)))
+        RecipeError::Invalid(Box::new(self.locate(problem)))
     }
 
     /// Returns the error for all of `problems`, led by the first in the text, or `None` if there are none. If
-    /// several problems blame the same place, only the first counts, because the others mostly follow from it.
+    /// several problems blame the same position, only the first counts, because the others mostly follow from
+    /// it.
     pub(crate) fn point_all(&self, mut problems: Vec<Problem>) -> Option<RecipeError> {
         problems.sort_by_key(|problem| problem.span.start);
         problems
             .dedup_by(|next, first| !next.span.is_empty() && next.span.start == first.span.start);
+
         let left = problems.len().saturating_sub(MOST);
-        let mut faults = problems.into_iter().take(MOST).map(|problem| self.fault(problem));
-        let first = faults.next()?;
-        Some(RecipeError::Invalid(Box::new(Invalid { more: faults.collect(), left, ..first })))
+        let mut errors = problems.into_iter().take(MOST).map(|problem| self.locate(problem));
+        // The error for the recipe is the first one, with the others in it.
+        let first = errors.next()?;
+        Some(RecipeError::Invalid(Box::new(Invalid { more: errors.collect(), left, ..first })))
     }
 
-    /// Finds the place of `problem`. If an override set one of the problem's keys, the message names the override.
-    fn fault(&self, problem: Problem) -> Invalid {
+    /// Locates `problem`. If an override set one of the problem's keys, the message names the override.
+    fn locate(&self, problem: Problem) -> Invalid {
         let Problem { span, keys, mut message, label, help } = problem;
+        // An override of a table sets its keys, and an override of a key sets a part of its table.
         let culprits = self.overrides.iter().filter(|set| {
             keys.iter()
                 .filter(|key| !key.is_empty())
                 .any(|key| key.starts_with(&set.path) || set.path.starts_with(key))
         });
+
         for culprit in culprits {
             message.push_str(&format!(" (set by --set {})", culprit.given));
         }
+
+        // A span outside the text could not be shown.
         let span = span.start.min(self.text.len())..span.end.min(self.text.len());
         let (place, label) = if span.is_empty() && label.is_empty() {
             (self.name.clone(), None)
@@ -246,7 +267,9 @@ impl<'text> Text<'text> {
             let place = format!("{}:{line}:{column}", self.name);
             (place, Some(Label { span, words: label }))
         };
-        let (name, text) = (self.name.clone(), self.text.to_owned());
+
+        let name = self.name.clone();
+        let text = self.text.to_owned();
         Invalid { place, message, help, name, text, label, more: Vec::new(), left: 0 }
     }
 }
@@ -265,21 +288,23 @@ mod tests {
 
     #[test]
     fn what_is_nested_too_deeply_is_shown_where_it_is() {
-        let place = |text: &str| match crate::Recipe::parse(Path::new("a.toml"), text, &[]) {
+        let start_of = |text: &str| match crate::Recipe::parse(Path::new("a.toml"), text, &[]) {
             Err(RecipeError::Invalid(fault)) => {
                 assert!(fault.to_string().contains("80 deep"), "{fault}");
                 fault.label.unwrap().span.start
             }
             other => panic!("{other:?}"),
         };
+
         let before = "a = \"[[.\\\"\" # [[[\nb = '''\n[[''' \n";
+
         for (deep, at) in [
             (format!("c = {}", "[".repeat(100)), 4 + 80),
             (format!("c = {}", "{a=".repeat(100)), 4 + 3 * 80),
             (format!("{}c = 1", "d . ".repeat(80)), 0),
             (format!("[{}c]", "d.".repeat(90)), 1),
         ] {
-            assert_eq!(place(&format!("{before}{deep}")), before.len() + at, "{deep}");
+            assert_eq!(start_of(&format!("{before}{deep}")), before.len() + at, "{deep}");
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Settings of other programs, and their counterparts here.
 
-/// Returns what to write for a key of another program. `valid` are the keys of the table that it stands in.
+/// Returns what to write for a key of another program. `valid` are the keys of the table that it is in.
 pub(super) fn foreign_key_help(key: &str, valid: &[&str]) -> Option<String> {
     if let Some((_, why)) = NOT_NEEDED.iter().find(|(name, _)| *name == key) {
         return Some(format!("leave it out: {why}"));
     }
+
     let (_, here) = RENAMED.iter().find(|(name, _)| *name == key)?;
     // If the table itself has a key of that name, such as the critic's `lr`, that one is meant.
     let last = here.split('`').nth(1)?.rsplit('.').next()?;
@@ -12,7 +13,8 @@ pub(super) fn foreign_key_help(key: &str, valid: &[&str]) -> Option<String> {
     Some(format!("other programs' {key} is {here}"))
 }
 
-/// Settings by their names in TRL and similar programs, with their keys here. The text names a unit that differs.
+/// Settings by their names in TRL and similar programs, with their keys here. The text names a unit that
+/// differs.
 const RENAMED: [(&str, &str); 36] = [
     ("beta", "`loss.kl`, with a kind and a coefficient"),
     ("bf16", "`model.dtype`"),
@@ -56,7 +58,7 @@ const RENAMED: [(&str, &str); 36] = [
 const NOT_NEEDED: [(&str, &str); 9] = [
     (
         "gradient_accumulation_steps",
-        "`train.micro_batch_tokens` cuts an update and changes no result",
+        "`train.micro_batch_tokens` splits an update, which does not change the result",
     ),
     ("log_completions", "`run.db` has every completion"),
     ("logging_steps", "every step has its line"),
@@ -82,8 +84,8 @@ mod tests {
         let tables = "[model]\npath = 'a'\n[data]\ntrain = 'b'\n";
         for (name, here) in RENAMED {
             for key in here.split('`').skip(1).step_by(2) {
-                // The error for a key that exists says that this list is no value of it, and not that the key is
-                // unknown.
+                // The error for a key that exists says that this list is not its type, and not that the key
+                // is unknown.
                 let set = [format!("{key}=[[]]")];
                 let error = Recipe::parse("a.toml".as_ref(), tables, &set).unwrap_err();
                 assert!(!error.to_string().contains("unknown"), "{name}: {error}");

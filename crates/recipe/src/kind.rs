@@ -1,5 +1,5 @@
-//! Options that belong to a `kind`, as recipes write them. A table without a `kind` has the options of the first
-//! kind. A kind whose options are left out may be written as its name alone.
+//! Options that belong to a `kind`, as recipes write them. A table without a `kind` has the options of the
+//! first kind. A kind whose options are left out may be written as its name alone.
 
 use schemars::Schema;
 use serde::{
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 const KIND: &str = "kind";
 
-/// Reads a kind with its options. They have a table of their own, or stand in a table next to keys that every kind
-/// has. A table that names no kind has the default kind.
+/// Reads a kind with its options. They have their own table, or are in a table next to keys that every kind has. A
+/// table that names no kind has the default kind.
 ///
 /// Serde asks a tagged enum for its tag, and would refuse options without a tag.
 pub(super) fn or_default<'de, D, K>(deserializer: D) -> Result<K, D::Error>
@@ -28,8 +28,8 @@ where
     table.try_into().map_err(D::Error::custom)
 }
 
-/// Makes the first variant the one of a table without a kind. `schema_check` and the book recognise it by this, and
-/// editors complete its options.
+/// Makes the first variant the one of a table without a kind. `schema_check` and the book recognise it by
+/// this, and editors complete its options.
 pub(super) fn first_by_default(schema: &mut Schema) {
     let first = schema.get_mut("oneOf").and_then(|variants| variants.get_mut(0));
     if let Some(Value::Object(first)) = first {
@@ -72,8 +72,8 @@ pub(super) fn by_name<K: Serialize, S: Serializer>(
     }
 }
 
-/// Turns the schema of a tagged enum into that of [`named`]. It then has the name of every kind, and the table of
-/// each kind with options.
+/// Turns the schema of a tagged enum into that of [`named`]. It then has the name of every kind, and the
+/// table of each kind with options.
 pub(super) fn name_or_table(schema: &mut Schema) {
     let Some(Value::Array(variants)) = schema.get_mut("oneOf") else { return };
     let name = |variant: &Value| {
@@ -81,9 +81,12 @@ pub(super) fn name_or_table(schema: &mut Schema) {
         json!({"type": "string", "const": name, "description": variant["description"]})
     };
     let names: Vec<Value> = variants.iter().map(name).collect();
+
     let has_options = |variant: &Value| {
         variant["properties"].as_object().is_some_and(|properties| properties.len() > 1)
     };
+
     variants.retain(has_options);
+    // Kinds without options are now names alone.
     variants.splice(0..0, names);
 }

@@ -1,7 +1,7 @@
-//! The recipe of a Firebrick run: one file that says what to train, on what, and how.
+//! Recipe of a Firebrick run: one file that says what to train, on what, and how.
 //!
-//! Every setting has one place, a type and a default. The schema, the messages and the book are made from these
-//! types. So a program can read, check and change recipes without anything that trains.
+//! Every setting has one key, a type and a default. The schema, the messages and the book are made from these
+//! types, so a program can read, check and change recipes without anything that trains.
 //!
 //! ```
 //! use firebrick_recipe::Recipe;
@@ -17,8 +17,8 @@
 //! ```
 //!
 //! A recipe is read in passes: its syntax, TOML or YAML (`yaml`); the `--set` overrides (`overrides`); the
-//! comparison with the schema (`schema_check`); and the checks across keys (`validate`). Each pass
-//! points to the place in the text where it fails. The last two passes walk the same document for TOML and YAML.
+//! comparison with the schema (`schema_check`); and the checks across keys (`validate`). Each pass points to
+//! the position in the text where it fails. The last two passes walk the same document for TOML and YAML.
 
 mod adaptive;
 mod bounds;
@@ -40,6 +40,7 @@ mod schema_check;
 mod tables;
 mod unused;
 mod validate;
+mod verifier;
 pub mod yaml;
 
 use std::{
@@ -65,16 +66,14 @@ pub use model::{
     BaseType, ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel, WholeModule,
 };
 pub use observe::Observe;
-pub use reward::{
-    AnswerFork, Extraction, Length, Overlong, Part, PenaltyForm, Reward, RewardKind, Stop,
-    Transform,
-};
+pub use reward::{Length, Overlong, PenaltyForm, Reward, Stop};
 pub use sampling::{Dynamic, OnCap, Sampling};
 pub use tables::{
     Advantage, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval, EvalSet,
     Kernels, Kl, KlKind, Loss, LossKind, MomentType, OldLogprobs, Optim, OptimKind, Recompute,
     Record, Rollout, Schedule, Sft, SharePrompts, Train,
 };
+pub use verifier::{AnswerFork, Extraction, OfTask, Part, RewardKind, Transform};
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -120,7 +119,7 @@ pub struct Recipe {
     /// The optimizer and its learning rate.
     #[serde(default)]
     pub optim: Optim,
-    /// The length of the run, and the way in which a step is cut up.
+    /// The length of the run, and how a step is split.
     #[serde(default)]
     pub train: Train,
     /// The measurement of held-out accuracy.
@@ -140,17 +139,17 @@ pub struct Recipe {
 /// A recipe as it was read, overrides included.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
-    /// The checked values.
+    /// Checked values.
     pub recipe: Recipe,
-    /// The effective recipe in TOML, as the run folder keeps it. The comments of a TOML file are in it, those of a
-    /// YAML file are not.
+    /// Effective recipe in TOML, as the run folder keeps it. It has the comments of a TOML file, although not
+    /// those of a YAML file.
     pub text: String,
     /// Name of the run: the recipe's `name`, or the stem of the file's name.
     pub name: String,
 }
 
-/// The recipe of a program that brings its own policy and prompts. Its `model` and `data` are empty, which a
-/// recipe file may not have.
+/// Stands for a program that brings its own policy and prompts. `model` and `data` are empty, which a recipe
+/// file may not have.
 impl Default for Recipe {
     fn default() -> Self {
         Recipe {
@@ -177,8 +176,8 @@ impl Default for Recipe {
     }
 }
 
-/// A recipe that a program made, without a file. Its values are not checked. The run is called `run` if the recipe
-/// has no name.
+/// Takes a recipe that a program made, without a file. Its values are not checked. The run is called `run` if
+/// the recipe has no name.
 impl From<Recipe> for Loaded {
     fn from(recipe: Recipe) -> Self {
         let text = recipe.to_toml();
@@ -191,7 +190,7 @@ impl Recipe {
     /// Reads the recipe at `path`, as [`Recipe::load`] does without overrides.
     ///
     /// # Errors
-    /// When the file can't be read, or is no valid recipe.
+    /// When the file can't be read, or is not a valid recipe.
     pub fn read(path: impl AsRef<Path>) -> Result<Loaded, RecipeError> {
         Recipe::load(path.as_ref(), &[])
     }
@@ -203,26 +202,26 @@ impl Recipe {
     /// paths. `owner/name` stays a name on the Hub unless that path exists.
     ///
     /// # Errors
-    /// When the file can't be read, an override can't be applied, or the result is no valid recipe.
+    /// When the file can't be read, an override can't be applied, or the result is not a valid recipe.
     pub fn load(path: &Path, overrides: &[String]) -> Result<Loaded, RecipeError> {
         let text =
             read_text(path).map_err(|error| RecipeError::Read { path: path.to_owned(), error })?;
         Recipe::load_text(path, &text, overrides)
     }
 
-    /// Reads `text` as [`Recipe::load`] would read it from a file at `path`. The file need not exist. Paths in the
-    /// text are looked for on the disk.
+    /// Reads `text` as [`Recipe::load`] would read it from a file at `path`. The file need not exist. Paths
+    /// in the text are searched on the disk.
     ///
     /// # Errors
-    /// When an override can't be applied, or the result is no valid recipe.
+    /// When an override can't be applied, or the result is not a valid recipe.
     pub fn load_text(path: &Path, text: &str, overrides: &[String]) -> Result<Loaded, RecipeError> {
         let overrides = Override::all(overrides)?;
         let loaded = Recipe::from_text(path, text, &overrides)?;
         Ok(paths::resolve_paths(loaded, path, &overrides))
     }
 
-    /// Reads a recipe from `text`. `path` names the recipe in errors and gives the run its default name, and its
-    /// ending tells TOML from YAML. Paths in the text stay as they are written.
+    /// Reads a recipe from `text`. `path` names the recipe in errors and gives the run its default name, and
+    /// its ending distinguishes TOML from YAML. Paths in the text stay as they are written.
     ///
     /// # Errors
     /// As for [`Recipe::load`], except that no file is read.
@@ -231,14 +230,16 @@ impl Recipe {
     }
 
     fn from_text(path: &Path, text: &str, overrides: &[Override]) -> Result<Loaded, RecipeError> {
-        match yaml::is_yaml(path) {
-            true => Recipe::from_yaml(path, text, overrides),
-            false => Recipe::from_toml(path, text, overrides),
+        if yaml::is_yaml(path) {
+            Recipe::from_yaml(path, text, overrides)
+        } else {
+            Recipe::from_toml(path, text, overrides)
         }
     }
 
     fn from_toml(path: &Path, text: &str, overrides: &[Override]) -> Result<Loaded, RecipeError> {
         let file = Text::new(path.display().to_string(), text);
+        // The file is read before the overrides, so that its own faults have its own positions.
         DeTable::parse(text).map_err(|error| {
             let is_yaml =
                 yaml::parse(text).is_ok_and(|tree| tree.is_some_and(|it| it.is_mapping()));
@@ -247,10 +248,12 @@ impl Recipe {
             let help = help.or_else(|| paths::backslash_help(text, problem.span.start));
             file.point(Problem { help, ..problem })
         })?;
+
         let effective = overrides::apply(text, overrides)?;
         let file = file.overridden(&effective, overrides);
         let document = DeTable::parse(&effective)
             .map_err(|error| file.point(Problem::syntax(&error, &effective)))?;
+
         let (recipe, name) = checked(path, document, &file)?;
         Ok(Loaded { recipe, text: effective, name })
     }
@@ -259,26 +262,31 @@ impl Recipe {
         let file = Text::new(path.display().to_string(), text);
         let tree = yaml::parse(text).map_err(|problem| file.point(problem))?;
         let mut document = yaml::document(tree.as_ref()).map_err(|problem| file.point(problem))?;
+
         let shown = overrides::below(text, overrides);
         overrides::insert(&mut document, overrides, &shown)?;
         let file = file.overridden(&shown, overrides);
+
         let effective = yaml::to_toml(&document);
+
         let (recipe, name) = checked(path, Spanned::new(0..0, document), &file)?;
         let origin = "# From a recipe in YAML, whose comments are not kept.\n\n";
         Ok(Loaded { recipe, text: format!("{origin}{effective}"), name })
     }
 
-    /// Writes the recipe in TOML, with its defaults. Keys without effect are left out, because a recipe that has
-    /// one is refused.
+    /// Writes the recipe in TOML, with its defaults. Keys without effect are left out, because a recipe that
+    /// sets one is refused.
     pub fn to_toml(&self) -> String {
         let Ok(mut table) = toml::Table::try_from(self) else { return String::new() };
         for unused in self.unused_keys() {
             remove(&mut table, &unused.key);
         }
-        // The table of a tool would stand behind the tool's other keys.
+
+        // A tool's own table would come after the tool's other keys.
         let data = table.get_mut("data").and_then(toml::Value::as_table_mut);
         let options = data.and_then(|data| data.remove("template_options"));
         let text = toml::to_string(&table).unwrap_or_default();
+
         match (options, text.parse::<toml_edit::DocumentMut>()) {
             (Some(options), Ok(mut document)) => {
                 document["data"]["template_options"] = toml_edit::value(on_one_line(options));
@@ -288,14 +296,14 @@ impl Recipe {
         }
     }
 
-    /// Returns the recipe with absolute paths, so that two recipes can be compared. Relative paths begin at the
-    /// current folder.
+    /// Returns the recipe with absolute paths, so that two recipes can be compared. Relative paths begin at
+    /// the current folder.
     pub fn with_absolute_paths(&self) -> Recipe {
         paths::with_absolute_paths(self)
     }
 
     /// Returns the recipe without the folders of this machine and the addresses of its servers, for a reader
-    /// elsewhere. An absolute path keeps only its last name, an address only its place in the list.
+    /// elsewhere. An absolute path keeps only its last name, an address only its index in the list.
     pub fn without_folders(&self) -> Recipe {
         paths::without_folders(self)
     }
@@ -311,22 +319,23 @@ impl Recipe {
         self.data.max_prompt_tokens.saturating_add(self.longest_completion())
     }
 
-    /// Returns the number of tokens in the longest completion: those that the policy writes, and those that it
-    /// hears meanwhile.
+    /// Returns the number of tokens in the longest completion: those that the policy writes, and those that
+    /// it observes meanwhile.
     pub fn longest_completion(&self) -> usize {
         self.rollout.max_completion_tokens.saturating_add(self.environment.observation_tokens())
     }
 
-    /// Tells whether a device records its decoding steps and repeats them.
+    /// Returns true if a device records its decoding steps and repeats them.
     pub fn records_graphs(&self) -> bool {
         let alone = !self.rollout.engine.is_remote()
             && self.rollout.max_staleness == 0
             && self.reward_kind().models().is_empty();
+        // Other devices gain nothing from a recording by default.
         let gains = matches!(self.device.kind, DeviceKind::Cuda | DeviceKind::Rocm);
         self.rollout.graphs.unwrap_or(alone && gains)
     }
 
-    /// Tells whether a critic gives the advantages.
+    /// Returns true if a critic estimates the advantages.
     pub fn has_critic(&self) -> bool {
         matches!(self.advantage, Advantage::Gae { .. })
     }
@@ -374,36 +383,39 @@ fn on_one_line(value: toml::Value) -> toml_edit::Value {
     }
 }
 
-/// Reads the text of a recipe or another configuration: an ordinary file of at most 1 MiB. A recipe has a few thousand
-/// bytes.
+/// Reads the text of a recipe or another configuration: an ordinary file of at most 1 MiB. A recipe has a few
+/// thousand bytes.
 ///
 /// # Errors
-/// When it can't be read, is larger, or is no ordinary file.
+/// When it can't be read, is larger, or is not an ordinary file.
 pub fn read_text(path: &Path) -> std::io::Result<String> {
     const MOST: u64 = 1 << 20;
-    // The path is looked at before it is opened, because opening a pipe waits for somebody to write into it.
+    // The path is checked before it is opened, because opening a pipe waits for somebody to write into it.
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() && !metadata.is_dir() {
         let problem = "it is a pipe or a device, expected a file: write its text into one";
         return Err(std::io::Error::other(problem));
     }
+
     let mut text = String::new();
     File::open(path)?.take(MOST + 1).read_to_string(&mut text)?;
-    match text.len() as u64 > MOST {
-        true => Err(std::io::Error::other("it is larger than 1 MiB")),
-        false => Ok(text),
+
+    if text.len() as u64 > MOST {
+        return Err(std::io::Error::other("it is larger than 1 MiB"));
     }
+    Ok(text)
 }
 
-/// Returns the recipe that a document means and the name of its run, or else every fault of its form and of its
-/// meaning.
+/// Returns the recipe that a document means and the name of its run, or else every fault of its form and of
+/// its meaning.
 fn checked(
     path: &Path,
     mut document: Spanned<DeTable<'_>>,
     file: &Text<'_>,
 ) -> Result<(Recipe, String), RecipeError> {
     let mut problems = schema_check::problems(document.get_ref(), &Recipe::schema());
-    // Once the values of a wrong form are out, the others can be compared with each other.
+
+    // Once the values of a wrong form are removed, the others can be compared with each other.
     schema_check::leave_out(document.get_mut(), &problems);
     let recipe = Recipe::deserialize(toml::Deserializer::from(document.clone()));
     let recipe = match recipe {
@@ -413,22 +425,27 @@ fn checked(
             return Err(file.point_all(problems).unwrap_or_else(syntax));
         }
     };
+
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let name = recipe.name.clone().or(stem).unwrap_or_default();
-    let meant = validate::problems(&recipe, &name, document.get_ref());
-    problems.extend(schema_check::unrelated(meant, &problems));
+
+    // What follows from a fault of form is not reported as another fault.
+    let semantic_problems = validate::problems(&recipe, &name, document.get_ref());
+    problems.extend(schema_check::unrelated(semantic_problems, &problems));
+
     match file.point_all(problems) {
         Some(error) => Err(error),
         None => Ok((recipe, name)),
     }
 }
 
-/// Takes the dotted `key` out of a table.
+/// Removes the dotted `key` from a table.
 fn remove(table: &mut toml::Table, key: &str) {
     let Some((outer, rest)) = key.split_once('.') else {
         table.remove(key);
         return;
     };
+
     match table.get_mut(outer) {
         Some(toml::Value::Table(inner)) => remove(inner, rest),
         Some(toml::Value::Array(items)) => {
@@ -442,16 +459,19 @@ fn remove(table: &mut toml::Table, key: &str) {
     }
 }
 
-/// Removes from a schema whatever means nothing in TOML or to its reader: `null`, which TOML lacks; Rust's number
+/// Removes from a schema whatever is invalid in TOML or useless to its reader: `null`, which TOML lacks; Rust's number
 /// formats; the defaults of whole tables, which repeat those of their keys; and the line breaks of the source.
 fn simplify_schema(schema: &mut Schema) {
     schema.remove("format");
     if schema.get("default").is_some_and(serde_json::Value::is_object) {
         schema.remove("default");
     }
+
+    // schemars keeps the line breaks of doc comments.
     if let Some(serde_json::Value::String(description)) = schema.get_mut("description") {
         *description = description.replace('\n', " ");
     }
+
     if let Some(kinds) = schema.get("type").and_then(serde_json::Value::as_array)
         && let [kind, null] = kinds.as_slice()
         && null == "null"
@@ -459,6 +479,7 @@ fn simplify_schema(schema: &mut Schema) {
         let kind = kind.clone();
         schema.insert("type".into(), kind);
     }
+
     if let Some(options) = schema.get("anyOf").and_then(serde_json::Value::as_array)
         && let [option, null] = options.as_slice()
         && null.get("type").is_some_and(|kind| kind == "null")

@@ -1,4 +1,4 @@
-//! The recipe's table `[model]`.
+//! Table `[model]` of a recipe.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub struct Model {
     /// Branch, tag or commit of a model on the Hub; by default `main`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// The shape of a new model with random weights, for tasks learnt from nothing.
+    /// The shape of a new model with random weights, for tasks learnt from scratch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<NewModel>,
     /// The number format that matrices are multiplied in. Trained weights and the sums of their gradients have 32
@@ -85,7 +85,7 @@ pub struct Lora {
     /// slowly.
     #[serde(default)]
     pub rslora: bool,
-    /// Matrices that are trained whole in addition to the adapters, and saved with them. They are meant for a model
+    /// Matrices that are themselves trained in addition to the adapters, and saved with them. They are meant for a model
     /// whose head is not its embedding.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules_to_save: Vec<WholeModule>,

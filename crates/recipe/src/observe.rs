@@ -1,4 +1,4 @@
-//! The recipe's table `[observe]`: phrases that are counted, and neither rewarded nor trained on.
+//! Table `[observe]` of a recipe: phrases that are counted, and neither rewarded nor trained on.
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 

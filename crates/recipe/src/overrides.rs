@@ -8,14 +8,14 @@ use super::{error::RecipeError, paths::BACKSLASH};
 
 pub(super) use tree::{below, insert};
 
-/// One `--set table.key=value`, or one `--set table.key=`, which takes the key out of the recipe.
+/// One `--set table.key=value`, or one `--set table.key=`, which removes the key from the recipe.
 #[derive(Debug)]
 pub(super) struct Override {
-    /// The argument as it was given.
+    /// Argument as it was given.
     pub(super) given: String,
-    /// The path of the key from the root.
+    /// Path of the key from the root.
     pub(super) path: Vec<String>,
-    /// The value; `None` if the key is taken out.
+    /// What the key is set to; `None` if it is removed.
     value: Option<Value>,
 }
 
@@ -25,18 +25,20 @@ impl Override {
         given.iter().map(|given| Override::parse(given)).collect()
     }
 
-    /// Reads one `--set` argument. Its value is read as TOML, or as a string if it is no TOML: `device.kind=cuda`
-    /// needs no quotes.
+    /// Reads one `--set` argument. Its value is read as TOML, or as a string if it is not TOML:
+    /// `device.kind=cuda` needs no quotes.
     pub(super) fn parse(given: &str) -> Result<Self, RecipeError> {
         let error = |message: String| RecipeError::Override {
             given: given.to_owned(),
             message,
             help: "write --set table.key=value, such as --set loss.clip_ratio_high=0.3".into(),
         };
+
         let (path, value) =
             given.split_once('=').ok_or_else(|| error("expected a `=` and a value".into()))?;
         let path = Key::parse(path)
             .map_err(|_| error(format!("expected a key before the `=`, found `{path}`")))?;
+
         let value = value.trim();
         let value = match value.parse() {
             _ if value.is_empty() => None,
@@ -52,17 +54,19 @@ impl Override {
             Err(_) if value.starts_with('"') && value.contains('\\') => {
                 return Err(RecipeError::Override {
                     given: given.to_owned(),
-                    message: format!("{value} is no text"),
-                    help: format!("{BACKSLASH}; without any quotes it is taken as it stands"),
+                    message: format!("{value} is not a valid string"),
+                    help: format!("{BACKSLASH}; without any quotes it is taken literally"),
                 });
             }
             Err(_) => Some(Value::from(value)),
         };
+
+        // The key is kept as its parts: quotes and dots are already parsed.
         let path = path.iter().map(|key| key.get().to_owned()).collect();
         Ok(Override { given: given.to_owned(), path, value })
     }
 
-    /// Returns the error for a `key` on the path of the override that is no table.
+    /// Returns the error for a `key` on the path of the override that is not a table.
     fn inside_a_value(&self, key: &str) -> RecipeError {
         RecipeError::Override {
             given: self.given.clone(),
@@ -71,20 +75,22 @@ impl Override {
         }
     }
 
-    /// Returns the error for a key to take out that the recipe does not have.
+    /// Returns the error for a key to remove that the recipe does not have.
     fn nothing_to_remove(&self) -> RecipeError {
         RecipeError::Override {
             given: self.given.clone(),
             message: format!("the recipe does not set `{}`", self.path.join(".")),
-            help: "a `=` with nothing after it takes the key out of the recipe; an empty text is \
+            help: "a `=` with nothing after it removes the key from the recipe; an empty text is \
                    \"\""
                 .into(),
         }
     }
 }
 
-/// Tells whether a text is a number that TOML can't hold. Such a number would otherwise be taken for a string.
+/// Returns true if a text is a number that TOML can't hold. Such a number would otherwise be taken for a
+/// string.
 fn is_too_large(text: &str) -> bool {
+    // `inf` and `1e400` are both infinite as Rust reads them, although only the second is too large.
     let digits = text.ends_with(|last: char| last.is_ascii_digit());
     let overflows = text.parse::<f64>().is_ok_and(f64::is_infinite);
     digits && (overflows || (text.parse::<i64>().is_err() && text.parse::<i128>().is_ok()))
@@ -93,24 +99,29 @@ fn is_too_large(text: &str) -> bool {
 /// Returns the recipe's text with the overrides applied in their order, and with its comments.
 pub(super) fn apply(text: &str, overrides: &[Override]) -> Result<String, RecipeError> {
     let Some(first) = overrides.first() else { return Ok(text.to_owned()) };
+
     // toml_edit would put a new top-level key above the opening comment, which belongs to the file.
     let (opening, body) = text.split_at(opening_comment(text));
     let mut document: DocumentMut =
-        body.parse().map_err(|fault: toml_edit::TomlError| RecipeError::Override {
+        body.parse().map_err(|error: toml_edit::TomlError| RecipeError::Override {
             given: first.given.clone(),
-            message: format!("the recipe can't be edited: {}", fault.message()),
+            message: format!("the recipe can't be edited: {}", error.message()),
             help: "correct the recipe, or set the key in the file itself".into(),
         })?;
+
     for set in overrides {
-        let Some((last, tables)) = set.path.split_last() else { continue };
+        let Some((last_key, tables)) = set.path.split_last() else { continue };
         let Some(value) = &set.value else {
             remove(document.as_table_mut(), &set.path).ok_or_else(|| set.nothing_to_remove())?;
             continue;
         };
+
         let parent =
             descend(document.as_table_mut(), tables).map_err(|key| set.inside_a_value(&key))?;
-        put(parent, last, value.clone());
+        put(parent, last_key, value.clone());
     }
+
+    // The document begins on a separate line.
     let gap = if opening.is_empty() || opening.ends_with('\n') { "" } else { "\n" };
     Ok(format!("{opening}{gap}{document}"))
 }
@@ -124,8 +135,8 @@ fn opening_comment(text: &str) -> usize {
         .sum()
 }
 
-/// Returns the table at `path`, and makes it if it is missing. If a key of the path is no table, its dotted name
-/// is the error.
+/// Returns the table at `path`, and creates it if it is missing. If a key of the path is not a table, its
+/// dotted name is the error.
 fn descend<'a>(
     root: &'a mut dyn TableLike,
     path: &[String],
@@ -133,7 +144,7 @@ fn descend<'a>(
     let mut table = root;
     let mut inline = false;
     for (depth, key) in path.iter().enumerate() {
-        // Inside `{ … }` there is no room for a `[header]`.
+        // Inside `{ … }` a `[header]` is not possible.
         let missing = || {
             if inline {
                 Item::Value(toml_edit::InlineTable::new().into())
@@ -143,14 +154,16 @@ fn descend<'a>(
                 Item::Table(table)
             }
         };
+
         let entry = table.entry(key).or_insert_with(missing);
         inline = entry.is_inline_table();
         table = entry.as_table_like_mut().ok_or_else(|| path[..=depth].join("."))?;
     }
+
     Ok(table)
 }
 
-/// Takes the value at `path` out, if there is one.
+/// Removes the value at `path`, if there is one.
 fn remove(table: &mut dyn TableLike, path: &[String]) -> Option<Item> {
     match path {
         [] => None,
@@ -159,10 +172,11 @@ fn remove(table: &mut dyn TableLike, path: &[String]) -> Option<Item> {
     }
 }
 
-/// Sets `key`, and leaves the comments above and behind an old value where they were.
+/// Sets `key`, and leaves the comments above and after an old value where they were.
 fn put(table: &mut dyn TableLike, key: &str, mut value: Value) {
     match table.get_mut(key) {
         Some(item) => {
+            // Comments and white space belong to the value being replaced.
             if let Some(old) = item.as_value() {
                 *value.decor_mut() = old.decor().clone();
             }

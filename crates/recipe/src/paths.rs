@@ -1,6 +1,6 @@
-//! Relative paths of a recipe, and the folders in which they begin. A path in the file begins at the file's folder, a
-//! path in `--set` at the current folder. So a folder with a recipe and its data can be used from anywhere, and be
-//! moved.
+//! Relative paths of a recipe, and the folders in which they begin. A path in the file begins at the file's
+//! folder, a path in `--set` at the current folder, so that a folder with a recipe and its data can be used
+//! from anywhere, and be moved.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,17 +9,20 @@ use toml_edit::{DocumentMut, Item, Value};
 
 use super::{Loaded, Recipe, Reward, RewardKind, overrides::Override};
 
-/// Makes the relative paths of `loaded`, which was read from `file`, begin at the right place. In the values they
-/// then lead there from the current folder, in the text from any folder.
+/// Makes the relative paths of `loaded`, which was read from `file`, begin at the right folder. In the values
+/// they then lead there from the current folder, in the text from any folder.
 pub(super) fn resolve_paths(mut loaded: Loaded, file: &Path, overrides: &[Override]) -> Loaded {
     let folder = file.parent().unwrap_or(Path::new(""));
-    let base = |key: &[String]| match overrides.iter().any(|set| key.starts_with(&set.path)) {
-        true => Path::new(""),
-        false => folder,
+    let base = |key: &[String]| {
+        let is_set = overrides.iter().any(|set| key.starts_with(&set.path));
+        if is_set { Path::new("") } else { folder }
     };
+
     let mut changed =
         replace_paths(&mut loaded.recipe, |key, given, kind| resolve(base(key), given, kind));
+    // The text has absolute paths: it may be read from any folder.
     changed.extend(replace_paths(&mut loaded.recipe.clone(), to_absolute));
+
     if !changed.is_empty()
         && let Ok(mut document) = loaded.text.parse::<DocumentMut>()
     {
@@ -28,12 +31,13 @@ pub(super) fn resolve_paths(mut loaded: Loaded, file: &Path, overrides: &[Overri
         }
         loaded.text = document.to_string();
     }
+
     loaded
 }
 
 impl Loaded {
-    /// Returns the recipe with absolute paths in its text, for a copy that is read from another place. Relative
-    /// paths begin at the current folder.
+    /// Returns the recipe with absolute paths in its text, for a copy that is read from another folder.
+    /// Relative paths begin at the current folder.
     #[must_use]
     pub fn with_absolute_text(self) -> Self {
         resolve_paths(self, Path::new(""), &[])
@@ -47,8 +51,8 @@ pub(super) fn with_absolute_paths(recipe: &Recipe) -> Recipe {
     recipe
 }
 
-/// Returns the recipe for a reader on another machine. An absolute path keeps only its last name, and an address
-/// only its place in the list: the names of machines are nobody else's business.
+/// Returns the recipe for a reader on another machine. An absolute path keeps only its last name, and an
+/// address only its index in the list: the names of machines are nobody else's business.
 pub(super) fn without_folders(recipe: &Recipe) -> Recipe {
     let mut recipe = recipe.clone();
     replace_paths(&mut recipe, |_, given, _| {
@@ -63,11 +67,11 @@ pub(super) fn without_folders(recipe: &Recipe) -> Recipe {
     recipe
 }
 
-/// The advice for a path that was written with backslashes.
+/// Advice for a path that was written with backslashes.
 pub(super) const BACKSLASH: &str = "write a path in single quotes, 'C:\\new', or with `/`: in double quotes a backslash \
     begins an escape, as in `\\n` for a line break";
 
-/// Returns that advice if the text stops being TOML behind a backslash in double quotes.
+/// Returns that advice if the text stops being TOML after a backslash in double quotes.
 pub(super) fn backslash_help(text: &str, at: usize) -> Option<String> {
     let line = text.get(..at)?.rsplit('\n').next()?;
     line.split_once('"')
@@ -77,47 +81,50 @@ pub(super) fn backslash_help(text: &str, at: usize) -> Option<String> {
 
 /// Returns every path of the recipe with its key. Words of a program are left out: a script may be one of them.
 pub(super) fn all_paths(recipe: &Recipe) -> Vec<(String, PathBuf)> {
-    let found = std::cell::RefCell::new(Vec::new());
+    // `replace_paths` takes an `Fn`, which can only change what is in a cell.
+    let paths = std::cell::RefCell::new(Vec::new());
     replace_paths(&mut recipe.clone(), |key, given, kind| {
         if kind != Kind::Word {
-            found.borrow_mut().push((key.join("."), given.to_owned()));
+            paths.borrow_mut().push((key.join("."), given.to_owned()));
         }
         None
     });
-    found.into_inner()
+    paths.into_inner()
 }
 
-/// A kind of word that may be a path.
+/// What a word that may be a path is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// A file or a folder.
     Path,
     /// A file, a folder, or a name on the Hub.
     PathOrName,
-    /// The first word of a program. It is looked for where programs are, unless it is a path.
+    /// First word of a program. It is searched where programs are, unless it is a path.
     Program,
     /// A further word of a program. It is a path if it leads to a file.
     Word,
 }
 
-/// Returns `given` as a path that begins at `folder`, or `None` if it is no path. The path can't be taken for a
-/// name on the Hub. A name on the Hub is changed if it could be taken for a path in the current folder.
+/// Returns `given` as a path that begins at `folder`, or `None` if it is not a path. The path can't be taken
+/// for a name on the Hub. A name on the Hub is changed if it could be taken for a path in the current folder.
 fn resolve(folder: &Path, given: &Path, kind: Kind) -> Option<PathBuf> {
-    let there = folder.join(given);
-    let name = |path: &Path| {
+    let joined = folder.join(given);
+    let is_name = |path: &Path| {
         !is_data_file(path) && path.to_str().is_some_and(|text| hub_name(text).is_some())
     };
+
     let is_path = match kind {
         Kind::Path => true,
-        Kind::PathOrName => !name(given) || there.exists(),
-        Kind::Program => given.components().count() > 1 && there.is_file(),
-        Kind::Word => there.is_file(),
+        Kind::PathOrName => !is_name(given) || joined.exists(),
+        Kind::Program => given.components().count() > 1 && joined.is_file(),
+        Kind::Word => joined.is_file(),
     };
+
     match (is_path, kind) {
-        (true, Kind::PathOrName) if name(&there) && !there.exists() => {
-            Some(Path::new(".").join(there))
+        (true, Kind::PathOrName) if is_name(&joined) && !joined.exists() => {
+            Some(Path::new(".").join(joined))
         }
-        (true, _) => Some(there),
+        (true, _) => Some(joined),
         (false, Kind::PathOrName) if given.exists() && !given.to_str()?.contains('@') => {
             Some(PathBuf::from(format!("{}@main", given.to_str()?)))
         }
@@ -128,18 +135,21 @@ fn resolve(folder: &Path, given: &Path, kind: Kind) -> Option<PathBuf> {
 /// Returns `given`, which leads somewhere from the current folder, as an absolute path in one spelling.
 fn to_absolute(_: &[String], given: &Path, kind: Kind) -> Option<PathBuf> {
     let path = std::path::absolute(resolve(Path::new(""), given, kind)?).ok()?;
+
     // Only the system can say where `..` leads, because a folder may be a link.
-    let parts: Vec<Component<'_>> = path.components().collect();
-    let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else {
+    let components: Vec<Component<'_>> = path.components().collect();
+    let Some(last_parent) = components.iter().rposition(|part| *part == Component::ParentDir)
+    else {
         return Some(path);
     };
-    let (up, down) = parts.split_at(last + 1);
-    let up = up.iter().collect::<PathBuf>().canonicalize();
-    Some(up.map_or(path.clone(), |up| up.join(down.iter().collect::<PathBuf>())))
+
+    let (upper, lower) = components.split_at(last_parent + 1);
+    let upper = upper.iter().collect::<PathBuf>().canonicalize();
+    Some(upper.map_or(path.clone(), |upper| upper.join(lower.iter().collect::<PathBuf>())))
 }
 
-/// Replaces each path by what `to` gives for its key. Returns the keys of the paths that changed, with the new
-/// paths.
+/// Replaces each path by what `to` returns for its key. Returns the keys of the paths that changed, with the
+/// new paths.
 fn replace_paths(
     recipe: &mut Recipe,
     to: impl Fn(&[String], &Path, Kind) -> Option<PathBuf>,
@@ -154,48 +164,53 @@ fn replace_paths(
         ("data.heldout", data.heldout.as_mut(), Kind::PathOrName),
         ("rollout.engine.weights", rollout.engine.weights.as_mut(), Kind::Path),
     ];
-    // TOML can't hold a path that is no text. Such a path stays as it is.
+
+    // TOML can't hold a path that is not Unicode. Such a path stays as it is.
     let mut change = |key: Vec<String>, path: &Path, kind: Kind| {
-        let there = to(&key, path, kind)?.to_str()?.to_owned();
-        (Path::new(&there) != path).then(|| {
-            changed.push((key, there.clone()));
-            there
+        let new_path = to(&key, path, kind)?.to_str()?.to_owned();
+        (Path::new(&new_path) != path).then(|| {
+            changed.push((key, new_path.clone()));
+            new_path
         })
     };
+
     for (key, path, kind) in paths {
         let key = key.split('.').map(String::from).collect();
         if let Some(path) = path
-            && let Some(there) = change(key, path, kind)
+            && let Some(new_path) = change(key, path, kind)
         {
-            *path = there.into();
+            *path = new_path.into();
         }
     }
+
     for (index, set) in eval.sets.iter_mut().enumerate() {
         let key = ["eval", "sets", &index.to_string(), "data"].map(String::from);
-        if let Some(there) = change(key.into(), &set.data, Kind::PathOrName) {
-            set.data = there.into();
+        if let Some(new_path) = change(key.into(), &set.data, Kind::PathOrName) {
+            set.data = new_path.into();
         }
     }
+
     for (key, verifier) in verifiers(reward) {
         match verifier {
             RewardKind::Model { path, .. } => {
                 let key = [key, vec!["path".into()]].concat();
-                if let Some(there) = change(key, path, Kind::PathOrName) {
-                    *path = there.into();
+                if let Some(new_path) = change(key, path, Kind::PathOrName) {
+                    *path = new_path.into();
                 }
             }
             RewardKind::Command { program, .. } => {
                 for (index, word) in program.iter_mut().enumerate() {
                     let key = [&key[..], &["program".into(), index.to_string()]].concat();
                     let kind = if index == 0 { Kind::Program } else { Kind::Word };
-                    if let Some(there) = change(key, Path::new(&*word), kind) {
-                        *word = there;
+                    if let Some(new_path) = change(key, Path::new(&*word), kind) {
+                        *word = new_path;
                     }
                 }
             }
             _ => {}
         }
     }
+
     changed
 }
 
@@ -216,12 +231,14 @@ fn verifiers(reward: &mut Reward) -> Vec<(Vec<String>, &mut RewardKind)> {
 fn put(item: &mut Item, key: &[String], text: String) {
     let Some((first, rest)) = key.split_first() else {
         if let Some(value) = item.as_value_mut() {
+            // A comment after the value stays.
             let decor = value.decor().clone();
             *value = Value::from(text);
             *value.decor_mut() = decor;
         }
         return;
     };
+
     let inner = match first.parse::<usize>() {
         Ok(index) => item.get_mut(index),
         Err(_) => item.get_mut(first.as_str()),
@@ -237,18 +254,19 @@ mod tests {
 
     #[test]
     fn a_path_is_no_name_and_a_name_is_no_path() {
-        let place = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(place.path().join("org/there")).unwrap();
-        let path = |folder: &str, given: &str| {
-            resolve(Path::new(folder), Path::new(given), Kind::PathOrName)
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("org/there")).unwrap();
+        let path = |base: &str, given: &str| {
+            resolve(Path::new(base), Path::new(given), Kind::PathOrName)
                 .map(|path| path.to_str().unwrap().to_owned())
         };
+
         // Joined to a folder, a name of one part becomes one of two parts, which the Hub might have.
         assert_eq!(path("task", "qwen").as_deref(), Some("./task/qwen"));
         assert_eq!(path("/task", "qwen").as_deref(), Some("/task/qwen"));
         assert_eq!(path("task", "org/elsewhere"), None);
         assert_eq!(path("task", "rows/a.jsonl").as_deref(), Some("task/rows/a.jsonl"));
-        assert!(path(place.path().to_str().unwrap(), "org/there").is_some());
+        assert!(path(folder.path().to_str().unwrap(), "org/there").is_some());
         // `src/yaml` lies in the current folder, which is this package's, and not in the recipe's folder.
         assert_eq!(path("/task", "src/yaml").as_deref(), Some("src/yaml@main"));
         assert_eq!(path("", "src/yaml").as_deref(), Some("src/yaml"));
@@ -259,18 +277,19 @@ mod tests {
         let text = "[model]\npath = \"/home/me/small\"\n[data]\n[environment]\nkind = \"openenv\"\n\
                     servers = [\"http://secret:8000\", \"http://other:8000\"]\n";
         let recipe: Recipe = toml::from_str(text).unwrap();
-        let told = without_folders(&recipe);
-        assert_eq!(told.model.path.as_deref(), Some(Path::new("small")));
-        assert_eq!(told.environment.servers, ["http://server-1", "http://server-2"]);
+        let shown = without_folders(&recipe);
+        assert_eq!(shown.model.path.as_deref(), Some(Path::new("small")));
+        assert_eq!(shown.environment.servers, ["http://server-1", "http://server-2"]);
     }
 
     #[test]
     fn a_path_has_one_spelling() {
-        let place = tempfile::tempdir().unwrap();
-        let here = place.path().canonicalize().unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let here = root.path().canonicalize().unwrap();
         for folder in ["a", "b"] {
             std::fs::create_dir(here.join(folder)).unwrap();
         }
+
         let rows = |given: &str| to_absolute(&[], &here.join(given), Kind::Path).unwrap();
         for given in ["rows", "./rows", "a/../rows", "b/./../rows"] {
             assert_eq!(rows(given), here.join("rows"), "{given}");

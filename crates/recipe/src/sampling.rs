@@ -1,4 +1,4 @@
-//! The recipe's table `[sampling]`: dynamic sampling.
+//! Table `[sampling]` of a recipe: dynamic sampling.
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
@@ -15,8 +15,8 @@ pub struct Sampling {
     /// Groups that a step trains on.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub prompts_per_step: usize,
-    /// The treatment of groups without spread in their base rewards. Such groups have no advantage, so they would only
-    /// thin the batch.
+    /// What a step does with groups without spread in their base rewards. Such groups have no advantage, so they
+    /// would only thin the batch.
     #[serde(deserialize_with = "flag_or_kind", serialize_with = "kind::by_name")]
     pub dynamic: Dynamic,
     /// A curriculum by the prompts' history. It passes over prompts whose groups had nothing to teach, before their
@@ -26,7 +26,7 @@ pub struct Sampling {
     /// Largest number of sampling rounds in a step; 0 is no cap. After the last round `on_cap` decides.
     #[schemars(range(max = bounds::STEPS))]
     pub max_rounds: usize,
-    /// The action at the cap.
+    /// What happens at the cap.
     pub on_cap: OnCap,
     /// True if good groups beyond `prompts_per_step` are carried over: they go first in the next step. The paper
     /// throws them away.
@@ -54,16 +54,16 @@ impl Default for Sampling {
     }
 }
 
-/// The treatment of groups without spread.
+/// What a step does with groups without spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[schemars(transform = flags_too)]
 pub enum Dynamic {
-    /// Further prompts are sampled in their places, until there are enough groups (DAPO). `true` means the same.
+    /// Further prompts are sampled instead, until there are enough groups (DAPO). `true` means the same.
     #[default]
     Filter,
-    /// Copies of other groups of the step take their places. Further prompts are sampled only if too few groups
-    /// have spread.
+    /// Copies of other groups of the step replace them. Further prompts are sampled only if too few groups have
+    /// spread.
     Replace {
         /// Share of groups, in [0, 1). If more than this share of the groups has spread, copies of them replace
         /// the others.
@@ -74,7 +74,7 @@ pub enum Dynamic {
     /// They are left out, and the step trains on fewer groups.
     Drop,
     /// They are trained on like the others. `false` means the same. The exception is a group of which overlong
-    /// filtering has left nothing: without a curriculum, a further group is sampled in its place.
+    /// filtering has left nothing: without a curriculum, a further group is sampled instead.
     Off,
 }
 
@@ -107,7 +107,7 @@ fn flags_too(schema: &mut Schema) {
     }
 }
 
-/// The action when `max_rounds` rounds did not fill a step.
+/// What happens if `max_rounds` rounds did not fill a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnCap {

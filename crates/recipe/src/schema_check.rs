@@ -1,8 +1,8 @@
-//! The check against the schema: every key is known, and every value has its type and is in its range.
+//! Check against the schema: every key is known, and every value has its type and is in its range.
 //!
-//! Serde would find the same faults, but it points at the table's header when the fault is inside an enum with a
-//! `kind`, and names no likely spelling. So the document is first compared with the JSON schema, which comes from
-//! the very types that serde fills.
+//! Serde would find the same faults, although it points at the table's header when the fault is inside an
+//! enum with a `kind`, and names no likely spelling. So the document is first compared with the JSON schema,
+//! which comes from the very types that serde fills.
 
 use std::ops::Range;
 
@@ -22,8 +22,8 @@ pub(super) fn problems(document: &DeTable<'_>, schema: &Json) -> Vec<Problem> {
     walk.problems
 }
 
-/// Takes the values that `problems` blame out of the document. If they blame an entry of a list, the whole list
-/// goes.
+/// Removes the values that `problems` blame from the document. If they blame an entry of a list, the whole list is
+/// removed.
 pub(super) fn leave_out(document: &mut DeTable<'_>, problems: &[Problem]) {
     fn remove(table: &mut DeTable<'_>, path: &[String]) {
         let [key, rest @ ..] = path else { return };
@@ -32,37 +32,41 @@ pub(super) fn leave_out(document: &mut DeTable<'_>, problems: &[Problem]) {
             _ => drop(table.remove(key.as_str())),
         }
     }
+
     problems.iter().flat_map(|problem| &problem.keys).for_each(|path| remove(document, path));
 }
 
-/// Returns the problems in `found` that involve no table of `problems`. A problem that involves such a table may
-/// be no fault, because a value of the table was left out or is misspelt. A misspelt table may be involved in
+/// Returns the problems in `candidates` that involve no table of `problems`. A problem that involves such a table may
+/// not be a real one, because a value of the table was left out or is misspelt. A misspelt table may be involved in
 /// every problem.
-pub(super) fn unrelated(found: Vec<Problem>, problems: &[Problem]) -> Vec<Problem> {
+pub(super) fn unrelated(candidates: Vec<Problem>, problems: &[Problem]) -> Vec<Problem> {
     let paths: Vec<&Vec<String>> = problems.iter().flat_map(|problem| &problem.keys).collect();
     let touches = |key: &Vec<String>| {
         let table = |path: &[String]| path.split_last().map(|(_, table)| table.to_vec());
         paths.iter().any(|path| {
+            // A path without a table is a key at the root, or a table whose name may be misspelt.
             let related = path.starts_with(key) || key.starts_with(path);
             path.len() < 2 || related || table(path) == table(key)
         })
     };
-    found.into_iter().filter(|problem| !problem.keys.iter().any(touches)).collect()
+    candidates.into_iter().filter(|problem| !problem.keys.iter().any(touches)).collect()
 }
 
-/// Tells whether the recipe's schema has a table at `path`, and not a value.
+/// Returns true if the recipe's schema has a table at `path`, and not a value.
 pub(super) fn is_table_at(root: &Json, path: &[&str]) -> bool {
     let walk = Walk { root, path: Vec::new(), in_list: false, problems: Vec::new() };
-    let mut at = root;
+    let mut current = root;
     for name in path {
-        let variants = at.get("oneOf").and_then(Json::as_array).into_iter().flatten();
-        let mut found = std::iter::once(at)
+        // A key may be next to the kinds of a table, or in one of the kinds.
+        let variants = current.get("oneOf").and_then(Json::as_array).into_iter().flatten();
+        let mut found = std::iter::once(current)
             .chain(variants)
             .filter_map(|schema| schema.get("properties")?.get(name));
         let Some(inner) = found.next() else { return false };
-        at = walk.resolve(inner);
+        current = walk.resolve(inner);
     }
-    is_table(at)
+
+    is_table(current)
 }
 
 /// Keys that recipes once had: the table, the key, and what to write instead.
@@ -101,9 +105,12 @@ impl<'schema> Walk<'schema> {
             }
             return;
         }
+
+        // A table whose kind is unknown has no keys to compare with.
         let Some(schemas) = self.schemas(table, &header, schema) else { return };
         let keys: Vec<(String, &Json)> = schemas.iter().copied().flat_map(properties).collect();
         let mut all_known = true;
+
         for (key, value) in table {
             self.path.push(key.get_ref().to_string());
             match keys.iter().find(|(name, _)| name == key.get_ref()) {
@@ -120,8 +127,10 @@ impl<'schema> Walk<'schema> {
         if !all_known {
             return; // A key that seems to be missing is most likely the misspelt one.
         }
+
         let required = schemas.iter().flat_map(|schema| strings(schema.get("required")));
         let missing: Vec<&str> = required.filter(|name| !table.contains_key(*name)).collect();
+
         match missing[..] {
             [] => {}
             [only] => self.missing_key(header, only, keys.iter().find(|(name, _)| name == only)),
@@ -129,7 +138,7 @@ impl<'schema> Walk<'schema> {
         }
     }
 
-    /// Refuses what would reach somebody else as another value: a number that JSON has no place for, and a date.
+    /// Refuses what would reach somebody else as another value: a number that JSON can't hold, and a date.
     fn foreign(&mut self, value: &Spanned<DeValue<'_>>) {
         let (found, expected) = match value.get_ref() {
             DeValue::Table(table) => {
@@ -152,9 +161,10 @@ impl<'schema> Walk<'schema> {
             DeValue::Datetime(date) => (date.to_string(), "a text or a number"),
             _ => return,
         };
+
         let message = format!("{} is {found}, expected {expected}", self.dotted());
         let help = Some("write it in quotes, and it is a text".into());
-        self.problem(value.span(), message, "no value of JSON", help);
+        self.problem(value.span(), message, "not a JSON value", help);
     }
 
     fn value(&mut self, value: &Spanned<DeValue<'_>>, schema: &'schema Json) {
@@ -162,6 +172,7 @@ impl<'schema> Walk<'schema> {
         let span = value.span();
         let names = string_choices(schema);
         let is = |kind: &str| schema.get("type").is_some_and(|named| named == kind);
+
         match value.get_ref() {
             DeValue::Table(table) if is_table(schema) || has_kinds(schema) => {
                 self.table(table, span, schema);
@@ -187,16 +198,19 @@ impl<'schema> Walk<'schema> {
             DeValue::Array(items) if is("array") => {
                 let bounds = [schema.get("minItems"), schema.get("maxItems")];
                 self.length(span, items.len(), bounds, "an array", "entries");
+                // The items of an array of tables are named by a `[[header]]`.
                 let outer = std::mem::replace(&mut self.in_list, true);
                 let of_items = schema.get("items").unwrap_or(&Json::Null);
                 items.iter().for_each(|item| self.value(item, of_items));
                 self.in_list = outer;
             }
             other => {
+                // Whatever is left has the wrong type.
                 let kind = if is_table(schema) { Some("table") } else { kind_of_value(schema) };
                 let expected = kind.map_or_else(|| "another type".into(), article);
                 let found = article(other.type_str());
                 let message = format!("{} is {found}, expected {expected}", self.dotted());
+
                 let help = match other {
                     DeValue::Table(_) | DeValue::Array(_) => None,
                     DeValue::String(text) if self.path == ["device"] => Some(device(text)),
@@ -216,56 +230,80 @@ impl<'schema> Walk<'schema> {
         }
     }
 
-    /// Compares a number with the schema's bounds, in the type that it is computed in: 0.99999999999 is 1 in float32,
-    /// which is not below 1. NaN and infinities are never in range.
+    /// Compares a number with the schema's bounds, in the type that it is computed in: 0.99999999999 is 1 in
+    /// float32, which is not below 1. NaN and infinities are never in range.
     fn range(&mut self, span: Range<usize>, given: &str, value: f64, schema: &Json) {
-        let whole = schema.get("type").is_some_and(|kind| kind == "integer");
-        let computed = |number: f64| if whole { number } else { f64::from(number as f32) };
+        let is_integer = schema.get("type").is_some_and(|kind| kind == "integer");
+        let computed = |number: f64| if is_integer { number } else { f64::from(number as f32) };
         let bound = |name: &str| schema.get(name).and_then(Json::as_f64);
-        let is = computed(value);
-        let (least, most) = (bound("minimum"), bound("maximum"));
-        let (below, above) = (bound("exclusiveMinimum"), bound("exclusiveMaximum"));
+
+        let computed_value = computed(value);
+        let minimum = bound("minimum");
+        let maximum = bound("maximum");
+        let exclusive_minimum = bound("exclusiveMinimum");
+        let exclusive_maximum = bound("exclusiveMaximum");
+
         let mut limits: Vec<(bool, String)> = [
-            least.map(|least| (value >= least, format!("at least {least}"))),
-            below.map(|below| (value > below && is > computed(below), format!("above {below}"))),
-            most.map(|most| (value <= most, format!("at most {most}"))),
-            above.map(|above| (value < above && is < computed(above), format!("below {above}"))),
+            minimum.map(|minimum| (value >= minimum, format!("at least {minimum}"))),
+            exclusive_minimum.map(|exclusive_minimum| {
+                (
+                    value > exclusive_minimum && computed_value > computed(exclusive_minimum),
+                    format!("above {exclusive_minimum}"),
+                )
+            }),
+            maximum.map(|maximum| (value <= maximum, format!("at most {maximum}"))),
+            exclusive_maximum.map(|exclusive_maximum| {
+                (
+                    value < exclusive_maximum && computed_value < computed(exclusive_maximum),
+                    format!("below {exclusive_maximum}"),
+                )
+            }),
         ]
         .into_iter()
         .flatten()
         .collect();
-        let (largest, smallest) = (bounds::NUMBER, bounds::SMALLEST);
-        if !whole && most.is_none() && value.abs() > largest {
+
+        // Numbers without their own bound have to stay numbers in float32.
+        let largest = bounds::NUMBER;
+        let smallest = bounds::SMALLEST;
+        if !is_integer && maximum.is_none() && value.abs() > largest {
             let words = format!("at most {largest:e}{}", if value < 0.0 { " in size" } else { "" });
             limits.push((false, words));
         }
-        // 1e-400 has vanished already when it is read.
+
+        // A number such as 1e-400 is already 0 when it is read, so its digits decide.
         let digits = given.split(['e', 'E']).next().unwrap_or_default();
         let is_zero = !digits.contains(|digit| matches!(digit, '1'..='9'));
-        if !whole && !is_zero && value.abs() < smallest {
+        if !is_integer && !is_zero && value.abs() < smallest {
             limits.retain(|(holds, _)| !holds);
-            let or = if below == Some(0.0) { "" } else { "0, or " };
-            let size = if least.or(below) == Some(0.0) { "" } else { " in size" };
+            let or = if exclusive_minimum == Some(0.0) { "" } else { "0, or " };
+            let size = if minimum.or(exclusive_minimum) == Some(0.0) { "" } else { " in size" };
             limits.push((false, format!("{or}at least {smallest:e}{size}")));
         }
+
         if value.is_finite() && limits.iter().all(|(holds, _)| *holds) {
             return;
         }
+
         let words: Vec<&str> = limits.iter().map(|(_, words)| words.as_str()).collect();
         let expected = match (value.is_finite(), words.as_slice()) {
             (false, []) => "a finite number".into(),
             (false, words) => format!("a finite number, {}", words.join(" and ")),
             (true, words) => words.join(" and "),
         };
-        let at_the_bound = [below, above].contains(&Some(is)) && is != value;
-        let rounded = if at_the_bound { format!(" ({is} in float32)") } else { String::new() };
+
+        let at_the_bound = [exclusive_minimum, exclusive_maximum].contains(&Some(computed_value))
+            && computed_value != value;
+        let rounded =
+            if at_the_bound { format!(" ({computed_value} in float32)") } else { String::new() };
+
         let message = format!("{} is {given}{rounded}, expected {expected}", self.dotted());
         let key = self.path.last().cloned().unwrap_or_default();
         let help = format!("`{key}`: {}", description(Some(schema)));
         self.problem(span, message, "out of range", Some(help));
     }
 
-    /// Compares the length of a text or an array with the schema's least and most.
+    /// Compares the length of a text or an array with the schema's minimum and maximum.
     fn length(
         &mut self,
         span: Range<usize>,
@@ -275,12 +313,13 @@ impl<'schema> Walk<'schema> {
         units: &str,
     ) {
         let length = length as u64;
-        let [least, most] = bounds.map(|bound| bound.and_then(Json::as_u64));
-        if let Some(most) = most.filter(|&most| length > most) {
+
+        let [minimum, maximum] = bounds.map(|bound| bound.and_then(Json::as_u64));
+        if let Some(maximum) = maximum.filter(|&maximum| length > maximum) {
             let message =
-                format!("{} has {length} {units}, expected at most {most}", self.dotted());
+                format!("{} has {length} {units}, expected at most {maximum}", self.dotted());
             self.problem(span, message, "too long", None);
-        } else if least.is_some_and(|least| length < least) {
+        } else if minimum.is_some_and(|minimum| length < minimum) {
             let message = format!("{} is empty, expected {what} that is not empty", self.dotted());
             self.problem(span, message, "nothing in it", None);
         }
@@ -290,17 +329,21 @@ impl<'schema> Walk<'schema> {
         let given = value.get_ref().as_str();
         let found = given
             .map_or_else(|| article(value.get_ref().type_str()), |given| format!("\"{given}\""));
+
         let choices = one_of(&quoted(names, '"'));
         let message = format!("{} is {found}, expected {choices}", self.dotted());
+
+        // A vendor's name, such as that of a GPU's maker, gets its own advice.
         let vendor = given.filter(|_| self.path == ["device", "kind"]).and_then(meant);
         let help = given.and_then(|given| likely(given, names));
         let help = help.map(|name| format!("did you mean \"{name}\"?"));
         let help = vendor.map(String::from).or(help);
+
         self.problem(value.span(), message, "no such choice", help);
     }
 
-    /// Returns the schemas that this table's keys are compared with. For an enum they are the variant that the
-    /// table chose, and the keys of all variants.
+    /// Returns the schemas that this table's keys are compared with. For an enum they are the variant that
+    /// the table chose, and the keys of all variants.
     fn schemas(
         &mut self,
         table: &DeTable<'_>,
@@ -311,9 +354,11 @@ impl<'schema> Walk<'schema> {
         let Some(variants) = schema.get("oneOf").and_then(Json::as_array) else {
             return Some(vec![schema]);
         };
+
         if !has_kinds(schema) {
             return Some(vec![self.sole_key(table, header, variants)?]);
         }
+
         if !table.contains_key("kind") {
             if let Some(default) = variants.iter().find(|variant| is_default(variant)) {
                 return Some(vec![default, schema]);
@@ -323,6 +368,7 @@ impl<'schema> Walk<'schema> {
                 return Some(vec![schema]);
             }
         }
+
         Some(vec![self.tagged(table, header, variants)?, schema])
     }
 
@@ -334,15 +380,18 @@ impl<'schema> Walk<'schema> {
         variants: &'schema [Json],
     ) -> Option<&'schema Json> {
         let kinds: Vec<&str> = variants.iter().filter_map(kind_of).collect();
+
         let Some(kind) = table.get("kind") else {
             let message = format!("{} has no `kind`", self.name());
             let help = format!("add `kind`, {}", one_of(&quoted(&kinds, '"')));
             self.problem(header.clone(), message, "`kind` is missing", Some(help));
             return None;
         };
+
         let variant = variants.iter().find(|variant| {
             kind_of(variant).is_some_and(|name| kind.get_ref().as_str() == Some(name))
         });
+
         if variant.is_none() {
             self.path.push("kind".into());
             self.no_such_choice(kind, &kinds);
@@ -351,15 +400,17 @@ impl<'schema> Walk<'schema> {
         variant
     }
 
-    /// Returns the variant of an enum whose variants are keys. Exactly one of these keys may stand in the table.
+    /// Returns the variant of an enum whose variants are keys. Exactly one of these keys may be in the table.
     fn sole_key(
         &mut self,
         table: &DeTable<'_>,
         header: &Range<usize>,
         variants: &'schema [Json],
     ) -> Option<&'schema Json> {
+        // A key of no variant is more likely misspelt than a variant is missing.
         let keys: Vec<&str> =
             variants.iter().flat_map(|variant| strings(variant.get("required"))).collect();
+
         for (key, value) in table {
             if !keys.contains(&key.get_ref().as_ref()) {
                 self.path.push(key.get_ref().to_string());
@@ -369,10 +420,12 @@ impl<'schema> Walk<'schema> {
                 return None;
             }
         }
-        let mut present: Vec<Range<usize>> = table.keys().map(Spanned::span).collect();
-        present.sort_by_key(|span| span.start);
+
+        let mut key_spans: Vec<Range<usize>> = table.keys().map(Spanned::span).collect();
+        key_spans.sort_by_key(|span| span.start);
         let help = Some(format!("give one of them: {}", one_of(&quoted(&keys, '`'))));
-        match present.as_slice() {
+
+        match key_spans.as_slice() {
             [_] => variants.iter().find(|variant| {
                 strings(variant.get("required")).iter().all(|key| table.contains_key(*key))
             }),
@@ -400,15 +453,20 @@ impl<'schema> Walk<'schema> {
     ) {
         let key = self.path.last().cloned().unwrap_or_default();
         let table = self.table_name(&self.path[..self.path.len().saturating_sub(1)]);
-        let place = format!("{table}{}", kinds.chosen());
+        let location = format!("{table}{}", kinds.chosen());
         let what = if is_table { "table" } else { "key" };
-        let message = format!("unknown {what} `{key}` in {place}");
+        let message = format!("unknown {what} `{key}` in {location}");
+
         let owners = kinds.that_know(&key);
         let homes = self.homes(&key);
         let moved = MOVED.iter().find(|(table, name, _)| *name == key && table == &self.above());
+
+        // The most specific advice wins: a key with a new name, another kind's, another program's, a likely
+        // spelling.
         let help = if let Some((.., says)) = moved {
             (*says).to_owned()
         } else if !owners.is_empty() {
+            // Without a kind the table has the first one, so naming another is part of the advice.
             let needs = if kinds.kind.is_some() { "" } else { ", which has to be set too" };
             format!("`{key}` is an option of kind = {}{needs}", one_of(&quoted(&owners, '"')))
         } else if let Some(help) = foreign_key_help(&key, valid) {
@@ -416,10 +474,11 @@ impl<'schema> Walk<'schema> {
         } else if let Some(name) = likely(&key, valid) {
             format!("did you mean `{name}`?")
         } else if homes.is_empty() {
-            format!("{place} knows {}", quoted(valid, '`').join(", "))
+            format!("{location} knows {}", quoted(valid, '`').join(", "))
         } else {
             format!("`{key}` is a key of {}", homes.join(" and of "))
         };
+
         self.problem(span, message, &format!("unknown {what}"), Some(help));
     }
 
@@ -433,14 +492,17 @@ impl<'schema> Walk<'schema> {
         } else {
             (format!("key `{key}`"), format!("add `{key}`: {}", description(schema)))
         };
+
         let message = format!("{} has no {what}", self.name());
         let label = if header.is_empty() { String::new() } else { format!("{what} is missing") };
         self.problem(header, message, &label, Some(help));
     }
 
-    /// Reports one fault for all of them, because they are missing at the same place.
+    /// Reports one fault for all of them, because they are missing from the same table.
     fn missing_keys(&mut self, header: Range<usize>, keys: &[&str]) {
-        let (first, last) = (quoted(&keys[..keys.len() - 1], '`').join(", "), keys[keys.len() - 1]);
+        let first = quoted(&keys[..keys.len() - 1], '`').join(", ");
+        let last = keys[keys.len() - 1];
+
         let message = format!("{} has no {first} and no `{last}`", self.name());
         let help =
             "add them; `firebrick schema`, and the book's page of every option, say what they are";
@@ -473,8 +535,12 @@ impl<'schema> Walk<'schema> {
     }
 
     fn resolve(&self, schema: &'schema Json) -> &'schema Json {
-        match schema.get("$ref").and_then(Json::as_str).and_then(|place| place.strip_prefix('#')) {
-            Some(place) => self.root.pointer(place).unwrap_or(schema),
+        match schema
+            .get("$ref")
+            .and_then(Json::as_str)
+            .and_then(|pointer| pointer.strip_prefix('#'))
+        {
+            Some(pointer) => self.root.pointer(pointer).unwrap_or(schema),
             None => schema,
         }
     }
@@ -497,7 +563,7 @@ impl<'schema> Walk<'schema> {
     }
 }
 
-/// The variants of a table that has a `kind`. Any other table has none.
+/// Variants of a table that has a `kind`. Any other table has none.
 #[derive(Default)]
 struct Kinds<'a> {
     variants: &'a [Json],
@@ -514,7 +580,7 @@ impl<'a> Kinds<'a> {
         }
     }
 
-    /// Returns the words that follow the name of the table.
+    /// Returns what follows the name of the table.
     fn chosen(&self) -> String {
         match self.kind {
             _ if self.variants.is_empty() => String::new(),
@@ -536,7 +602,7 @@ fn properties(schema: &Json) -> Vec<(String, &Json)> {
     properties.into_iter().flatten().map(|(name, schema)| (name.clone(), schema)).collect()
 }
 
-/// Says what to write for a table instead of a value. It names the kinds, if the table has to have one.
+/// Describes what to write for a table instead of a value. It names the kinds, if the table has to have one.
 fn smallest_table(schema: &Json) -> String {
     let variants = schema.get("oneOf").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     let kinds: Option<Vec<&str>> = variants.iter().map(kind_of).collect();
@@ -550,7 +616,7 @@ fn smallest_table(schema: &Json) -> String {
     }
 }
 
-/// Says what to write for a device that is named as on the command line.
+/// Describes what to write for a device that is named as on the command line.
 fn device(text: &str) -> String {
     match text.parse() {
         Ok(Name { kind, index }) => {
@@ -572,18 +638,18 @@ fn string_choices(schema: &Json) -> Vec<&str> {
     variants.iter().filter_map(|variant| variant.get("const")?.as_str()).collect()
 }
 
-/// Tells whether an enum without data has this choice, which is written without quotes.
+/// Returns true if an enum without data has this choice, which is written without quotes.
 fn has_flag(schema: &Json, flag: bool) -> bool {
     let variants = schema.get("oneOf").and_then(Json::as_array);
     variants.into_iter().flatten().any(|variant| variant.get("const") == Some(&Json::Bool(flag)))
 }
 
-/// Tells whether a string would be a number or a boolean if it had no quotes.
+/// Returns true if a string would be a number or a boolean if it had no quotes.
 fn is_bare(text: &str) -> bool {
     text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok()
 }
 
-/// Tells whether one of the variants is a table that a `kind` chooses.
+/// Returns true if one of the variants is a table that a `kind` chooses.
 fn has_kinds(schema: &Json) -> bool {
     let variants = schema.get("oneOf").and_then(Json::as_array);
     variants.is_some_and(|variants| variants.iter().any(|variant| kind_of(variant).is_some()))
@@ -594,7 +660,7 @@ fn kind_of(variant: &Json) -> Option<&str> {
     variant.pointer("/properties/kind/const")?.as_str()
 }
 
-/// Tells whether this variant is the one of a table without a `kind`.
+/// Returns true if this variant is the one of a table without a `kind`.
 fn is_default(variant: &Json) -> bool {
     kind_of(variant).is_some() && !strings(variant.get("required")).contains(&"kind")
 }
@@ -603,7 +669,7 @@ fn kind_of_value(schema: &Json) -> Option<&str> {
     schema.get("type").and_then(Json::as_str)
 }
 
-/// Returns the schema's description, to stand after a colon. Its first letter is made small, unless it begins an
+/// Returns the schema's description, to follow a colon. Its first letter becomes small, unless it begins an
 /// abbreviation.
 fn description(schema: Option<&Json>) -> String {
     let text = schema.and_then(|schema| schema.get("description")?.as_str()).unwrap_or_default();
@@ -623,8 +689,8 @@ fn strings(array: Option<&Json>) -> Vec<&str> {
 
 /// Returns the candidate that `given` was most likely meant to be, if one is close enough.
 fn likely<'a>(given: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    // Jaro-Winkler favours a common beginning, which misremembered keys often have. Clap asks for a similarity of
-    // 0.7, which takes `lr` for a misspelt `layers`. So it is 0.8 here.
+    // Jaro-Winkler favours a common beginning, which misremembered keys often have. Clap asks for a
+    // similarity of 0.7, which takes `lr` for a misspelt `layers`, so it is 0.8 here.
     candidates
         .iter()
         .map(|&candidate| (strsim::jaro_winkler(given, candidate), candidate))

@@ -1,8 +1,8 @@
-//! The tables of the loop, with their defaults: device, SFT, rollout, advantage, loss, optimizer,
-//! evaluation, checkpoints.
+//! Tables of the loop, with their defaults: device, SFT, rollout, advantage, loss, optimizer, evaluation,
+//! checkpoints.
 //!
-//! The doc comments are the descriptions in the JSON schema and in the book, so each one says
-//! what a user has to know and nothing about the code.
+//! Doc comments are the descriptions in the JSON schema and in the book, so each one says what a user has to
+//! know and nothing about the code.
 
 pub use firebrick_core::device::Kind as DeviceKind;
 use firebrick_core::device::Name;
@@ -25,9 +25,9 @@ pub struct Device {
     /// Index of the device among those of its kind, counted from 0 as `firebrick doctor` lists them.
     #[schemars(range(max = bounds::INDEX))]
     pub index: usize,
-    /// Number of devices of that kind, from `index` on, that share the work of an update. Sampling, the
-    /// optimizer's state and a critic stay on the first device. On the CPU the devices are threads, which is
-    /// useful only for tests. This has been run on the CPU, and never on several cards.
+    /// Number of devices of that kind, starting at `index`, that share the work of an update. Sampling, the optimizer's
+    /// state and a critic stay on the first device. On the CPU the devices are threads, which is useful only for tests.
+    /// This has been run on the CPU, and never on several cards.
     #[schemars(range(min = 1, max = 64))]
     pub count: usize,
     /// The code that computes operations. `fast` is the device's own code where there is some; `reference` is
@@ -111,7 +111,7 @@ pub struct Rollout {
     /// Sample among the most likely tokens that together have this probability, in (0, 1].
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub top_p: f64,
-    /// Sequences that are decoded at once. More of them are faster and need more memory for the KV cache.
+    /// Sequences that are decoded at the same time. More of them are faster and need more memory for the KV cache.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub max_sequences: usize,
     /// True if a GPU records the launches of four decoding steps once and repeats them, so that the host need not
@@ -186,8 +186,8 @@ pub enum Advantage {
         #[serde(default = "one")]
         #[schemars(range(min = 0.0, max = 1.0))]
         gamma: f64,
-        /// Reach of an advantage, in [0, 1]. The larger it is, the more an advantage relies on the rewards that
-        /// came, and the less on the critic's values. At 1.0 it looks to the end.
+        /// Reach of an advantage, in [0, 1]. The larger it is, the more an advantage relies on the actual rewards, and
+        /// the less on the critic's values. At 1.0 it relies on all rewards to the end.
         #[serde(default = "default_lambda")]
         #[schemars(range(min = 0.0, max = 1.0))]
         lambda: f64,
@@ -203,7 +203,7 @@ impl Default for Advantage {
     }
 }
 
-/// The policy loss. Its bounds stand next to its `kind`.
+/// The policy loss. Its bounds are next to its `kind`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(transform = first_by_default)]
@@ -211,7 +211,7 @@ pub struct Loss {
     /// The surrogate, with its bounds.
     #[serde(flatten, deserialize_with = "or_default")]
     pub kind: LossKind,
-    /// The way in which the losses of tokens become one number.
+    /// How the losses of tokens become one number.
     pub aggregation: Aggregation,
     /// Number of tokens that a completion counts as, for `aggregation = "constant"`. By default it is
     /// `rollout.max_completion_tokens`.
@@ -221,8 +221,8 @@ pub struct Loss {
     /// Weight of the entropy bonus; 0.0 is none.
     #[schemars(range(min = 0.0))]
     pub entropy_coef: f64,
-    /// Weight of the loss for uneven loads, for a model with experts. With it, an update goes forward through the
-    /// policy once more, and shares no prompts. 0.0 is none; 0.001 is usual.
+    /// Weight of the loss for uneven loads, for a model with experts. With it, an update takes one more
+    /// forward pass through the policy, and shares no prompts. 0.0 is none; 0.001 is usual.
     #[schemars(range(min = 0.0))]
     pub router_aux_loss_coef: f64,
     /// Penalty on the distance to the policy the run started from; none by default.
@@ -321,7 +321,7 @@ impl LossKind {
     }
 }
 
-/// The way in which the losses of tokens become one number.
+/// How the losses of tokens become one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
@@ -361,7 +361,7 @@ pub enum KlKind {
     K3,
 }
 
-/// The optimizer and its learning rate. Its moments stand next to its `kind`.
+/// The optimizer and its learning rate. Its moments are next to its `kind`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(transform = first_by_default)]
@@ -494,7 +494,7 @@ pub enum Schedule {
     },
 }
 
-/// The length of the run, and the way in which a step is cut up.
+/// The length of the run, and how a step is split.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Train {
@@ -510,17 +510,16 @@ pub struct Train {
     /// Completions per optimizer update; at most `prompts_per_step` × `group_size`.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub mini_batch: usize,
-    /// Tokens that go through the model at once. This number changes memory and speed, not the result.
+    /// Tokens that go through the model together. This number changes memory and speed, not the result.
     #[schemars(range(min = 1, max = bounds::AT_ONCE))]
     pub micro_batch_tokens: usize,
-    /// The intermediate values that an update keeps from its way through the layers. They change memory and speed,
+    /// Intermediate values of the layers that an update keeps for its backward pass. They change memory and speed,
     /// not the result.
     pub recompute: Recompute,
-    /// True if the kept values of a layer wait in the machine's memory, not in the device's. This changes memory
-    /// and speed, not the result; on the CPU it changes nothing.
+    /// True if the kept values of a layer wait in host memory, not in the device's. This changes memory and speed, not
+    /// the result; on the CPU it changes nothing.
     pub offload: bool,
-    /// The cases in which completions of one prompt share it in an update. This changes memory and speed, not the
-    /// result.
+    /// When completions of one prompt share it in an update. This changes memory and speed, not the result.
     pub share_prompts: SharePrompts,
     /// The source of the old policy's log-probabilities in the loss. `loss.tis_cap` compares the two
     /// sources, so it has them recomputed.
@@ -562,7 +561,7 @@ impl Default for Train {
     }
 }
 
-/// The intermediate values that an update keeps from its way through the layers.
+/// Intermediate values of the layers that an update keeps for its backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Recompute {
@@ -571,11 +570,11 @@ pub enum Recompute {
     Auto,
     /// The input of each layer. The layer is recomputed in the backward pass.
     Layers,
-    /// All values whose computation takes a product of matrices.
+    /// All values whose computation takes a matmul.
     None,
 }
 
-/// The cases in which completions of one prompt share it in an update.
+/// When completions of one prompt share it in an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SharePrompts {
@@ -622,7 +621,7 @@ pub struct Eval {
     /// Largest number of held-out prompts that are used; 0 is all of them.
     #[schemars(range(max = bounds::SIZE))]
     pub prompts: usize,
-    /// Further sets of prompts to evaluate on, each under a name of its own.
+    /// Further sets of prompts to evaluate on, each under its own name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<EvalSet>,
 }
@@ -761,7 +760,7 @@ fn dapo_high() -> f64 {
     0.28
 }
 
-/// The lower bound of Zheng et al. 2025, section 5.1. The upper bound is from there too.
+/// Lower bound of Zheng et al. 2025, section 5.1. The upper bound is from there too.
 fn gspo_low() -> f64 {
     3e-4
 }
@@ -770,7 +769,7 @@ fn gspo_high() -> f64 {
     4e-4
 }
 
-/// SkyRL's upper bound. SkyRL has no lower bound by default either.
+/// Upper bound of SkyRL, which has no lower bound by default either.
 fn cispo_high() -> f64 {
     4.0
 }

@@ -1,5 +1,5 @@
-//! Settings without effect, in one list. A recipe that sets one is refused, and a recipe
-//! that is written out leaves them out.
+//! Settings without effect, in one list. A recipe that sets one is refused, and a recipe that is written out
+//! leaves them out.
 
 use firebrick_core::device::Kind;
 
@@ -10,15 +10,15 @@ use super::{
 /// A key that changes nothing in its recipe, whatever its value.
 #[derive(Debug)]
 pub(super) struct UnusedKey {
-    /// The dotted key. The entries of a list are named by their indices.
+    /// Dotted key. The entries of a list are named by their indices.
     pub(super) key: String,
-    /// The keys that switch it off.
+    /// Keys that switch it off.
     pub(super) switches: &'static [&'static str],
-    /// The setting that would give it an effect.
+    /// Setting that would give it an effect.
     pub(super) needs: &'static str,
 }
 
-/// A rule: whether a key has an effect, the key, the keys that decide this, and the setting that it needs.
+/// Whether a key has an effect, the key, the keys that decide this, and the setting that it needs.
 type Rule = (bool, &'static str, &'static [&'static str], &'static str);
 
 impl Recipe {
@@ -32,10 +32,13 @@ impl Recipe {
             self.reward_rules(),
             self.training_rules(),
         ];
+
+        // Several rules may name one key: each is a separate condition.
         let unused = rules.into_iter().flatten().filter(|(has_effect, ..)| !has_effect);
         let mut unused: Vec<UnusedKey> = unused
             .map(|(_, key, switches, needs)| UnusedKey { key: key.into(), switches, needs })
             .collect();
+
         if let Some(kind) = &self.reward.kind {
             add_unused_verifier_keys("reward", kind, &mut unused);
         }
@@ -45,12 +48,15 @@ impl Recipe {
     fn data_rules(&self) -> Vec<Rule> {
         let data = &self.data;
         let generated = data.task.is_some() && data.train.is_none();
+        // A recipe with both or neither is refused elsewhere, and no key of it is called unused.
         let read = data.train.is_some() && data.task.is_none();
         let looks = !matches!(data.task, Some(Task::Addition { worked: false, .. }));
         let task = &["data.task"][..];
         let spelt = self.model.new.as_ref().is_none_or(|new| new.tokenizer.is_none());
+
         let tunes = self.sft.steps > 0;
         let sft = |key| (tunes, key, &["sft.steps"][..], "sft.steps above 0");
+
         vec![
             (spelt, "model.new.alphabet", &["model.new.tokenizer"], "no model.new.tokenizer"),
             (!generated, "data.heldout", task, "data.train"),
@@ -81,6 +87,7 @@ impl Recipe {
                 "rollout.engine.kind = \"vllm\" or \"sglang\"",
             )
         };
+
         vec![
             servers("rollout.engine.servers"),
             servers("rollout.engine.weights"),
@@ -101,31 +108,32 @@ impl Recipe {
     fn environment_rules(&self) -> Vec<Rule> {
         let environment = &self.environment;
         let kind = &["environment.kind"][..];
-        let there =
+        let with_environment =
             |key| (environment.is_there(), key, kind, "environment.kind other than \"none\"");
         let served = environment.kind == EnvironmentKind::OpenEnv;
-        let server = |key| (served, key, kind, "environment.kind = \"openenv\"");
+        let with_server = |key| (served, key, kind, "environment.kind = \"openenv\"");
         let openings = self.data.task == Some(Task::Environment);
+
         vec![
-            there("environment.max_turns"),
-            there("environment.max_turn_tokens"),
-            there("environment.max_observation_tokens"),
-            there("environment.stop"),
-            there("environment.role"),
-            server("environment.servers"),
-            server("environment.sessions"),
-            server("environment.reset"),
-            server("environment.action"),
-            server("environment.observation"),
-            server("environment.time_limit"),
-            server("environment.patience"),
-            server("environment.key_variable"),
+            with_environment("environment.max_turns"),
+            with_environment("environment.max_turn_tokens"),
+            with_environment("environment.max_observation_tokens"),
+            with_environment("environment.stop"),
+            with_environment("environment.role"),
+            with_server("environment.servers"),
+            with_server("environment.sessions"),
+            with_server("environment.reset"),
+            with_server("environment.action"),
+            with_server("environment.observation"),
+            with_server("environment.time_limit"),
+            with_server("environment.patience"),
+            with_server("environment.key_variable"),
             (openings, "environment.opening", &["data.task"], "data.task.kind = \"environment\""),
         ]
     }
 
-    /// A step has several rounds only if it wants all its groups. Otherwise it has one round, which neither
-    /// reaches a cap nor has groups to spare.
+    /// A step has several rounds only if it wants all its groups. Otherwise it has one, which neither reaches
+    /// a cap nor has groups to spare.
     fn sampling_rules(&self) -> Vec<Rule> {
         let sampling = &self.sampling;
         let compares = sampling.dynamic != Dynamic::Off || sampling.curriculum.is_some();
@@ -134,6 +142,7 @@ impl Recipe {
             Dynamic::Off => sampling.curriculum.is_none() && self.reward.overlong.filter,
             Dynamic::Drop => false,
         };
+
         let keeps = !refills || sampling.carry_over;
         let capped = !refills || sampling.max_rounds > 0;
         let refill = |key| {
@@ -141,6 +150,7 @@ impl Recipe {
                 &["sampling.dynamic", "sampling.curriculum", "reward.overlong.filter"][..];
             (refills, key, switches, "sampling.dynamic = \"filter\" or \"replace\"")
         };
+
         vec![
             refill("sampling.max_rounds"),
             refill("sampling.on_cap"),
@@ -166,10 +176,12 @@ impl Recipe {
         let overlong = &self.reward.overlong;
         let punishes = overlong.penalty > 0.0 || overlong.buffer == 0;
         let cuts = |cut: fn(&Length) -> bool| self.reward.length.as_ref().is_none_or(cut);
+
         let by_length = cuts(|length| length.max_cut > 0.0);
         let at_all = cuts(|length| length.max_cut > 0.0 || length.truncation_cut > 0.0);
         let max_cut = &["reward.length.max_cut"][..];
         let needs_cut = "reward.length.max_cut above 0";
+
         vec![
             (
                 punishes,
@@ -188,8 +200,10 @@ impl Recipe {
             |holds: fn(&Adaptive) -> bool| self.train.adaptive.as_ref().is_none_or(holds);
         let samples = self.eval.temperature > 0.0;
         let rises = self.optim.warmup_steps > 0;
+
         let constant = self.loss.aggregation == Aggregation::Constant;
         let compared = self.loss.tis_cap.is_some();
+
         vec![
             (
                 !compared,
@@ -203,7 +217,7 @@ impl Recipe {
                 &["loss.tis_cap"],
                 "loss.tis_cap, which has the two policies compared",
             ),
-            // A recipe can't tell whether its path is an adapter's. The run can, when it opens the folder.
+            // A recipe can't know whether its path is an adapter's. The run can, when it opens the folder.
             (
                 self.model.lora.is_some() || self.model.path.is_some(),
                 "model.base",
@@ -278,12 +292,12 @@ impl Recipe {
     }
 }
 
-/// Adds the options that change nothing of the verifier in the table at `place`.
-fn add_unused_verifier_keys(place: &str, kind: &RewardKind, unused: &mut Vec<UnusedKey>) {
+/// Adds the options that change nothing of the verifier in the table at `path`.
+fn add_unused_verifier_keys(path: &str, kind: &RewardKind, unused: &mut Vec<UnusedKey>) {
     match kind {
         RewardKind::Regex { matches: true, .. } => {
             for option in ["group", "tail"] {
-                let key = format!("{place}.{option}");
+                let key = format!("{path}.{option}");
                 unused.push(UnusedKey {
                     key,
                     switches: &["reward.matches"],
@@ -293,7 +307,7 @@ fn add_unused_verifier_keys(place: &str, kind: &RewardKind, unused: &mut Vec<Unu
         }
         RewardKind::Weighted { parts } => {
             for (index, part) in parts.iter().enumerate() {
-                add_unused_verifier_keys(&format!("{place}.parts.{index}"), &part.kind, unused);
+                add_unused_verifier_keys(&format!("{path}.parts.{index}"), &part.kind, unused);
             }
         }
         _ => {}

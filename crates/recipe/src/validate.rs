@@ -41,6 +41,7 @@ pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> V
     checks.adaptive();
     checks.observe();
     checks.eval_sets();
+
     checks.problems
 }
 
@@ -56,7 +57,7 @@ impl Checks<'_> {
             self.fail(
                 &["name"],
                 error.to_string(),
-                "no name for a folder",
+                "not a name for a folder",
                 "set `name` to letters, digits, `-`, `_` and `.`",
             );
         }
@@ -94,14 +95,16 @@ impl Checks<'_> {
             (None, Some(new)) => self.new_model(new),
             (Some(_), None) => {}
         }
+
         if model.lora.is_some() && model.path.is_none() {
             self.fail(
                 &["model.lora"],
                 "model.lora is set, expected only together with a `path`".into(),
-                "adapters to random weights that nobody else has",
-                "remove it: a new model is trained whole",
+                "adapters for random weights that nobody else has",
+                "remove it: all weights of a new model are trained",
             );
         }
+
         if model.revision.is_some() && model.path.is_none() {
             self.fail(
                 &["model.revision"],
@@ -115,6 +118,7 @@ impl Checks<'_> {
     fn new_model(&mut self, model: &NewModel) {
         let NewModel { hidden_size, heads, kv_heads, max_position_embeddings, .. } = *model;
         let width = hidden_size / heads; // The schema wants at least one head.
+
         if !hidden_size.is_multiple_of(heads) {
             self.fail(
                 &["model.new.hidden_size", "model.new.heads"],
@@ -132,6 +136,7 @@ impl Checks<'_> {
                 "change `heads` or `hidden_size`",
             );
         }
+
         if !heads.is_multiple_of(kv_heads) {
             self.fail(
                 &["model.new.kv_heads", "model.new.heads"],
@@ -140,6 +145,8 @@ impl Checks<'_> {
                 &format!("`kv_heads = {heads}` gives every head its own"),
             );
         }
+
+        // Prompt and completion share the positions, and a prompt has at least one token.
         let longest = self.recipe.longest_completion();
         if longest >= max_position_embeddings {
             let completion = self.recipe.rollout.max_completion_tokens;
@@ -149,6 +156,7 @@ impl Checks<'_> {
                     "rollout.max_completion_tokens + environment.max_observation_tokens = {completion} + {observed}"
                 ),
             };
+
             self.fail(
                 &["model.new.max_position_embeddings", "rollout.max_completion_tokens"],
                 format!(
@@ -179,6 +187,7 @@ impl Checks<'_> {
             ),
             _ => {}
         }
+
         if data.columns.is_some() && data.train.is_none() && data.heldout.is_none() {
             self.fail(
                 &["data.columns"],
@@ -187,6 +196,8 @@ impl Checks<'_> {
                 "remove `columns`",
             );
         }
+
+        // Each of these names a part of something else, which has to be there too.
         let parts = [
             ("subset", data.subset.is_some(), data.train.is_some()),
             ("split", data.split.is_some(), data.train.is_some()),
@@ -197,8 +208,9 @@ impl Checks<'_> {
                 data.heldout.is_some() || data.train.is_some(),
             ),
         ];
-        for (key, given, has_whole) in parts {
-            if given && !has_whole {
+
+        for (key, is_given, has_whole) in parts {
+            if is_given && !has_whole {
                 let whole = if key == "heldout_subset" { "heldout" } else { "train" };
                 self.fail(
                     &[&format!("data.{key}")],
@@ -208,6 +220,7 @@ impl Checks<'_> {
                 );
             }
         }
+
         if data.heldout.is_none()
             && data.heldout_split.is_some()
             && data.heldout_split.as_deref() == Some(data.split.as_deref().unwrap_or("train"))
@@ -215,10 +228,11 @@ impl Checks<'_> {
             self.fail(
                 &["data.heldout_split"],
                 "data.heldout_split is the split that is trained on".into(),
-                "would measure what was learnt by heart",
+                "would measure what was memorised",
                 "name another split, or leave it out: then some of `train` is held out",
             );
         }
+
         if data.prompt.as_ref().is_some_and(|pattern| !pattern.contains("{prompt}")) {
             self.fail(
                 &["data.prompt"],
@@ -227,6 +241,7 @@ impl Checks<'_> {
                 "put `{prompt}` where the question goes",
             );
         }
+
         if let Some(Task::Countdown { max_number, max_target, .. }) = data.task
             && max_target < max_number
         {
@@ -247,6 +262,7 @@ impl Checks<'_> {
         if let Some(kind) = &reward.kind {
             self.reward_kind("reward", kind);
         }
+
         if let Some(stop) = &reward.stop
             && stop.scale.is_some() == stop.replace.is_some()
         {
@@ -254,6 +270,7 @@ impl Checks<'_> {
                 Some(_) => ("both `scale` and `replace`", "one too many"),
                 None => ("neither `scale` nor `replace`", "no penalty"),
             };
+
             self.fail(
                 &["reward.stop.replace", "reward.stop"],
                 format!("[reward.stop] has {what}, expected one of them"),
@@ -261,6 +278,7 @@ impl Checks<'_> {
                 "`scale` multiplies the reward, `replace` takes its place",
             );
         }
+
         if let Some(Length { target, free_factor, max_cut, .. }) = reward.length {
             let longest = self.recipe.rollout.max_completion_tokens;
             if max_cut > 0.0 && free_factor * target as f64 >= longest as f64 {
@@ -276,6 +294,7 @@ impl Checks<'_> {
                 );
             }
         }
+
         if reward.right <= reward.wrong {
             self.fail(
                 &["reward.right", "reward.wrong"],
@@ -289,15 +308,17 @@ impl Checks<'_> {
         }
     }
 
-    /// Checks the options of the verifier in the table at `place`.
-    fn reward_kind(&mut self, place: &str, kind: &RewardKind) {
-        let key = |name: &str| format!("{place}.{name}");
+    /// Checks the options of the verifier in the table at `path`.
+    fn reward_kind(&mut self, path: &str, kind: &RewardKind) {
+        let key = |name: &str| format!("{path}.{name}");
+
         match kind {
             RewardKind::Regex { pattern, group, matches, tail } => {
                 let regex = |group| {
-                    let (pattern, matches, tail) = (pattern.clone(), *matches, *tail);
-                    Regex::new(RegexOptions { pattern, group, matches, tail })
+                    let pattern = pattern.clone();
+                    Regex::new(RegexOptions { pattern, group, matches: *matches, tail: *tail })
                 };
+
                 if let Err(error) = regex(None) {
                     // The crate's error is a picture of the pattern, with the reason below it.
                     let words = match error {
@@ -308,7 +329,7 @@ impl Checks<'_> {
                     let reason = reason.trim().trim_start_matches("error: ");
                     self.fail(
                         &[&key("pattern")],
-                        format!("{} is no regular expression: {reason}", key("pattern")),
+                        format!("{} is not a regular expression: {reason}", key("pattern")),
                         "can't be used",
                         "'single quotes' keep backslashes as they are",
                     );
@@ -330,8 +351,8 @@ impl Checks<'_> {
                 nothing_after: false,
             } => self.fail(
                 &[&key("kind")],
-                format!("[{place}] of kind \"format\" asks for nothing"),
-                "would mark nothing",
+                format!("[{path}] of kind \"format\" asks for nothing"),
+                "would score nothing",
                 "set one of `think`, `boxed`, `answer_line` and `nothing_after` to true",
             ),
             RewardKind::Command { program, .. }
@@ -348,7 +369,7 @@ impl Checks<'_> {
                 if *scale <= 0.0 || !(scale + offset).is_finite() =>
             {
                 self.fail(
-                    &[&key("scale"), place],
+                    &[&key("scale"), path],
                     format!(
                         "{} is {scale:?} and {} is {offset:?}, expected a scale above 0 and a \
                          finite sum of both",
@@ -361,10 +382,10 @@ impl Checks<'_> {
             }
             RewardKind::Weighted { parts } => {
                 for (index, part) in parts.iter().enumerate() {
-                    let place = format!("{place}.parts.{index}");
+                    let path = format!("{path}.parts.{index}");
                     if parts[..index].iter().any(|other| other.name == part.name) {
                         self.fail(
-                            &[&format!("{place}.name")],
+                            &[&format!("{path}.name")],
                             format!("reward.parts has two parts named \"{}\"", part.name),
                             "the second of that name",
                             "every part has a metric of its own name: rename one of the two",
@@ -372,7 +393,7 @@ impl Checks<'_> {
                     }
                     if !Weighted::allows(&part.name) {
                         self.fail(
-                            &[&format!("{place}.name")],
+                            &[&format!("{path}.name")],
                             format!(
                                 "reward.parts has a part named {:?}, expected a name without `/` that is neither \
                                  `shaping` nor `credit`",
@@ -382,7 +403,8 @@ impl Checks<'_> {
                             "`/` marks a part of a part, and advantages have parts of these two names: rename it",
                         );
                     }
-                    self.reward_kind(&place, &part.kind);
+
+                    self.reward_kind(&path, &part.kind);
                 }
             }
             _ => {}
@@ -392,6 +414,7 @@ impl Checks<'_> {
     fn overlong(&mut self) {
         let overlong = &self.recipe.reward.overlong;
         let longest = self.recipe.rollout.max_completion_tokens;
+
         if overlong.buffer > longest {
             self.fail(
                 &["reward.overlong.buffer", "rollout.max_completion_tokens"],
@@ -416,24 +439,29 @@ impl Checks<'_> {
         }
     }
 
-    /// Refuses keys that are set without effect, even if they have their defaults. A user who writes
+    /// Refuses keys that are set without effect, even if they have their defaults: a user who writes
     /// `critic.kind = "head"` believes that there is a critic.
     fn unused_keys(&mut self) {
         for UnusedKey { key, switches, needs } in self.recipe.unused_keys() {
-            // A user who sets `sft.steps` to 0 wants the table to rest, most often for one run with --set.
+            // A user who sets `sft.steps` to 0 wants the table to be inactive, most often for one run with
+            // --set.
             let rests = key.starts_with("sft.") && self.find("sft.steps").is_some();
+
             let name = match self.find(&key) {
                 None => continue,
                 Some(_) if rests => continue,
                 Some(value) if value.get_ref().is_table() => format!("[{key}]"),
                 Some(_) => key.clone(),
             };
+
             // --set knows no name for a key inside a list.
             let settable = !key.split('.').any(|part| part.parse::<usize>().is_ok());
             let by_set = if settable { format!(" (`--set {key}=` does)") } else { String::new() };
             let remedy = format!("remove it{by_set}, or make that condition true");
+
             let keys: Vec<&str> =
                 std::iter::once(key.as_str()).chain(switches.iter().copied()).collect();
+
             self.fail(
                 &keys,
                 format!("{name} is set, expected only with {needs}"),
@@ -447,6 +475,7 @@ impl Checks<'_> {
     fn schedule(&mut self) {
         let Recipe { optim, train, .. } = self.recipe;
         let steps = self.recipe.policy_steps();
+
         if optim.schedule != Schedule::Constant && optim.warmup_steps >= steps {
             self.fail(
                 &["optim.schedule", "optim.warmup_steps", "train.steps", "critic.warmup_steps"],
@@ -466,6 +495,7 @@ impl Checks<'_> {
         let prompts = self.recipe.sampling.prompts_per_step;
         let group = self.recipe.rollout.group_size;
         let step = prompts.saturating_mul(group);
+
         if mini_batch > step {
             let by_default =
                 if self.find("train.mini_batch").is_some() { "" } else { " by default" };
@@ -497,10 +527,13 @@ impl Checks<'_> {
     /// Checks the names of evaluation sets. They become names of metrics, and no two sets may share one.
     fn eval_sets(&mut self) {
         let sets = &self.recipe.eval.sets;
+
+        // A name becomes a part of `eval/NAME/accuracy`.
         let fine = |name: &str| {
             name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
         };
-        let faults: Vec<(usize, String, &str)> = sets
+
+        let invalid_names: Vec<(usize, String, &str)> = sets
             .iter()
             .enumerate()
             .filter_map(|(index, set)| {
@@ -510,14 +543,16 @@ impl Checks<'_> {
                         "eval.sets has a set named {name:?}, expected letters, digits, -, _ and ., and none of \
                          train, heldout and initial"
                     );
-                    return Some((index, message, "no name for a metric"));
+                    return Some((index, message, "not a name for a metric"));
                 }
+
                 sets[..index].iter().any(|other| other.name == *name).then(|| {
                     (index, format!("eval.sets has two sets named {name:?}"), "named once before")
                 })
             })
             .collect();
-        for (index, message, label) in faults {
+
+        for (index, message, label) in invalid_names {
             self.fail(
                 &[&format!("eval.sets.{index}.name")],
                 message,
@@ -529,9 +564,12 @@ impl Checks<'_> {
 
     fn observe(&mut self) {
         let phrases = &self.recipe.observe.phrases;
-        let lower: Vec<String> = phrases.iter().map(|phrase| phrase.to_lowercase()).collect();
-        let twice = (0..lower.len()).find(|&index| lower[..index].contains(&lower[index]));
-        if let Some(index) = twice {
+        // Phrases are counted whatever their case, so two that differ in case alone would be one.
+        let lowercase: Vec<String> = phrases.iter().map(|phrase| phrase.to_lowercase()).collect();
+        let duplicate =
+            (0..lowercase.len()).find(|&index| lowercase[..index].contains(&lowercase[index]));
+
+        if let Some(index) = duplicate {
             self.fail(
                 &["observe.phrases"],
                 format!("observe.phrases has \"{}\" twice", phrases[index]),
@@ -541,12 +579,14 @@ impl Checks<'_> {
         }
     }
 
-    /// Reports a problem. It blames the first of `keys` that stands in the text, with the value that it has there.
-    /// If all of them have their defaults, it blames the first of their tables that stands there.
+    /// Reports a problem. It blames the first of `keys` that is in the text, with the value that it has there. If all
+    /// of them have their defaults, it blames the first of their tables that is there.
     fn fail(&mut self, keys: &[&str], message: String, label: &str, help: &str) {
+        // A key with its default is not in the text, although its table may be.
         let tables = keys.iter().filter_map(|key| Some(key.rsplit_once('.')?.0));
-        let places = keys.iter().copied().chain(tables);
-        let span = places.filter_map(|place| self.find(place)).map(Spanned::span).next();
+        let candidates = keys.iter().copied().chain(tables);
+        let span = candidates.filter_map(|key| self.find(key)).map(Spanned::span).next();
+
         self.problems.push(Problem {
             label: if span.is_some() { label.into() } else { String::new() },
             span: span.unwrap_or_default(),
@@ -557,17 +597,20 @@ impl Checks<'_> {
     }
 
     fn find(&self, key: &str) -> Option<&Spanned<DeValue<'_>>> {
-        let (tables, last) = key.rsplit_once('.').unwrap_or(("", key));
+        let (tables, last_name) = key.rsplit_once('.').unwrap_or(("", key));
         let mut table = self.document;
         let mut names = tables.split('.').filter(|name| !name.is_empty()).peekable();
+
         while let Some(name) = names.next() {
             let mut value = table.get(name)?.get_ref();
+            // The name after a list is the index of one of its entries.
             if let (Some(items), Some(index)) = (value.as_array(), names.peek()) {
                 value = items.get(index.parse::<usize>().ok()?)?.get_ref();
                 names.next();
             }
             table = value.as_table()?;
         }
-        table.get(last)
+
+        table.get(last_name)
     }
 }

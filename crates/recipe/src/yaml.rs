@@ -1,9 +1,9 @@
-//! YAML as a tree whose nodes know their places. Recipes and the configurations of other programs are read from
-//! it.
+//! YAML as a tree whose nodes know their spans. Recipes and the configurations of other programs are read
+//! from it.
 //!
-//! The module reads as much of YAML as a configuration needs: one document of mappings, sequences and scalars,
-//! with texts as keys, each key once. Anchors, aliases and tags are refused where they stand, so that nothing is
-//! ever expanded. The parser bounds the nesting. `scalar` decides what a scalar is, by YAML 1.2.
+//! The module reads as much of YAML as a configuration needs: one document of mappings, sequences and scalars, with
+//! texts as keys, each key once. Anchors, aliases and tags are refused where they occur, so that nothing is ever
+//! expanded. The parser bounds the nesting. `scalar` decides what a scalar is, by YAML 1.2.
 
 mod document;
 mod scalar;
@@ -21,19 +21,19 @@ pub(crate) use document::document;
 pub use scalar::Scalar;
 pub(crate) use write::to_toml;
 
-/// The most levels of nested blocks, and the most levels of nested brackets. A recipe has five.
+/// Maximum number of levels of nested blocks, and of nested brackets. A recipe has five.
 const MAX_DEPTH: usize = 32;
 
-/// Tells whether a file of that name is read as YAML.
+/// Returns true if a file of that name is read as YAML.
 pub(crate) fn is_yaml(path: &Path) -> bool {
     path.extension()
         .is_some_and(|end| end.eq_ignore_ascii_case("yaml") || end.eq_ignore_ascii_case("yml"))
 }
 
-/// A value and its place.
+/// A value and its span.
 #[derive(Debug)]
 pub struct Node {
-    /// The bytes of the value in the text. A mapping without `{…}`, or a sequence without `[…]`, has those of its
+    /// Bytes of the value in the text. A mapping without `{…}`, or a sequence without `[…]`, has those of its
     /// first key or item.
     pub span: Range<usize>,
     /// The value.
@@ -41,13 +41,13 @@ pub struct Node {
 }
 
 impl Node {
-    /// Tells whether it has keys.
+    /// Returns true if it has keys.
     pub(crate) fn is_mapping(&self) -> bool {
         matches!(self.kind, Kind::Mapping(_))
     }
 }
 
-/// The kind of a node, with its value.
+/// Kind of a node, with its value.
 #[derive(Debug)]
 pub enum Kind {
     /// A number, a truth value, a text or nothing.
@@ -63,7 +63,7 @@ pub enum Kind {
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// The bytes of the key in the text.
+    /// Bytes of the key in the text.
     pub span: Range<usize>,
     /// The value.
     pub value: Node,
@@ -72,7 +72,7 @@ pub struct Entry {
 /// Reads the one document in `text`. Returns `None` if there are only comments.
 ///
 /// # Errors
-/// When the text is no YAML, has more in it than a configuration needs, or is nested too deeply.
+/// When the text is not YAML, has more in it than a configuration needs, or is nested too deeply.
 pub fn parse(text: &str) -> Result<Option<Node>, Problem> {
     let options = granit_parser::options! {
         strict_indentation: true,
@@ -82,14 +82,16 @@ pub fn parse(text: &str) -> Result<Option<Node>, Problem> {
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: MAX_DEPTH,
     };
+
     let mut reader = Reader { text, parser: Parser::new_from_str_with_options(text, options) };
     let mut tree = None;
     let mut documents = 0;
+
     while let Some((event, span)) = reader.next()? {
         match event {
             Event::DocumentStart(..) if documents > 0 => {
                 return Err(problem(
-                    reader.place(span),
+                    bytes(span),
                     "a second document begins, expected one",
                     "the second",
                     "keep one of them in this file",
@@ -100,6 +102,8 @@ pub fn parse(text: &str) -> Result<Option<Node>, Problem> {
             event => tree = Some(reader.node(event, span)?),
         }
     }
+
+    // A document of `null` is as empty as one of comments.
     let is_nothing = |node: &Node| matches!(node.kind, Kind::Scalar(Scalar::Null));
     Ok(tree.filter(|tree| !is_nothing(tree)))
 }
@@ -118,44 +122,47 @@ impl<'text> Reader<'text> {
     fn node(&mut self, event: Event<'text>, span: Span) -> Result<Node, Problem> {
         if let Some(tag) = span.tag_span() {
             return Err(problem(
-                self.place(tag),
+                bytes(tag),
                 "a tag, expected a plain value",
                 "tags are not read here",
                 "remove it; a text that looks like a number is written in quotes",
             ));
         }
-        let place = self.place(span);
+
+        let start = bytes(span);
+
         match event {
             Event::Scalar(text, style, ..) => {
                 let kind = Kind::Scalar(match style {
                     ScalarStyle::Plain => scalar::plain(&text),
                     _ => Scalar::Text(text.into_owned()),
                 });
-                Ok(Node { span: place, kind })
+                Ok(Node { span: start, kind })
             }
             Event::SequenceStart(style, ..) => {
                 let mut items = Vec::new();
                 let end = loop {
                     match self.inner()? {
-                        (Event::SequenceEnd, span) => break self.place(span).end,
+                        (Event::SequenceEnd, span) => break bytes(span).end,
                         (event, span) => items.push(self.node(event, span)?),
                     }
                 };
+
                 let first = items.first().map(|item: &Node| item.span.clone());
                 Ok(Node {
-                    span: span_of_collection(style, place, end, first),
+                    span: span_of_collection(style, start, end, first),
                     kind: Kind::Sequence(items),
                 })
             }
             Event::MappingStart(style, ..) => {
                 let mut entries: Vec<Entry> = Vec::new();
-                let mut seen = HashSet::new();
+                let mut seen_keys = HashSet::new();
                 let end = loop {
                     match self.inner()? {
-                        (Event::MappingEnd, span) => break self.place(span).end,
+                        (Event::MappingEnd, span) => break bytes(span).end,
                         (event, span) => {
                             let (key, span) = self.key(event, span)?;
-                            if !seen.insert(key.clone()) {
+                            if !seen_keys.insert(key.clone()) {
                                 return Err(problem(
                                     span,
                                     &format!("duplicate key `{key}`"),
@@ -163,48 +170,50 @@ impl<'text> Reader<'text> {
                                     "keep one of the two",
                                 ));
                             }
+
                             let (event, inner) = self.inner()?;
                             let value = self.node(event, inner)?;
                             entries.push(Entry { key, span, value });
                         }
                     }
                 };
+
                 let first = entries.first().map(|entry| entry.span.clone());
                 Ok(Node {
-                    span: span_of_collection(style, place, end, first),
+                    span: span_of_collection(style, start, end, first),
                     kind: Kind::Mapping(entries),
                 })
             }
             Event::Alias(_) | Event::UnresolvedAlias(_) => Err(problem(
-                place,
+                start,
                 "an alias, expected a value",
                 "aliases are not read here",
                 "write out what it stands for",
             )),
-            _ => Err(problem(place, "expected a value", "here", "write a value")),
+            _ => Err(problem(start, "expected a value", "here", "write a value")),
         }
     }
 
     fn key(&self, event: Event<'text>, span: Span) -> Result<(String, Range<usize>), Problem> {
         match event {
             Event::Scalar(key, ..) if span.tag_span().is_none() => {
-                Ok((key.into_owned(), self.place(span)))
+                Ok((key.into_owned(), bytes(span)))
             }
             _ => Err(problem(
-                self.place(span),
-                "a key that is no text",
+                bytes(span),
+                "a key that is not a text",
                 "expected a name",
                 "write a name before the colon",
             )),
         }
     }
 
-    /// Returns the next event inside a collection, where the text can't end. Refuses an anchor: its event comes
-    /// after that of its node.
+    /// Returns the next event inside a collection, where the text can't end. Refuses an anchor: its event
+    /// comes after that of its node.
     fn inner(&mut self) -> Result<(Event<'text>, Span), Problem> {
         match self.next()? {
             Some((Event::Anchor(..), span)) => Err(problem(
-                self.place(span),
+                bytes(span),
                 "an anchor, expected a value",
                 "anchors are not read here",
                 "remove it, and write the value out wherever it is meant",
@@ -217,14 +226,10 @@ impl<'text> Reader<'text> {
         }
     }
 
-    fn place(&self, span: Span) -> Range<usize> {
-        span.byte_range().unwrap_or(0..0)
-    }
-
-    /// Makes a problem of the parser's own error. Its words for the commonest faults are about its insides, so
-    /// they are replaced.
+    /// Makes a problem of the parser's own error. The parser describes the commonest faults by its own
+    /// internals, so other messages replace those.
     fn syntax(&self, error: &ScanError) -> Problem {
-        let mut at = error.marker().byte_offset().unwrap_or(0).min(self.text.len());
+        let mut position = error.marker().byte_offset().unwrap_or(0).min(self.text.len());
         let is_tab = matches!(
             error.kind(),
             ErrorKind::TabNotAllowed
@@ -233,20 +238,26 @@ impl<'text> Reader<'text> {
                 | ErrorKind::TabAtBlockScalarStart
                 | ErrorKind::TabInPlainScalar
         );
+
         // The parser may have gone past the tab, or stopped at a text that the tab's line would continue.
-        let line = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
-        if is_tab && !self.text[at..].starts_with('\t') {
-            let before = self.text[line..at].rfind('\t').map(|tab| line + tab);
-            let after = || self.text[at..].find('\t').map(|tab| at + tab);
-            let next_line = || self.text[at..].find("\n\t").map(|end| at + end + 1);
-            at = before.or_else(next_line).or_else(after).unwrap_or(at);
+        let line_start = self.text[..position].rfind('\n').map_or(0, |end| end + 1);
+        if is_tab && !self.text[position..].starts_with('\t') {
+            let tab_before =
+                self.text[line_start..position].rfind('\t').map(|tab| line_start + tab);
+            let tab_after = || self.text[position..].find('\t').map(|tab| position + tab);
+            let next_line = || self.text[position..].find("\n\t").map(|end| position + end + 1);
+            position = tab_before.or_else(next_line).or_else(tab_after).unwrap_or(position);
         }
+
         // The span is one character, if there is one on that line. Otherwise the caret would be nowhere.
-        let width = self.text[at..].chars().next().filter(|c| *c != '\n').map_or(0, char::len_utf8);
+        let width =
+            self.text[position..].chars().next().filter(|c| *c != '\n').map_or(0, char::len_utf8);
+
         let (message, help): (Cow<'_, str>, _) = match error.kind() {
-            _ if is_tab || self.text[at..].starts_with('\t') => {
-                ("a tab, expected spaces".into(), Some("indent with spaces: YAML takes no tabs"))
-            }
+            _ if is_tab || self.text[position..].starts_with('\t') => (
+                "a tab, expected spaces".into(),
+                Some("indent with spaces: YAML does not allow tabs"),
+            ),
             ErrorKind::RecursionLimitExceeded => (
                 format!("values are nested more than {MAX_DEPTH} deep").into(),
                 Some("no recipe needs that"),
@@ -260,8 +271,9 @@ impl<'text> Reader<'text> {
             ),
             kind => (format!("not YAML: {kind}").into(), hint(kind)),
         };
+
         Problem {
-            span: at..at + width,
+            span: position..position + width,
             keys: Vec::new(),
             message: message.into_owned(),
             label: "here".into(),
@@ -270,7 +282,7 @@ impl<'text> Reader<'text> {
     }
 }
 
-/// Returns advice for a fault that the parser's words leave unclear.
+/// Returns advice for a fault that the parser's message leaves unclear.
 fn hint(kind: &ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::MappingValueNotAllowed
@@ -291,7 +303,7 @@ fn hint(kind: &ErrorKind) -> Option<&'static str> {
     }
 }
 
-/// Returns the place of a collection: from bracket to bracket, or that of its first key or item.
+/// Returns the span of a collection: from bracket to bracket, or that of its first key or item.
 fn span_of_collection(
     style: StructureStyle,
     start: Range<usize>,
@@ -302,6 +314,11 @@ fn span_of_collection(
         StructureStyle::Flow => start.start..end,
         StructureStyle::Block => first.unwrap_or(start),
     }
+}
+
+/// Returns the bytes of a span, which the parser knows for every event of a text.
+fn bytes(span: Span) -> Range<usize> {
+    span.byte_range().unwrap_or(0..0)
 }
 
 fn problem(span: Range<usize>, message: &str, label: &str, help: &str) -> Problem {
@@ -318,7 +335,7 @@ fn problem(span: Range<usize>, message: &str, label: &str, help: &str) -> Proble
 mod tests {
     use super::*;
 
-    /// Everything that a text may hold besides one plain document is refused, at the place where it stands.
+    /// Everything that a text may hold besides one plain document is refused, at the position where it occurs.
     #[test]
     fn what_is_not_read_is_pointed_at() {
         for (text, at, words) in [
@@ -327,10 +344,10 @@ mod tests {
             ("&x a: 1\n", "&x", "an anchor"),
             ("a: *x\n", "*x", "an alias"),
             ("a: !!int 3\n", "!!int", "a tag"),
-            ("!x a: 1\n", "a", "no text"),
+            ("!x a: 1\n", "a", "not a text"),
             ("a: !x {b: 1}\n", "!x", "a tag"),
-            ("[a]: 1\n", "[a]", "no text"),
-            ("? {a: 1}\n: 2\n", "{", "no text"),
+            ("[a]: 1\n", "[a]", "not a text"),
+            ("? {a: 1}\n: 2\n", "{", "not a text"),
             ("a: 1\n'a': 2\n", "'a'", "duplicate key `a`"),
             ("a: {b: 1, b: 2}\n", "b: 2", "duplicate key `b`"),
             ("a: 1\n---\nb: 2\n", "---", "second document"),
@@ -341,6 +358,7 @@ mod tests {
         ] {
             let problem = parse(text).map(|tree| panic!("{text:?}: {tree:?}")).unwrap_err();
             assert!(problem.message.contains(words), "{text:?}: {}", problem.message);
+
             let found = &text[problem.span.clone()];
             assert!(found.starts_with(at) || at.starts_with(found), "{text:?}: {found:?}");
             assert!(!found.is_empty(), "{text:?}");
@@ -357,6 +375,7 @@ mod tests {
             let lines = (0..depth).map(|level| format!("{}a:\n", " ".repeat(level)));
             lines.collect::<String>() + &" ".repeat(depth) + "1"
         };
+
         assert!(parse(&nested(MAX_DEPTH - 1)).is_ok());
         assert!(parse(&nested(MAX_DEPTH + 1)).unwrap_err().message.contains("nested"));
     }

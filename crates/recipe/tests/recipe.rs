@@ -1,5 +1,5 @@
-//! Tests of the meaning of recipes: the recipes here are valid in either notation, and the schema is current. The
-//! look of errors is tested with the program.
+//! Tests of what recipes mean: the recipes here are valid in either notation, and the schema is current. How
+//! errors look is tested with the program.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -23,7 +23,7 @@ fn with_files(tables: &str) -> String {
 }
 
 #[test]
-fn the_options_of_a_verifier_stand_beside_its_kind() {
+fn the_options_of_a_verifier_stand_next_to_its_kind() {
     use firebrick_recipe::{Extraction, Part, RewardKind};
     let text = with_files(
         r#"
@@ -47,6 +47,7 @@ program = ["python3", "judge.py"]
     );
     let loaded = Recipe::parse(Path::new("recipe.toml"), &text, &[]).unwrap();
     let reward = &loaded.recipe.reward;
+
     let math = RewardKind::Math {
         precision: 6,
         extraction: Extraction::Boxed,
@@ -62,8 +63,10 @@ program = ["python3", "judge.py"]
     };
     let part = |name: &str, weight, kind| Part { name: name.into(), weight, kind };
     let parts = vec![part("answer", 0.9, math), part("program", 1.0, command)];
+
     assert_eq!(reward.kind, Some(RewardKind::Weighted { parts }));
     assert_eq!((reward.right, reward.wrong), (1.0, 0.0));
+
     // The written recipe means the same. A resumed run is compared by it, and a checkpoint keeps it.
     let written = loaded.recipe.to_toml();
     let again = Recipe::parse(Path::new("recipe.toml"), &written, &[]).unwrap();
@@ -79,6 +82,7 @@ fn parse(tables: &str, overrides: &[&str]) -> Result<Recipe, RecipeError> {
 /// Returns the meaning of a recipe, which is the same when the recipe is written out and read again.
 fn valid(tables: &str) -> Recipe {
     let recipe = parse(tables, &[]).unwrap_or_else(|error| panic!("{tables}: {error}"));
+
     let again = Recipe::parse(Path::new("recipe.toml"), &recipe.to_toml(), &[]).unwrap();
     assert_eq!(again.recipe, recipe, "{}", recipe.to_toml());
     recipe
@@ -91,6 +95,7 @@ fn a_table_without_a_kind_has_the_options_of_the_first() {
         clip_ratio_high,
         dual_clip,
     };
+
     for (tables, kind) in [
         ("", dapo(0.2, 0.28, None)),
         ("loss = {}", dapo(0.2, 0.28, None)),
@@ -110,24 +115,29 @@ fn a_table_without_a_kind_has_the_options_of_the_first() {
         let text = format!("{tables}\n{FILES}");
         let loaded = Recipe::parse(Path::new("recipe.toml"), &text, &[]).unwrap();
         assert_eq!(loaded.recipe.loss.kind, kind, "{tables}");
+
         let written = loaded.recipe.to_toml();
         let again = Recipe::parse(Path::new("recipe.toml"), &written, &[]).unwrap();
         assert_eq!(again.recipe, loaded.recipe, "{written}");
     }
+
     let norm = |epsilon| Advantage::GroupNorm { epsilon };
     assert_eq!(valid("[advantage]").advantage, norm(1e-6));
     assert_eq!(valid("[advantage]\nepsilon = 0.5").advantage, norm(0.5));
+
     let gae = Advantage::Gae { gamma: 1.0, lambda: 0.5, normalise: true };
     assert_eq!(valid("[advantage]\nkind = \"gae\"\nlambda = 0.5").advantage, gae);
     for kind in ["mean_only", "leave_one_out", "batch_norm", "reinforce_baseline", "gdpo"] {
         valid(&format!("[advantage]\nkind = \"{kind}\""));
     }
+
     let critic = "[advantage]\nkind = \"gae\"\n[critic]\n";
     assert_eq!(
         valid(&format!("{critic}detach = true")).critic.kind,
         CriticKind::Head { detach: true }
     );
     assert_eq!(valid(&format!("{critic}kind = \"separate\"")).critic.kind, CriticKind::Separate);
+
     let muon = valid("[optim]\nkind = \"muon\"\nbeta1 = 0.8").optim.kind;
     let expected = OptimKind::Muon { momentum: 0.95, beta1: 0.8, beta2: 0.999, epsilon: 1e-8 };
     assert_eq!(muon, expected);
@@ -148,6 +158,7 @@ fn a_kind_may_be_its_name_alone() {
         let sampling = valid(&format!("[sampling]\ndynamic = {written}")).sampling;
         assert_eq!(sampling.dynamic, dynamic, "{written}");
     }
+
     for (written, schedule) in [
         ("\"constant\"", Schedule::Constant),
         ("\"linear\"", Schedule::Linear { end_ratio: 0.0 }),
@@ -436,12 +447,15 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
         let message = format!("{key} is set, expected only with {needs}");
         assert!(error.contains(&message), "{settings:?}: {error}");
         assert!(error.contains("(set by --set "), "{error}");
+
         let repaired = [settings, &[with]].concat();
         let recipe = parse("", &repaired).unwrap_or_else(|error| panic!("{repaired:?}: {error}"));
+
         // A recipe that is written out lacks the settings that change nothing.
         let again = Recipe::parse(Path::new("recipe.toml"), &recipe.to_toml(), &[]).unwrap();
         assert_eq!(again.recipe.to_toml(), recipe.to_toml());
     }
+
     // In a file the error points at the setting, even in a list.
     let part = "[reward]\nkind = \"weighted\"\n[[reward.parts]]\nname = \"a\"\nweight = 1\n\
                 kind = \"regex\"\npattern = \"a\"\nmatches = true\ntail = 9";
@@ -478,6 +492,7 @@ group_size = 16 # per prompt
     ];
     let loaded = Recipe::parse(Path::new("runs/add.toml"), text, &overrides.map(String::from));
     let loaded = loaded.unwrap();
+
     assert_eq!((loaded.name.as_str(), loaded.recipe.seed), ("add", 3));
     insta::assert_snapshot!(loaded.text, @r#"
     #:schema ./recipe.schema.json
@@ -500,6 +515,7 @@ group_size = 16 # per prompt
     [reward.overlong]
     filter = true
     "#);
+
     // The run folder keeps a recipe that means the same.
     let again = Recipe::parse(Path::new("recipe.toml"), &loaded.text, &[]).unwrap();
     assert_eq!(again.recipe, loaded.recipe);
@@ -511,19 +527,25 @@ fn an_override_without_a_value_takes_a_key_out() {
     let toml = "[model]\npath = 'model'\n\n[data]\ntask = { kind = 'addition', digits = 2 }\n\n\
                 [sampling]\n# At most.\nmax_rounds = 3 # rounds\n";
     let yaml = "model: {path: model}\ndata: {task: {kind: addition, digits: 2}}\nsampling: {max_rounds: 3}\n";
+
     for (name, text) in [("add.toml", toml), ("add.yaml", yaml)] {
         let parse = |overrides: &[&str]| {
             let overrides: Vec<String> = overrides.iter().map(|it| (*it).to_owned()).collect();
             Recipe::parse(Path::new(name), text, &overrides)
         };
+
         let idle = parse(&["sampling.dynamic=false"]).unwrap_err().help().unwrap();
         assert!(idle.contains("`--set sampling.max_rounds=`"), "{idle}");
+
         let loaded = parse(&["sampling.dynamic=false", "sampling.max_rounds="]).unwrap();
         let again = Recipe::parse(Path::new("recipe.toml"), &loaded.text, &[]).unwrap();
         assert_eq!(again.recipe, loaded.recipe);
         assert!(!loaded.text.contains("max_rounds"), "{}", loaded.text);
+
+        // A table goes as well as a key does.
         let inline = parse(&["data.task=", "data.train='t.jsonl'", "reward.kind='exact'"]).unwrap();
         assert_eq!(inline.recipe.data.task, None);
+
         for absent in ["sampling.max_round=", "sampling.max_rounds.most=", "eval.every="] {
             let nothing = parse(&[absent]).unwrap_err().to_string();
             assert!(nothing.contains("the recipe does not set"), "{nothing}");
@@ -533,29 +555,36 @@ fn an_override_without_a_value_takes_a_key_out() {
 
 #[test]
 fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
-    let place = tempfile::tempdir().unwrap();
-    let here = place.path();
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
     for file in ["judge.py", "qwen/tiny/config.json", "data/train.jsonl"] {
         fs::create_dir_all(here.join(file).parent().unwrap()).unwrap();
         fs::write(here.join(file), "").unwrap();
     }
+
     let text = "[model]\npath = 'qwen/tiny' # next to it\n[data]\ntrain = 'data/train.jsonl'\n\
                 heldout = 'openai/gsm8k'\n[reward]\nkind = 'weighted'\n[[reward.parts]]\n\
                 name = 'own'\nweight = 1\nkind = 'command'\nprogram = ['python3', 'judge.py', '-v']\n";
     fs::write(here.join("own.toml"), text).unwrap();
+
     let read = |set: &[&str]| {
         let set: Vec<String> = set.iter().map(|set| (*set).to_owned()).collect();
         Recipe::load(&here.join("own.toml"), &set).unwrap()
     };
+
     let loaded = read(&[]);
     let joined = |name: &str| Some(here.join(name));
     assert_eq!(loaded.recipe.model.path, joined("qwen/tiny"));
     assert_eq!(loaded.recipe.data.train, joined("data/train.jsonl"));
+
     // This is a name on the Hub, because no such path exists.
     assert_eq!(loaded.recipe.data.heldout.as_deref(), Some(Path::new("openai/gsm8k")));
+
+    // A word of a program that leads to a file next to the recipe is a path, and other words stay.
     let Some(RewardKind::Weighted { parts }) = &loaded.recipe.reward.kind else { panic!() };
     let RewardKind::Command { program, .. } = &parts[0].kind else { panic!() };
     assert_eq!(program[..], ["python3", here.join("judge.py").to_str().unwrap(), "-v"]);
+
     // The run's copy means the same wherever it lies, and keeps its comments.
     assert!(loaded.text.contains("qwen/tiny\" # next to it"), "{}", loaded.text);
     assert_eq!(
@@ -574,6 +603,8 @@ fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
     let set = read(&["data.train=rows/train.jsonl", "model={ path = 'qwen' }"]);
     assert_eq!(set.recipe.data.train.as_deref(), Some(Path::new("rows/train.jsonl")));
     assert_eq!(set.recipe.model.path.as_deref(), Some(Path::new("qwen")));
+
+    // The kept text has absolute paths for overrides, too.
     let kept = Recipe::parse(Path::new("a.toml"), &set.text, &[]).unwrap().recipe;
     assert!(kept.data.train.as_ref().unwrap().is_absolute());
     assert_eq!(kept, set.recipe.with_absolute_paths());
@@ -583,6 +614,7 @@ fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
 fn a_recipe_that_is_not_there() {
     let error = Recipe::load(Path::new("recipes/none.toml"), &[]).unwrap_err();
     assert!(matches!(error, RecipeError::Read { .. }));
+
     let help = error.help().unwrap();
     assert!(error.to_string().starts_with("can't read the recipe recipes/none.toml: "), "{error}");
     assert!(help.contains("relative to the current directory"), "{help}");
@@ -594,8 +626,10 @@ fn a_program_may_leave_out_what_a_file_may_not() {
     let loaded = Loaded::from(made.clone());
     assert_eq!((loaded.name.as_str(), &loaded.recipe), ("run", &made));
     assert_eq!(toml::from_str::<Recipe>(&loaded.text).unwrap(), made);
+
     let error = Recipe::parse(Path::new("run.toml"), &loaded.text, &[]).unwrap_err().to_string();
     assert!(error.contains("[model] has neither `path` nor `new`"), "{error}");
+
     let named = Recipe { name: Some("mine".into()), ..made };
     assert_eq!(Loaded::from(named).name, "mine");
 }
@@ -616,6 +650,7 @@ fn every_whole_number_has_a_bound() {
             _ => {}
         }
     }
+
     let mut unbounded = Vec::new();
     walk(&Recipe::schema(), "", &mut unbounded);
     assert_eq!(unbounded, ["seed"]);
@@ -670,13 +705,16 @@ fn what_no_memory_holds_is_refused_with_the_bound() {
         (&["sft.batch=1000000000000"], "at most 65536"),
     ] {
         let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
-        let text = match set[0].starts_with("model.new") {
-            true => "data.train = \"train.jsonl\"\nrollout.max_completion_tokens = 8\n".into(),
-            false => with_files(""),
+        let text = if set[0].starts_with("model.new") {
+            "data.train = \"train.jsonl\"\nrollout.max_completion_tokens = 8\n".into()
+        } else {
+            with_files("")
         };
+
         let error = Recipe::parse(Path::new("recipe.toml"), &text, &set).unwrap_err().to_string();
         assert!(error.contains(problem), "{set:?}: {error}");
     }
+
     // These are the largest numbers that are accepted.
     let most = ["rollout.group_size=65536", "sampling.prompts_per_step=256", "eval.samples=33554"];
     let most = most.map(str::to_owned);
@@ -713,6 +751,7 @@ fn a_number_is_bounded_in_the_type_that_it_is_computed_in() {
         let error = Recipe::parse(Path::new("recipe.toml"), &text, &set).unwrap_err().to_string();
         assert!(error.contains(problem), "{set:?}: {error}");
     }
+
     let most = ["reward.right=1e9", "optim.lr=1e-30", "train.adaptive={kl_stop=1e9}"];
     let most = most.map(str::to_owned);
     assert!(Recipe::parse(Path::new("recipe.toml"), &with_files(""), &most).is_ok());
@@ -740,6 +779,7 @@ parts = [{ name = "a", weight = 1, kind = "regex", pattern = "(ä)", group = 1 }
 "#;
     const YAML: &str =
         "name: ä\nmodel:\n  new: {hidden_size: 64, layers: 2}\ndata:\n- task: >\n    ä\n";
+
     let read_as = |path: &str, text: &str| {
         for overrides in [&[][..], &["model.new.heads=0".into(), "data.task='ü'".into()]] {
             if let Err(error) = Recipe::parse(Path::new(path), text, overrides) {
@@ -752,9 +792,11 @@ parts = [{ name = "a", weight = 1, kind = "regex", pattern = "(ä)", group = 1 }
             }
         }
     };
+
     let read = |text: &str| read_as("recipe.toml", text);
     let read_yaml = |text: &str| read_as("recipe.yaml", text);
     let depth = 100_000;
+
     for (at, _) in YAML.char_indices() {
         read_yaml(&YAML[..at]);
         for noise in
@@ -763,10 +805,12 @@ parts = [{ name = "a", weight = 1, kind = "regex", pattern = "(ä)", group = 1 }
             read_yaml(&format!("{}{noise}{}", &YAML[..at], &YAML[at..]));
         }
     }
+
     for deep in ["[", "{a=", "a.", "[a]\na={b=["] {
         read(&format!("a = {}", deep.repeat(depth)));
         read(&format!("{}a = 1", deep.repeat(depth)));
     }
+
     for (at, _) in text.char_indices() {
         read(&text[..at]);
         for noise in ["\0", "=", "{", "]", "\"", "-9e99", "ü", "\n", "."] {
@@ -786,6 +830,8 @@ fn every_recipe_here_is_valid_and_means_the_same_in_yaml() {
     ];
     for path in every_recipe() {
         let text = fs::read_to_string(&path).unwrap();
+
+        // The same recipe is written in YAML's block style, and in JSON, which is YAML too.
         let table: toml::Table = toml::from_str(&text).unwrap();
         let as_yaml = yaml(&serde_json::to_value(&table).unwrap(), 0);
         let as_json = serde_json::to_string_pretty(&table).unwrap(); // JSON is YAML too.
@@ -795,11 +841,14 @@ fn every_recipe_here_is_valid_and_means_the_same_in_yaml() {
                     panic!("{error}\n{text}");
                 })
             };
+
             let loaded = read(&path, &text);
+
             for text in [&as_yaml, &as_json] {
                 let other = read(&path.with_extension("yaml"), text);
                 assert_eq!(other.recipe, loaded.recipe, "{}", path.display());
                 assert_eq!(other.name, loaded.name);
+
                 // The run folder keeps TOML, which means the same.
                 let kept = Recipe::parse(Path::new("recipe.toml"), &other.text, &[]).unwrap();
                 assert_eq!(kept.recipe, loaded.recipe, "{}", other.text);
@@ -809,7 +858,9 @@ fn every_recipe_here_is_valid_and_means_the_same_in_yaml() {
 }
 
 fn every_recipe() -> Vec<std::path::PathBuf> {
-    let (mut folders, mut found) = (vec![recipes()], Vec::new());
+    let mut folders = vec![recipes()];
+    let mut found = Vec::new();
+
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -822,6 +873,7 @@ fn every_recipe() -> Vec<std::path::PathBuf> {
             }
         }
     }
+
     found
 }
 
@@ -829,6 +881,7 @@ fn every_recipe() -> Vec<std::path::PathBuf> {
 fn yaml(value: &serde_json::Value, depth: usize) -> String {
     use serde_json::Value;
     let indent = "  ".repeat(depth);
+
     match value {
         Value::Object(entries) if !entries.is_empty() => {
             let lines = entries.iter().map(|(key, value)| {
@@ -874,9 +927,11 @@ rollout:
         "device.kind=cuda",
         "reward.overlong={ penalty = 0.5, buffer = 8 }",
     ];
+
     let loaded = Recipe::parse(Path::new("runs/add.yml"), text, &overrides.map(String::from));
     let loaded = loaded.unwrap();
     assert_eq!((loaded.name.as_str(), loaded.recipe.seed), ("add", 3));
+
     insta::assert_snapshot!(loaded.text, @r#"
     # From a recipe in YAML, whose comments are not kept.
 
@@ -914,6 +969,7 @@ rollout:
     [device]
     kind = "cuda"
     "#);
+
     let again = Recipe::parse(Path::new("recipe.toml"), &loaded.text, &[]).unwrap();
     assert_eq!(again.recipe, loaded.recipe);
 }
@@ -924,25 +980,32 @@ fn the_paper_s_run_has_the_paper_s_numbers() {
     let path = recipes().join("paper/dapo-qwen2.5-32b.toml");
     let recipe = Recipe::load(&path, &[]).unwrap().recipe;
     let Recipe { rollout, sampling, reward, loss, optim, train, eval, .. } = &recipe;
+
     assert_eq!((sampling.prompts_per_step, rollout.group_size), (512, 16));
     assert_eq!((train.mini_batch, 512 * 16 / train.mini_batch), (512, 16));
     assert_eq!((optim.lr, optim.warmup_steps), (1e-6, 20));
     assert_eq!(rollout.max_completion_tokens, 16_384 + 4096);
+
     assert_eq!((reward.overlong.buffer, reward.overlong.penalty), (4096, 1.0));
     assert!(!reward.overlong.filter);
     assert_eq!((reward.right, reward.wrong), (1.0, -1.0));
+
     assert_eq!(loss.kind.clip_ratios(), (0.2, 0.28));
     assert_eq!(loss.aggregation, Aggregation::TokenMean);
     assert_eq!((loss.entropy_coef, loss.kl.is_none()), (0.0, true));
     assert!(sampling.dynamic == Dynamic::Filter && sampling.max_rounds == 0);
     assert_eq!((rollout.temperature, rollout.top_p), (1.0, 1.0));
     assert_eq!((eval.samples, eval.temperature, eval.top_p), (32, 1.0, 0.7));
+
     // The scaled-down recipes are the same but for sizes.
     for card in ["24gb", "80gb"] {
         let path = recipes().join(format!("paper/dapo-{card}.toml"));
         let scaled = Recipe::load(&path, &[]).unwrap().recipe;
+
+        // A step has as many updates, of smaller mini-batches.
         let updates = scaled.sampling.prompts_per_step * 16 / scaled.train.mini_batch;
         assert_eq!((scaled.rollout.group_size, updates), (16, 16));
+
         assert_eq!(scaled.loss, recipe.loss);
         let (tokens, samples) = if card == "80gb" { (20_480, 32) } else { (8192, 16) };
         assert_eq!((scaled.rollout.max_completion_tokens, scaled.eval.samples), (tokens, samples));
@@ -987,6 +1050,7 @@ fn tools_have_their_keys_in_the_order_of_the_recipe() {
                 type: object\n            required: [word]\n            properties:\n              \
                 word: {type: string}\n              at: {type: integer}\n";
     let expected = r#"{"tools":[{"type":"function","function":{"name":"lookup","description":"Finds.","parameters":{"type":"object","required":["word"],"properties":{"word":{"type":"string"},"at":{"type":"integer"}}}}}]}"#;
+
     let set = [format!("data.template_options.tools={inline}")];
     let bare = "model: {path: m}\ndata: {train: d}\n";
     for (name, text, set) in [
@@ -997,6 +1061,7 @@ fn tools_have_their_keys_in_the_order_of_the_recipe() {
         ("r.yaml", bare, &set),
     ] {
         let loaded = Recipe::parse(Path::new(name), text, set).unwrap();
+
         // The run's folder has the text, and a program without a file writes the recipe.
         for text in [loaded.text.clone(), loaded.recipe.to_toml()] {
             let again = Recipe::parse(Path::new("r.toml"), &text, &[]).unwrap();
@@ -1006,10 +1071,12 @@ fn tools_have_their_keys_in_the_order_of_the_recipe() {
             }
         }
     }
-    // An override takes the place of the value that it replaces.
+
+    // An override replaces the value where it stands.
     let set = ["data.template_options.a.x=3".to_owned(), "data.template_options.a.z=4".to_owned()];
     let toml = with_files("[data.template_options]\na = { x = 1, y = 2 }\n");
     let yaml = "model: {path: m}\ndata: {train: d, template_options: {a: {x: 1, y: 2}}}\n";
+
     for (name, text) in [("r.toml", toml.as_str()), ("r.yaml", yaml)] {
         let options =
             Recipe::parse(Path::new(name), text, &set).unwrap().recipe.data.template_options;
@@ -1019,7 +1086,8 @@ fn tools_have_their_keys_in_the_order_of_the_recipe() {
             "{name}"
         );
     }
-    // Tables stand behind values in TOML, and still have their place here.
+
+    // Tables stand behind values in TOML, and still keep their position here.
     let between = "model: {path: m}\ndata:\n  train: d\n  template_options:\n    tools:\n      - function: {name: a}\n        \
                    strict: 8.0\n        also: [{b: 1, a: {}}, 2]\n";
     let loaded = Recipe::parse(Path::new("r.yaml"), between, &[]).unwrap();
@@ -1067,7 +1135,8 @@ fn a_path_of_windows_needs_single_quotes() {
             }
         }
     }
-    // Every path is looked at.
+
+    // Every path is checked.
     let data = "[data]\ntrain = \"d\"\n";
     let model = "[model]\npath = \"m\"\n";
     for (text, key) in [
@@ -1099,6 +1168,7 @@ fn an_option_that_json_has_no_place_for_is_refused() {
                 ),
             ),
         ];
+
         for (name, text) in files {
             // YAML has no dates: one without quotes is a text.
             let is_text = name == "r.yaml" && number.contains('-');
@@ -1112,6 +1182,7 @@ fn an_option_that_json_has_no_place_for_is_refused() {
             }
         }
     }
+
     let largest = with_files(&format!("[data.template_options]\nn = {}\n", i64::MAX));
     assert_eq!(
         Recipe::parse(Path::new("r.toml"), &largest, &[]).unwrap().recipe.data.template_options["n"],

@@ -1,4 +1,4 @@
-//! The verifier `Choice`, for the letter of a multiple-choice question.
+//! `Choice`, a verifier for the letter of a multiple-choice question.
 
 mod formula;
 mod marker;
@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::{after_thoughts, boxes};
 
-/// The longest last line, in bytes, that is taken for a statement of the answer.
+/// Maximum length, in bytes, of a last line that counts as a statement of the answer.
 const MAX_LINE: usize = 1024;
 
-/// The verifier for the letter of a multiple-choice question.
+/// Judges the letter of a multiple-choice question.
 ///
-/// The answer is looked for in three places after the thoughts. The first place that names a letter decides:
+/// The answer is searched in three positions after the thoughts. The first that names a letter decides:
 ///
 /// 1. the last `\boxed{…}` that holds the letter alone or with its mark (`B`, `(B) 42`, `\text{B. Paris}`);
-/// 2. the text behind the last answer marker, such as `Answer:`, `the correct option is`, `答案：` or `Respuesta:`,
-///    in any dress (`**(B)**`, `\text{B}`, `Option B`);
+/// 2. the text after the last answer marker, such as `Answer:`, `the correct option is`, `答案：` or `Respuesta:`, in any
+///    markup (`**(B)**`, `\text{B}`, `Option B`);
 /// 3. the last line that isn't blank, if it is short, has no such marker, and names just one letter.
 ///
-/// A letter stands alone: the `B` of `Bob` is no letter, nor is the `A` of `A triangle`, nor the `E` of `E=mc^2`. A
-/// completion that names two letters (`Answer: A or B`) has named none. Full-width letters count as the Latin letters
-/// in their place, and so do the Arabic and Bengali letters that translated questions use.
+/// A letter stands alone: the `B` of `Bob` does not count as a letter, nor does the `A` of `A triangle`, nor the `E` of
+/// `E=mc^2`. A completion that names two letters (`Answer: A or B`) has named none. Full-width letters count as the
+/// corresponding Latin letters, and so do the Arabic and Bengali letters that translated questions use.
 ///
 /// The reference is the letter, bare or in any of these forms.
 ///
@@ -37,9 +37,9 @@ const MAX_LINE: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Choice {
-    /// The names of the choices. They need not be letters.
+    /// Names of the choices. They need not be letters.
     pub letters: Vec<String>,
-    /// True if a completion may write the letters small. In the last line, a small letter must then stand in
+    /// True if a completion may write the letters in lower case. In the last line, a lower-case letter must then be in
     /// brackets or alone.
     pub lowercase: bool,
 }
@@ -57,6 +57,7 @@ impl Verifier for Choice {
         let Some(expected) = lenient.leading(reference).or_else(|| lenient.find(reference)) else {
             return Score::none(Verdict::Error);
         };
+
         let letters = Letters { names: &self.letters, lowercase: self.lowercase };
         match after_thoughts(prompt, &completion.text).and_then(|text| letters.find(text)) {
             None => Score::none(Verdict::Unparsable),
@@ -66,7 +67,7 @@ impl Verifier for Choice {
     }
 }
 
-/// The letters that are looked for.
+/// Letters to find.
 #[derive(Clone, Copy)]
 struct Letters<'names> {
     names: &'names [String],
@@ -75,47 +76,49 @@ struct Letters<'names> {
 
 /// A letter in a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Found<'text> {
-    /// The index of the letter among the names.
+struct FoundLetter<'text> {
+    /// Index of the letter among the names.
     choice: usize,
-    /// The letter as it stands in the text.
+    /// The letter as it is written in the text.
     text: &'text str,
-    /// The text behind the letter.
+    /// The text after the letter.
     rest: &'text str,
 }
 
 impl Letters<'_> {
-    fn find<'text>(self, text: &'text str) -> Option<Found<'text>> {
+    fn find<'text>(self, text: &'text str) -> Option<FoundLetter<'text>> {
         let boxed = boxes(text).into_iter().rev().find_map(|inside| self.in_box(&text[inside]));
         if boxed.is_some() {
             return boxed;
         }
-        let last = marker::places(text).filter_map(|place| self.leading(&text[place..])).last();
+
+        let last = marker::ends(text).filter_map(|end| self.leading(&text[end..])).last();
         match last {
             Some(found) => self.only(found),
             None => self.in_last_line(text),
         }
     }
 
-    /// Finds the letter that a text begins with. Dress and words like `option` are left aside.
-    fn leading(self, text: &str) -> Option<Found<'_>> {
-        let bare = marker::undressed(text);
-        let dress = &text[..text.len() - bare.len()];
+    /// Finds the letter that a text begins with, apart from markup and words like `option`.
+    fn leading(self, text: &str) -> Option<FoundLetter<'_>> {
+        let bare = marker::without_markup(text);
+        let markup = &text[..text.len() - bare.len()];
         let found = self.at(bare)?;
-        let in_maths = ["$", r"\(", r"\["].iter().any(|open| dress.contains(open));
-        let named = !in_maths || formula::is_alone_or_marked(dress, found.rest);
-        (named && !formula::goes_on(dress, found.rest)).then_some(found)
+
+        let in_maths = ["$", r"\(", r"\["].iter().any(|open| markup.contains(open));
+        let named = !in_maths || formula::is_alone_or_marked(markup, found.rest);
+        (named && !formula::continues(markup, found.rest)).then_some(found)
     }
 
-    /// Finds the letter that a box holds. Most boxes hold mathematics, whose first letter names no choice.
-    fn in_box(self, text: &str) -> Option<Found<'_>> {
+    /// Finds the letter that a box holds. Most boxes hold mathematics, whose first letter is not a choice.
+    fn in_box(self, text: &str) -> Option<FoundLetter<'_>> {
         let found = self.leading(text)?;
-        let dress = &text[..text.len() - found.text.len() - found.rest.len()];
-        self.only(found).filter(|found| formula::is_alone_or_marked(dress, found.rest))
+        let markup = &text[..text.len() - found.text.len() - found.rest.len()];
+        self.only(found).filter(|found| formula::is_alone_or_marked(markup, found.rest))
     }
 
     /// Returns the letter, unless another letter follows as an alternative.
-    fn only<'text>(self, found: Found<'text>) -> Option<Found<'text>> {
+    fn only<'text>(self, found: FoundLetter<'text>) -> Option<FoundLetter<'text>> {
         let rest =
             found.rest.trim_start_matches(|c: char| c.is_whitespace() || ")]}*$）".contains(c));
         let joined = [",", "/", "&", "、", "or ", "and ", "或", "和"]
@@ -125,51 +128,57 @@ impl Letters<'_> {
     }
 
     /// Finds the one letter that the last line names.
-    fn in_last_line(self, text: &str) -> Option<Found<'_>> {
+    fn in_last_line(self, text: &str) -> Option<FoundLetter<'_>> {
         let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
-        // Otherwise anything said about an answer there would count: `The answer is not B.`
-        if line.len() > MAX_LINE || marker::places(line).next().is_some() {
+        // Otherwise any mention of an answer there would count: `The answer is not B.`
+        if line.len() > MAX_LINE || marker::ends(line).next().is_some() {
             return None;
         }
         let alone = line.trim_matches(|c: char| !c.is_alphanumeric());
         if let Some(found) = self.at(alone).filter(|found| found.rest.is_empty()) {
             return Some(found);
         }
-        let mut only: Option<Found<'_>> = None;
-        for (place, _) in line.char_indices() {
-            let before = &line[..place];
+
+        // In the middle of a line a letter may be a word or belong to a formula, so each one is checked.
+        let mut only: Option<FoundLetter<'_>> = None;
+        for (position, _) in line.char_indices() {
+            let before = &line[..position];
             let lowercase = self.lowercase && before.ends_with('(');
-            let found = Letters { lowercase, ..self }.at(&line[place..]);
-            let named = |found: &Found<'_>| match formula::around(line, place) {
+            let letter = Letters { lowercase, ..self }.at(&line[position..]);
+            let is_named = |letter: &FoundLetter<'_>| match formula::around(line, position) {
                 Some(inside) => {
-                    let behind = line.len() - inside.end;
+                    let following = line.len() - inside.end;
                     let opening = self.in_box(&line[inside]);
-                    opening.is_some_and(|first| first.rest.len() + behind == found.rest.len())
+                    opening.is_some_and(|first| first.rest.len() + following == letter.rest.len())
                 }
                 None => {
                     !before.ends_with(continues)
                         && !formula::leads_to(before)
-                        && !formula::goes_on(before, found.rest)
+                        && !formula::continues(before, letter.rest)
                 }
             };
-            if let Some(found) = found.filter(named) {
-                if only.is_some_and(|other| other.choice != found.choice) {
+
+            if let Some(letter) = letter.filter(is_named) {
+                if only.is_some_and(|other| other.choice != letter.choice) {
                     return None;
                 }
-                only = Some(found);
+                only = Some(letter);
             }
         }
+
         only
     }
 
-    /// Finds the letter that stands right at the start of a text. The longest name that fits wins.
-    fn at(self, text: &str) -> Option<Found<'_>> {
+    /// Finds the letter at the very start of a text. The longest name that fits wins.
+    fn at(self, text: &str) -> Option<FoundLetter<'_>> {
         let fitting = self.names.iter().enumerate().filter_map(|(choice, name)| {
             let length = self.length_of(name, text).filter(|length| *length > 0)?;
             let (text, rest) = text.split_at(length);
             let stands_alone = !rest.chars().next().is_some_and(continues) && !is_word(text, rest);
-            stands_alone.then_some(Found { choice, text, rest })
+            stands_alone.then_some(FoundLetter { choice, text, rest })
         });
+
+        // Names may begin alike: `no` and `not sure`.
         fitting.max_by_key(|found| found.text.len())
     }
 
@@ -188,7 +197,7 @@ impl Letters<'_> {
     }
 }
 
-/// Tells whether a character continues with the word before it. Chinese and its neighbours are written without
+/// Returns true if a character continues the word before it. Chinese and Japanese, among others, are written without
 /// spaces, so their characters do not.
 fn continues(c: char) -> bool {
     let unspaced = matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}'
@@ -196,26 +205,26 @@ fn continues(c: char) -> bool {
     c.is_alphanumeric() && !unspaced
 }
 
-/// Tells whether an `A` is the article, or an `I` the pronoun: a word in small letters follows, and not a word
-/// that continues about the answer.
+/// Returns true if an `A` is the article, or an `I` the pronoun: a lower-case word follows, other than a word that
+/// continues about the answer.
 fn is_word(letter: &str, rest: &str) -> bool {
     let word = word_after(rest);
-    matches!(letter, "A" | "a" | "I") && !word.is_empty() && !GOES_ON.contains(&word)
+    matches!(letter, "A" | "a" | "I") && !word.is_empty() && !CONTINUING.contains(&word)
 }
 
 /// Words that continue about the answer after its letter.
-const GOES_ON: [&str; 14] = [
+const CONTINUING: [&str; 14] = [
     "is", "as", "because", "since", "for", "which", "due", "where", "that", "and", "or", "but",
     "by", "with",
 ];
 
-/// Returns the word in small letters after a space, empty if there is none.
+/// Returns the lower-case word after a space, empty if there is none.
 fn word_after(rest: &str) -> &str {
     let rest = rest.strip_prefix(' ').unwrap_or_default();
     &rest[..rest.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(rest.len())]
 }
 
-/// Returns the Latin letter that another script's letter stands for, or the character itself.
+/// Returns the Latin letter that corresponds to another script's letter, or the character itself.
 fn latin(c: char) -> char {
     match c {
         'Ａ'..='Ｚ' | 'ａ'..='ｚ' | '０'..='９' => {
@@ -287,6 +296,7 @@ mod tests {
         ] {
             assert_eq!(verdict(&choice, "B", text), expected, "{text:?}");
         }
+
         for reference in ["(b)", r"\boxed{B}", "B. Paris", "The answer is B"] {
             assert_eq!(verdict(&choice, reference, "Answer: B"), Right, "{reference}");
         }

@@ -1,4 +1,4 @@
-//! A verifier that asks a program of the user's own.
+//! Verifier that asks a user's program.
 
 mod family;
 #[cfg(unix)]
@@ -16,15 +16,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier, VerifierFailed, score_each};
+use firebrick_core::{
+    Completion, Prompt, Reason, Score, Verdict, Verifier, VerifierFailed, score_each,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::RewardError;
 use process::{Fault, Process};
 
-pub use family::adopt_orphans;
+pub use family::become_subreaper;
 
-/// A verifier that asks a program of the user's own, one JSON object a line in each direction.
+/// Asks a user's program, one JSON object per line in each direction.
 ///
 /// The program gets this line on its stdin:
 ///
@@ -35,52 +37,51 @@ pub use family::adopt_orphans;
 /// `question` is the question of the data. `prompt` is the text that the model read: the question in its pattern
 /// and chat template. `finish` is `"stop"` or `"length"`.
 ///
-/// The program writes its answer to its stdout before the next line comes, with the same `id`. An answer has a
-/// `score` in `[0, 1]` or a `verdict` (`"right"`, `"wrong"`, `"unparsable"`, `"over_budget"`, `"error"`) or both.
-/// It may also have the `extracted` answer. Other keys are ignored:
+/// The program writes its answer to its stdout before it gets the next line, with the same `id`. An answer has a
+/// `score` in `[0, 1]` or a `verdict` (`"right"`, `"wrong"`, `"unparsable"`, `"over_budget"`, `"error"`) or both. It
+/// may also have the `extracted` answer. Other keys are ignored:
 ///
 /// ```json
 /// {"id": 0, "score": 0.5, "extracted": "72"}
 /// ```
 ///
-/// A score alone is right if it is 1, else wrong with that credit. A verdict alone has credit 1 if it is right,
-/// else 0. The program must flush its stdout after each line, as Python does with `print(…, flush=True)`. Its
-/// stderr is read and dropped, but the end of it is quoted if the program fails. The program should end when its
-/// stdin does.
+/// A score alone is right if it is 1, else wrong with that credit. A verdict alone has credit 1 if it is right, else 0.
+/// The program must flush its stdout after each line, as Python does with `print(…, flush=True)`. Its stderr is read
+/// and dropped, although its end is quoted if the program fails. The program should end when its stdin does.
 ///
-/// Only what the program writes is a judgement. In every other case the score is [`Verdict::Error`], which is no
+/// Only what the program writes is a judgement. In every other case the score is [`Verdict::Error`], which is not a
 /// verdict:
 ///
 /// - The program can't be started, or was given up.
-/// - It ends before it answers, by itself or by a signal, even if another process still holds its pipes.
+/// - It ends before it answers, on its own or by a signal, even if another process still holds its pipes.
 /// - It closes its stdout and continues.
-/// - It takes longer than the limit: it hangs, is stopped, or has become another program.
+/// - It takes longer than the limit: it hangs, is stopped, or was replaced by another program.
 /// - It writes anything else, the answer to another id, or more than 1 MiB in a line.
 /// - Nobody waits for the score any more ([`Verifier::cancel`]).
 ///
-/// A copy of the program that failed is ended with everything that it started, and so is every copy when the verifier
-/// is dropped or its process is killed. The next completion starts a new copy. No completion is asked about twice.
-/// After too many failures in a row the program is given up, and [`Verifier::score_all`] fails.
+/// A copy of the program that failed is ended with everything that it started, and so is every copy when the
+/// verifier is dropped or its process is killed. The next completion starts a new copy; none is asked about
+/// twice. After too many failures in a row the program is given up, and [`Verifier::score_all`] fails.
 ///
-/// This is the only verifier that looks at a clock. All others count their work in operations, so that their
-/// verdict is the same under any load. The operations of another program can't be counted, and only a limit in
-/// seconds holds it. Choose the limit so wide that only a hang runs into it. A program that judges by its own limit,
-/// such as one that runs completions, answers `over_budget` itself.
+/// This is the only verifier that reads a clock. All others count their work in operations, so that their verdict is
+/// the same under any load. The operations of another program can't be counted, so its limit is in seconds. Choose the
+/// limit so large that only a hang reaches it. A program that judges by its own limit, such as one that runs
+/// completions, answers `over_budget` itself.
 pub struct Command {
     options: CommandOptions,
     time_limit: Duration,
-    /// The variables of the environment that the program does not get.
+    /// Variables of the environment that the program does not get.
     hidden: Vec<String>,
     on_failure: Box<dyn Fn(&str) + Send + Sync>,
     next_id: AtomicU64,
     /// True if nobody waits for a score any more.
     cancelled: AtomicBool,
     copies: Mutex<Copies>,
-    /// The signal that a copy became idle or may be started, or that no copy will come any more.
+    /// Signals that a copy became idle or may be started, or that there will be no more copies.
     changed: Condvar,
 }
 
-/// The program of a [`Command`], and its limits.
+/// Program of a [`Command`], and its limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CommandOptions {
@@ -91,7 +92,7 @@ pub struct CommandOptions {
     /// The number of failures in a row after which the program is still started again. After one more it is given
     /// up.
     pub restarts: u32,
-    /// The number of copies of the program that run at once, at least 1.
+    /// The number of copies of the program that run concurrently, at least 1.
     pub processes: usize,
 }
 
@@ -101,20 +102,20 @@ impl Default for CommandOptions {
     }
 }
 
-/// The running copies.
+/// Copies that run.
 #[derive(Default)]
 struct Copies {
     idle: Vec<Process>,
-    /// The number of copies, idle or at work.
+    /// Copies, idle or at work.
     running: usize,
     failures_in_a_row: u32,
     /// True if the first failure was reported.
     warned: bool,
-    /// The reason why the program is started no more.
-    given_up: Option<String>,
+    /// Reason why the program is no longer started.
+    given_up: Option<Reason>,
 }
 
-/// The time that a copy may take to end by itself, when there is nothing more to ask it.
+/// How long a copy may take to end on its own, once it gets no more requests.
 const GRACE: Duration = Duration::from_millis(500);
 
 impl Command {
@@ -127,6 +128,7 @@ impl Command {
             let program = options.program.clone();
             Err(RewardError::Command { program: shown(&program), problem: problem.into() })
         };
+
         if options.program.first().is_none_or(String::is_empty) {
             return refuse("no program is named");
         }
@@ -137,6 +139,7 @@ impl Command {
             Ok(limit) if !limit.is_zero() => limit,
             _ => return refuse("time_limit is not a number of seconds above 0"),
         };
+
         Ok(Command {
             options,
             time_limit,
@@ -149,7 +152,7 @@ impl Command {
         })
     }
 
-    /// Keeps these variables of the environment from the program, such as those that hold keys.
+    /// Hides these environment variables from the program, such as those that hold keys.
     #[must_use]
     pub fn without(mut self, variables: impl IntoIterator<Item = String>) -> Self {
         self.hidden.extend(variables);
@@ -166,7 +169,7 @@ impl Command {
     /// Starts one copy now, to find out before a long run whether it can be started.
     ///
     /// # Errors
-    /// Fails with the system's words if the system can't start the program.
+    /// Fails with the system's error if the system can't start the program.
     pub fn start(&self) -> Result<(), RewardError> {
         let mut copies = self.lock();
         if copies.running == 0 {
@@ -177,6 +180,7 @@ impl Command {
             copies.running += 1;
             copies.idle.push(process);
         }
+
         Ok(())
     }
 
@@ -197,6 +201,7 @@ impl Command {
             }
             if copies.running < self.options.processes {
                 copies.running += 1;
+                // Starting takes time, in which other threads may return their copies.
                 drop(copies);
                 return match self.start_copy() {
                     Ok(process) => Some(process),
@@ -206,15 +211,16 @@ impl Command {
                     }
                 };
             }
+
             copies = self.changed.wait(copies).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Returns what the program says of the completion, or `None` if it says nothing of it. There is no other way to
-    /// a score.
+    /// Returns the program's score of the completion, or `None` if it gave none. Scores come only from here.
     fn judged(&self, prompt: &Prompt, completion: &Completion) -> Option<Score> {
         let mut process = self.take()?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        // No lock is held while the program judges, so that other copies can judge meanwhile.
         let answer = process
             .ask(request(id, prompt, completion), self.time_limit, &self.cancelled)
             .and_then(|line| read(&line, id).map_err(Fault::Nonsense));
@@ -236,9 +242,10 @@ impl Command {
             Err(Fault::TimeOut) => format!("no answer in {} s", self.options.time_limit),
             Err(Fault::Ended | Fault::Closed) => process.how_it_ended(Instant::now() + GRACE),
         };
+
         process.kill();
         let last_words = process.last_words();
-        // The copy is gone, threads and all, before another takes its place.
+        // The copy and its threads are gone before another copy replaces it.
         drop(process);
         self.failed(&format!("{problem}{}", escaped(&last_words)));
         None
@@ -259,6 +266,7 @@ impl Command {
         copies.running -= 1;
         copies.failures_in_a_row = copies.failures_in_a_row.saturating_add(1);
         let failures = copies.failures_in_a_row;
+
         let program = shown(&self.options.program);
         if failures > self.options.restarts && copies.given_up.is_none() {
             let times = match failures {
@@ -266,11 +274,15 @@ impl Command {
                 _ => format!("failed {failures} times in a row"),
             };
             let why = format!("the verifier `{program}` {times} and is given up: {problem}");
-            copies.given_up = Some(why);
+            copies.given_up = Some(why.into());
         }
+
         let first = !std::mem::replace(&mut copies.warned, true) && copies.given_up.is_none();
+
+        // The list is unlocked before a caller's function runs, which may lock it.
         drop(copies);
         self.changed.notify_all();
+
         if first {
             (self.on_failure)(&format!(
                 "the verifier `{program}` failed, so it could not judge one completion, and is \
@@ -289,11 +301,11 @@ impl Verifier for Command {
         self.judged(prompt, completion).unwrap_or_else(|| Score::none(Verdict::Error))
     }
 
-    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+    fn score_all(&self, pairs: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
         self.cancelled.store(false, Ordering::Relaxed);
-        let scores = score_each(self, asked);
+        let scores = score_each(self, pairs);
         match &self.lock().given_up {
-            Some(why) => Err(VerifierFailed(why.clone())),
+            Some(why) => Err(VerifierFailed::Failed(why.clone())),
             None => Ok(scores),
         }
     }
@@ -301,17 +313,19 @@ impl Verifier for Command {
     /// Gives up every completion that is being judged, and kills the copies of the program that judge.
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
-        // A thread that waits for a copy looks at `cancelled` under the lock.
+        // A thread that waits for a copy checks `cancelled` under the lock.
         drop(self.lock());
         self.changed.notify_all();
     }
 }
 
-/// Ends every copy: its stdin is closed, and a copy that does not end by itself is killed.
+/// Ends every copy: its stdin is closed, and a copy that does not end on its own is killed.
 impl Drop for Command {
     fn drop(&mut self) {
+        // All copies are asked to end before any of them is waited for.
         let mut idle = std::mem::take(&mut self.lock().idle);
         idle.iter_mut().for_each(Process::close);
+
         let deadline = Instant::now() + GRACE;
         for process in &mut idle {
             process.has_ended(deadline); // If it has not, dropping it kills it.
@@ -331,7 +345,7 @@ fn request(id: u64, prompt: &Prompt, completion: &Completion) -> Vec<u8> {
     // JSON writes a line break inside a text as an escape, so this is one line.
     let mut line = serde_json::json!({
         "id": id,
-        "question": prompt.asked(),
+        "question": prompt.question_text(),
         "prompt": prompt.text,
         "reference": prompt.reference,
         "completion": completion.text,
@@ -339,6 +353,7 @@ fn request(id: u64, prompt: &Prompt, completion: &Completion) -> Vec<u8> {
     })
     .to_string()
     .into_bytes();
+
     line.push(b'\n');
     line
 }
@@ -353,10 +368,11 @@ struct Answer {
 }
 
 pub(crate) fn read(line: &[u8], id: u64) -> Result<Score, String> {
-    // The problem may quote the line too, so it is escaped as well.
+    // The problem may quote the line, so it is escaped as well.
     let nonsense = |problem: String| {
         Err(format!("it wrote `{}`: {}", beginning(line).trim_end(), escaped(&problem)))
     };
+
     let answer: Answer = match serde_json::from_slice(line) {
         Ok(answer) => answer,
         Err(_) if line.starts_with(b"{'") => {
@@ -364,9 +380,12 @@ pub(crate) fn read(line: &[u8], id: u64) -> Result<Score, String> {
         }
         Err(error) => return nonsense(format!("expected an answer in JSON, {error}")),
     };
+
     if answer.id != id {
         return nonsense(format!("expected the answer to id {id}"));
     }
+
+    // If the verdict or the score is missing, it follows from the other.
     let (verdict, credit) = match (answer.verdict, answer.score) {
         (None, None) => return nonsense("expected `score` or `verdict`".into()),
         (_, Some(score)) if !(0.0..=1.0).contains(&score) => {
@@ -377,10 +396,11 @@ pub(crate) fn read(line: &[u8], id: u64) -> Result<Score, String> {
         (None, Some(score)) if score == 1.0 => (Verdict::Right, score),
         (None, Some(score)) => (Verdict::Wrong, score),
     };
+
     Ok(Score::partial(verdict, credit as f32, answer.extracted.unwrap_or_default()))
 }
 
-/// Returns as much of a line as a message has room for.
+/// Returns the beginning of a line, as much as fits into a message.
 fn beginning(line: &[u8]) -> String {
     const ROOM: usize = 80;
     let text: String = String::from_utf8_lossy(&line[..line.len().min(4 * ROOM)]).into_owned();
@@ -390,14 +410,17 @@ fn beginning(line: &[u8]) -> String {
     }
 }
 
-/// Writes out the control characters of a text, except line breaks. A program's words must not move the cursor of
-/// their reader.
+/// Writes out the control characters of a text, except line breaks: what a program writes must not move the cursor of a
+/// terminal.
 fn escaped(text: &str) -> String {
     let safe = |character: char| character == '\n' || !character.is_control();
     text.chars()
-        .map(|character| match safe(character) {
-            true => character.to_string(),
-            false => character.escape_default().to_string(),
+        .map(|character| {
+            if safe(character) {
+                character.to_string()
+            } else {
+                character.escape_default().to_string()
+            }
         })
         .collect()
 }

@@ -1,4 +1,4 @@
-//! The verifier `Countdown`, which computes an expression over given numbers exactly.
+//! `Countdown`, a verifier that computes an expression over given numbers exactly.
 
 use std::{fmt, str::FromStr};
 
@@ -10,23 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::RewardError;
 
-/// The longest expression that is read, in bytes.
+/// Maximum length of an expression, in bytes.
 const MAX_LENGTH: usize = 1024;
-/// The deepest nesting of brackets that is read.
+/// Maximum nesting of brackets.
 const MAX_DEPTH: usize = 64;
-/// The most numbers a problem may have.
+/// Maximum number of numbers in a problem.
 const MAX_NUMBERS: usize = 64;
 
-/// The verifier for the numbers game: make the target from the numbers with `+ - * /` and brackets.
+/// Judges the numbers game: make the target from the numbers with `+ - * /` and brackets.
 ///
 /// The reference is a [`CountdownProblem`]. The answer is the last line of the completion that is not blank: an
-/// expression over whole numbers, optionally with `= 82` behind it. `×`, `÷` and `−` are accepted; signs before a
-/// number are not. The value is computed exactly, in rationals.
+/// expression over whole numbers, optionally followed by `= 82`. `×`, `÷` and `−` are accepted; signs before a number
+/// are not. The value is computed exactly, in rationals.
 ///
-/// A proper expression is wrong if it has another value, uses numbers that were not given or not that often, or
-/// divides by zero. A right expression is wrong if its `=` says something else. An answer that is no expression is
-/// unparsable. An answer is over budget if it is longer than 1024 bytes or has more than 64 brackets inside each
-/// other.
+/// A proper expression is wrong if it has another value, uses numbers that were not given or not that often, or divides
+/// by zero. A right expression is wrong if its `=` claims another value. An answer that is not an expression is
+/// unparsable. An answer is over budget if it is longer than 1024 bytes or nests more than 64 brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Countdown {
@@ -45,13 +44,16 @@ impl Verifier for Countdown {
         let Ok(problem) = prompt.reference.parse::<CountdownProblem>() else {
             return Score::none(Verdict::Error);
         };
+
         let Some(line) = completion.text.lines().map(str::trim).rfind(|line| !line.is_empty())
         else {
             return Score::none(Verdict::Unparsable);
         };
+
         if line.len() > MAX_LENGTH {
             return Score::none(Verdict::OverBudget);
         }
+
         let (expression, claim) = match line.split_once('=') {
             Some((expression, claim)) => match parse_claim(claim) {
                 Some(claim) => (expression, Some(claim)),
@@ -59,16 +61,19 @@ impl Verifier for Countdown {
             },
             None => (line, None),
         };
+
         let postfix = match parse(expression) {
             Ok(postfix) => postfix,
             Err(verdict) => return Score::none(verdict),
         };
+
         let target = BigRational::from_integer(problem.target.into());
-        // The numbers are checked first. So the arithmetic never gets larger numbers than the problem has, or more
-        // of them.
+        // The numbers are checked first, so that the arithmetic never has larger numbers than the problem, or more of
+        // them.
         let right = self.numbers_fit(&problem, &postfix)
             && value(&postfix).is_some_and(|value| value == target)
             && claim.is_none_or(|claim| target.is_integer() && claim == *target.numer());
+
         if right { Score::right(line) } else { Score::wrong(line) }
     }
 }
@@ -78,19 +83,20 @@ impl Countdown {
         let mut left: Vec<BigInt> = problem.numbers.iter().map(|&number| number.into()).collect();
         for symbol in postfix {
             if let Symbol::Number(number) = symbol {
-                let Some(place) = left.iter().position(|given| given == number) else {
+                let Some(index) = left.iter().position(|given| given == number) else {
                     return false;
                 };
-                left.swap_remove(place);
+                // A number that is given twice may be used twice.
+                left.swap_remove(index);
             }
         }
         left.is_empty() || !self.use_all
     }
 }
 
-/// Computes the exact value of an expression over whole numbers, with `+ - * /` and brackets: `3995`, or `7/2` if
-/// it is no whole number. Returns `None` if the expression can't be read, divides by zero, is longer than 1024
-/// bytes or nested deeper than 64 brackets.
+/// Computes the exact value of an expression over whole numbers, with `+ - * /` and brackets: `3995`, or `7/2` if it is
+/// not a whole number. Returns `None` if the expression can't be read, divides by zero, is longer than 1024 bytes or
+/// nested deeper than 64 brackets.
 ///
 /// ```
 /// assert_eq!(firebrick_reward::calculate("47 * (80 + 5)").as_deref(), Some("3995"));
@@ -100,7 +106,7 @@ pub fn calculate(expression: &str) -> Option<String> {
     value(&parse(expression).ok()?).map(|value| value.to_string())
 }
 
-/// The question of a countdown prompt: the given numbers and the wanted number.
+/// Question of a countdown prompt: the given numbers and the wanted number.
 ///
 /// [`Prompt::reference`] holds it as text: the numbers with spaces between them, a colon and the target, as in
 /// `3 7 25 50 : 82`. There may be up to 64 numbers below 2⁶⁴.
@@ -115,9 +121,9 @@ pub fn calculate(expression: &str) -> Option<String> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountdownProblem {
-    /// The numbers that may be used, at least one.
+    /// Numbers that may be used, at least one.
     pub numbers: Vec<u64>,
-    /// The value to reach.
+    /// Value to reach.
     pub target: i64,
 }
 
@@ -134,25 +140,29 @@ impl FromStr for CountdownProblem {
     type Err = RewardError;
 
     fn from_str(text: &str) -> Result<Self, RewardError> {
+        // An error quotes at most 80 characters: a reference may be a page.
         let error = |problem: String| RewardError::CountdownProblem {
             text: text.chars().take(80).collect(),
             problem,
         };
+
         let (numbers, target) =
             text.split_once(':').ok_or_else(|| error("there is no colon".into()))?;
         let target = target.trim();
         let target =
             target.parse().map_err(|_| error("the target is not a whole number".into()))?;
+
         let numbers = numbers
             .split_ascii_whitespace()
             .take(MAX_NUMBERS + 1)
             .map(str::parse)
             .collect::<Result<Vec<u64>, _>>()
             .map_err(|_| error("a number before the colon is not a whole number".into()))?;
+
         match numbers.len() {
-            0 => Err(error("no number stands before the colon".into())),
+            0 => Err(error("there is no number before the colon".into())),
             count if count > MAX_NUMBERS => {
-                Err(error(format!("more than {MAX_NUMBERS} numbers stand before the colon")))
+                Err(error(format!("there are more than {MAX_NUMBERS} numbers before the colon")))
             }
             _ => Ok(CountdownProblem { numbers, target }),
         }
@@ -193,13 +203,14 @@ impl Operator {
     }
 }
 
-/// Turns infix text into postfix symbols by Dijkstra's shunting yard, with a stack of our own.
+/// Turns infix text into postfix symbols by Dijkstra's shunting yard, with an explicit stack instead of recursion.
 fn parse(text: &str) -> Result<Vec<Symbol>, Verdict> {
     let mut postfix = Vec::new();
-    // These operators wait for their right operand. `None` is an open bracket.
+    // Operators that wait for their right operand. `None` is an open bracket.
     let mut waiting: Vec<Option<Operator>> = Vec::new();
     let mut depth = 0;
     let mut expects_operand = true;
+
     let mut rest = text.trim_start();
     while let Some(c) = rest.chars().next() {
         let mut length = c.len_utf8();
@@ -217,6 +228,7 @@ fn parse(text: &str) -> Result<Vec<Symbol>, Verdict> {
                 }
                 waiting.push(None);
             }
+            // Everything since the open bracket is an operand now.
             ')' if !expects_operand => {
                 loop {
                     match waiting.pop() {
@@ -228,6 +240,7 @@ fn parse(text: &str) -> Result<Vec<Symbol>, Verdict> {
                 depth -= 1;
             }
             _ if !expects_operand => {
+                // Operators that bind as tightly are applied first, because all of them associate to the left.
                 let operator = Operator::of(c).ok_or(Verdict::Unparsable)?;
                 while let Some(&Some(earlier)) = waiting.last()
                     && earlier.precedence() >= operator.precedence()
@@ -240,11 +253,14 @@ fn parse(text: &str) -> Result<Vec<Symbol>, Verdict> {
             }
             _ => return Err(Verdict::Unparsable),
         }
+
         rest = rest[length..].trim_start();
     }
+
     if expects_operand {
         return Err(Verdict::Unparsable);
     }
+
     while let Some(operator) = waiting.pop() {
         postfix.push(Symbol::Operator(operator.ok_or(Verdict::Unparsable)?));
     }
@@ -271,10 +287,11 @@ fn value(postfix: &[Symbol]) -> Option<BigRational> {
         };
         stack.push(value);
     }
+
     stack.pop()
 }
 
-/// Reads the number behind `=`.
+/// Reads the number after `=`.
 fn parse_claim(text: &str) -> Option<BigInt> {
     let text = text.trim();
     let digits = text.strip_prefix(['-', '−']);
@@ -317,14 +334,17 @@ mod tests {
 
     #[test]
     fn operators_bind_and_associate_as_in_school() {
-        let some = Countdown { use_all: false };
-        assert_eq!(verdict(&some, "9 3 2 : 4", "9-3-2"), Right);
-        assert_eq!(verdict(&some, "24 4 2 : 3", "24÷4/2"), Right);
-        assert_eq!(verdict(&some, "24 4 2 : 16", "24−4*2"), Right);
-        // Three eighths over three sixty-fourths would be exact in floating point too, but not every quotient is.
-        assert_eq!(verdict(&some, "3 8 3 64 : 8", "(3/8)/(3/64)"), Right);
-        assert_eq!(verdict(&some, "8 8 3 3 : 24", "8/(3-8/3)"), Right);
-        assert_eq!(verdict(&some, "5 0 : 1", "5/0"), Wrong);
+        let optional = Countdown { use_all: false };
+        assert_eq!(verdict(&optional, "9 3 2 : 4", "9-3-2"), Right);
+        assert_eq!(verdict(&optional, "24 4 2 : 3", "24÷4/2"), Right);
+        assert_eq!(verdict(&optional, "24 4 2 : 16", "24−4*2"), Right);
+
+        // Three eighths over three sixty-fourths would be exact in floating point too, but not every quotient
+        // is.
+        assert_eq!(verdict(&optional, "3 8 3 64 : 8", "(3/8)/(3/64)"), Right);
+
+        assert_eq!(verdict(&optional, "8 8 3 3 : 24", "8/(3-8/3)"), Right);
+        assert_eq!(verdict(&optional, "5 0 : 1", "5/0"), Wrong);
     }
 
     #[test]
@@ -338,12 +358,15 @@ mod tests {
     fn size_is_bounded_and_references_are_checked() {
         let game = Countdown::default();
         let nested = |depth| format!("{}1{}", "(".repeat(depth), ")".repeat(depth));
+
         assert_eq!(verdict(&game, "1 : 1", &nested(MAX_DEPTH)), Right);
         assert_eq!(verdict(&game, "1 : 1", &nested(MAX_DEPTH + 1)), OverBudget);
         assert_eq!(verdict(&game, "1 : 1", &"9".repeat(MAX_LENGTH + 1)), OverBudget);
+
         for reference in ["", "1 2", ": 3", "1 x : 3", "1 : ", "1 : 2 : 3", "-1 : 2"] {
             assert_eq!(verdict(&game, reference, "1"), Error, "{reference:?}");
         }
+
         assert_eq!(
             "1 two : 3".parse::<CountdownProblem>().unwrap_err().to_string(),
             "a countdown reference should look like `3 7 25 50 : 82` (numbers, a colon, the \

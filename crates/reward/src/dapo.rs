@@ -1,4 +1,4 @@
-//! The verifiers `AnswerLine` and `StrictBox`, after the rules that DAPO published.
+//! `AnswerLine` and `StrictBox`, verifiers that follow the rules that DAPO published.
 
 mod normalise;
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use crate::text::last_characters;
 use normalise::normalise;
 
-/// The verifier of DAPO's published rule. It compares the last `Answer:` line as a text (Yu et al. 2025, the
+/// Judges by DAPO's published rule, which compares the last `Answer:` line as a text (Yu et al. 2025, the
 /// reward that verl calls `math_dapo`).
 ///
-/// Only the last 300 characters are read. Answer and reference are normalised alike (the right side of the last
-/// `=`, no spaces, units or dollars, `\text{}` and `\boxed{}` unwrapped, no thousands separators). Then they must
-/// be the same text: `1/2` is not `0.5`, and `**7**` is not `7`. The rule was made for references that are
-/// integers. It is kept verdict by verdict, so that runs can be compared, but the maths verifier is the better
-/// judge. A completion without an answer has the answer `[INVALID]`, as in the original. It is unparsable unless
-/// `[INVALID]` is the reference.
+/// Only the last 300 characters are read. Answer and reference are normalised alike (the right side of the
+/// last `=`, no spaces, units or dollars, `\text{}` and `\boxed{}` unwrapped, no thousands separators). Then
+/// they must be the same text: `1/2` is not `0.5`, and `**7**` is not `7`. The rule was made for references
+/// that are integers. It is kept verdict by verdict, so that runs can be compared, although the maths
+/// verifier is the better judge. A completion without an answer has the answer `[INVALID]`, as in the
+/// original. It is unparsable unless `[INVALID]` is the reference.
 ///
 /// ```
 /// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
@@ -29,12 +29,12 @@ use normalise::normalise;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AnswerLine {
-    /// The version of the rule.
+    /// Version of the rule.
     pub fork: AnswerFork,
 }
 
-/// The versions of DAPO's rule. They differ in their treatment of end tokens such as `<|im_end|>` that were left
-/// in the text.
+/// Versions of DAPO's rule, which differ in how they treat end tokens such as `<|im_end|>` that were left in
+/// the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerFork {
@@ -43,19 +43,21 @@ pub enum AnswerFork {
     Published,
     /// SkyRL's version. The answer ends before the first `<`.
     StopAtLt,
-    /// slime's version. `<|im_end|>` and `<|endoftext|>` are deleted when an answer is normalised. (slime also
-    /// reads the reference as a number and drops its fraction. Here a reference stays as it is.)
+    /// slime's version. `<|im_end|>` and `<|endoftext|>` are deleted when an answer is normalised. (slime also reads
+    /// the reference as a number and drops its fraction. Here a reference is not changed.)
     StripEos,
 }
 
 impl Verifier for AnswerLine {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
-        let found = self.last_answer(last_characters(&completion.text, 300));
+        // The original compares `[INVALID]` with the reference, too.
+        let answer = self.last_answer(last_characters(&completion.text, 300));
         let normalised = |text| normalise(text, self.fork == AnswerFork::StripEos);
-        let equal = normalised(found.unwrap_or("[INVALID]")) == normalised(&prompt.reference);
-        match found {
-            _ if equal => Score::right(found.unwrap_or_default()),
-            Some(found) => Score::wrong(found),
+        let equal = normalised(answer.unwrap_or("[INVALID]")) == normalised(&prompt.reference);
+
+        match answer {
+            _ if equal => Score::right(answer.unwrap_or_default()),
+            Some(answer) => Score::wrong(answer),
             None => Score::none(Verdict::Unparsable),
         }
     }
@@ -66,43 +68,47 @@ impl AnswerLine {
     /// second `Answer:` on the line of the first belongs to the answer.
     fn last_answer(self, text: &str) -> Option<&str> {
         let ends = |c| c == '\n' || (self.fork == AnswerFork::StopAtLt && c == '<');
-        let mut last = None;
+        let mut answer = None;
         let mut start = 0;
         let mut from = 0;
+
         while let Some(colon) = text[from..].find(':') {
             let colon = from + colon;
             from = colon + 1;
             if !ends_with_answer(text[start..colon].trim_end_matches(is_python_space)) {
                 continue;
             }
+
             let rest = &text[from..];
             let space = rest.len() - rest.trim_start_matches(is_python_space).len();
             let length = rest[space..].find(ends).unwrap_or(rest.len() - space);
-            let found = if length > 0 {
+            let range = if length > 0 {
                 Some(space..space + length)
             } else {
-                // Nothing follows the white space. The expression then gives some of the white space back: the
-                // answer is the last blank that is not the end of a line.
+                // Nothing follows the white space, so the expression backtracks: the answer is the last blank that is
+                // not the end of a line.
                 rest[..space]
                     .char_indices()
                     .rfind(|(_, c)| *c != '\n')
                     .map(|(at, c)| at..at + c.len_utf8())
             };
-            if let Some(found) = found {
-                from += found.end;
+
+            if let Some(range) = range {
+                from += range.end;
                 start = from;
-                last = Some(&rest[found]);
+                answer = Some(&rest[range]);
             }
         }
-        last
+
+        answer
     }
 }
 
-/// The verifier of DAPO's stricter rule. It takes the last `\boxed{…}` within the last 100 characters, byte for
+/// Judges by DAPO's stricter rule, which takes the last `\boxed{…}` within the last 100 characters, byte for
 /// byte.
 ///
-/// The braces must balance. Escaped braces count like any others, as in the original. A box that begins further
-/// from the end is not seen.
+/// The braces must balance. Escaped braces count like any others, as in the original. A box that begins further from
+/// the end is ignored.
 ///
 /// ```
 /// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
@@ -129,6 +135,7 @@ impl Verifier for StrictBox {
 fn unescaped_box(text: &str) -> Option<&str> {
     const OPEN: &str = r"\boxed{";
     let inside = &text[text.rfind(OPEN)? + OPEN.len()..];
+
     let mut depth = 1_usize;
     for (at, byte) in inside.bytes().enumerate() {
         match byte {
@@ -143,7 +150,7 @@ fn unescaped_box(text: &str) -> Option<&str> {
     None
 }
 
-/// Tells whether a text ends in `answer`, in capitals or not. Python's comparison takes the long s for an s.
+/// Returns true if a text ends in `answer`, in capitals or not. Python's comparison treats the long s as an s.
 fn ends_with_answer(text: &str) -> bool {
     let mut found = text.chars().rev();
     "rewsna".chars().all(|wanted| {
@@ -151,7 +158,7 @@ fn ends_with_answer(text: &str) -> bool {
     })
 }
 
-/// Tells whether Python's `\s` matches a character and `strip` strips it: Unicode's white space and four
+/// Returns true if Python's `\s` matches a character and `strip` strips it: Unicode's white space and four
 /// separators.
 fn is_python_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
@@ -185,6 +192,7 @@ mod tests {
         ] {
             assert_eq!(verdict(&rule, "5", text), expected, "{text:?}");
         }
+
         assert_eq!(verdict(&rule, "[INVALID]", "5"), Right);
         assert_eq!(verdict(&rule, "", "Answer:\t\n"), Right);
     }
@@ -195,6 +203,7 @@ mod tests {
             let text = format!("Answer: 5\n{}", "é".repeat(filler));
             assert_eq!(verdict(&AnswerLine::default(), "5", &text), expected);
         }
+
         for (filler, expected) in [(91, Right), (92, Unparsable)] {
             let text = format!(r"\boxed{{5}}{}", "é".repeat(filler));
             assert_eq!(verdict(&StrictBox, "5", &text), expected);
@@ -230,6 +239,7 @@ mod tests {
         ] {
             assert_eq!(verdict(&StrictBox, "5", text), expected, "{text:?}");
         }
+
         assert_eq!(verdict(&StrictBox, r"\{5\}", r"\boxed{\{5\}}"), Right);
         assert_eq!(verdict(&StrictBox, r"\}5\{", r"\boxed{\}5\{}"), Wrong);
     }

@@ -2,18 +2,17 @@
 
 use firebrick_core::{Completion, Outcome, Prompt, Score, Verdict, Verifier, VerifierFailed};
 
-/// The verifier that takes an environment's reward. The credit is `scale` · sum + `offset`, kept within 0 and 1.
+/// Takes an environment's reward. The credit is `scale` · sum + `offset`, kept within 0 and 1.
 ///
-/// A completion counts as right from a credit of `threshold` on, and as wrong below. The sum is 0 if there is no
-/// reward. The part `environment` of the score is the sum itself. A completion that talked with no environment has
-/// no verdict.
+/// A completion counts as right if its credit is at least `threshold`, and as wrong below. The sum is 0 if there is no
+/// reward. The part `environment` of the score is the unscaled sum. A completion without an environment has no verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FromEnvironment {
-    /// The factor on the sum.
+    /// Factor on the sum.
     pub scale: f64,
-    /// The number that is added to the product.
+    /// Added to the product.
     pub offset: f64,
-    /// The smallest credit that is right.
+    /// Minimum credit that is right.
     pub threshold: f64,
 }
 
@@ -24,52 +23,54 @@ impl Verifier for FromEnvironment {
         };
         let sum = reward.unwrap_or(0.0);
         let credit = (self.scale * f64::from(sum) + self.offset).clamp(0.0, 1.0);
+
         let right = credit >= self.threshold;
         let verdict = if right { Verdict::Right } else { Verdict::Wrong };
+
         let mut score = Score::partial(verdict, credit as f32, "");
         score.parts.push(("environment".into(), sum));
         score
     }
 }
 
-/// A verifier that judges as another verifier does, but gives no verdict on completions whose environment failed.
+/// Judges as another verifier does, but returns no verdict on completions whose environment failed.
 pub struct OfConversations<V> {
     verifier: V,
-    tell: Box<dyn Fn(&str) + Send + Sync>,
+    report: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl<V: Verifier> OfConversations<V> {
-    /// Makes a verifier. `tell` hears the reason each time that an environment failed.
-    pub fn new(verifier: V, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        OfConversations { verifier, tell: Box::new(tell) }
+    /// Makes a verifier. `report` is called with the reason each time that an environment failed.
+    pub fn new(verifier: V, report: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        OfConversations { verifier, report: Box::new(report) }
     }
 
     fn failed(&self, completion: &Completion) -> bool {
         let failure = completion.outcome.as_ref().map(|outcome| outcome.failure.as_str());
         let failure = failure.filter(|failure| !failure.is_empty());
-        failure.inspect(|failure| (self.tell)(failure)).is_some()
+        failure.inspect(|failure| (self.report)(failure)).is_some()
     }
 }
 
 impl<V: Verifier> Verifier for OfConversations<V> {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
-        match self.failed(completion) {
-            true => Score::none(Verdict::Error),
-            false => self.verifier.score(prompt, completion),
+        if self.failed(completion) {
+            Score::none(Verdict::Error)
+        } else {
+            self.verifier.score(prompt, completion)
         }
     }
 
-    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+    fn score_all(&self, pairs: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        // Failed conversations are not judged, but keep their positions among the scores.
         let failed: Vec<bool> =
-            asked.iter().map(|(_, completion)| self.failed(completion)).collect();
-        let sound = asked.iter().zip(&failed).filter(|(_, failed)| !**failed);
-        let sound: Vec<_> = sound.map(|(asked, _)| *asked).collect();
+            pairs.iter().map(|(_, completion)| self.failed(completion)).collect();
+        let sound = pairs.iter().zip(&failed).filter(|(_, failed)| !**failed);
+        let sound: Vec<_> = sound.map(|(pair, _)| *pair).collect();
+
         let mut scores = self.verifier.score_all(&sound)?.into_iter();
-        let score = |failed| match failed {
-            true => Some(Score::none(Verdict::Error)),
-            false => scores.next(),
-        };
-        // The caller finds out if the verifier gives too few scores.
+        let score = |failed| if failed { Some(Score::none(Verdict::Error)) } else { scores.next() };
+        // The caller finds out if the verifier returns too few scores.
         Ok(failed.into_iter().map_while(score).collect())
     }
 
@@ -100,10 +101,12 @@ mod tests {
     #[test]
     fn rewards_become_credits_and_failures_have_no_verdict() {
         let verifier = FromEnvironment { scale: 0.1, offset: 0.5, threshold: 0.9 };
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let hears = told.clone();
-        let verifier =
-            OfConversations::new(verifier, move |why| hears.lock().unwrap().push(why.to_owned()));
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let reports = reported.clone();
+        let verifier = OfConversations::new(verifier, move |why| {
+            reports.lock().unwrap().push(why.to_owned());
+        });
+
         let cases = [
             (completion(Some(4.0), ""), Verdict::Right, 0.9),
             (completion(Some(-1.0), ""), Verdict::Wrong, 0.4),
@@ -112,14 +115,16 @@ mod tests {
             (completion(None, ""), Verdict::Wrong, 0.5),
             (Completion::of_text("7"), Verdict::Error, 0.0),
         ];
+
         let prompt = Prompt::default();
-        let asked: Vec<_> = cases.iter().map(|(completion, ..)| (&prompt, completion)).collect();
-        let scores = verifier.score_all(&asked).unwrap();
-        assert_eq!(scores, score_each(&verifier, &asked));
+        let pairs: Vec<_> = cases.iter().map(|(completion, ..)| (&prompt, completion)).collect();
+        let scores = verifier.score_all(&pairs).unwrap();
+        assert_eq!(scores, score_each(&verifier, &pairs));
+
         for (score, (_, verdict, credit)) in scores.iter().zip(&cases) {
             assert_eq!(score.verdict, *verdict);
             assert!((score.credit - credit).abs() < 1e-6, "{score:?}");
         }
-        assert_eq!(*told.lock().unwrap(), ["it hung", "it hung"]);
+        assert_eq!(*reported.lock().unwrap(), ["it hung", "it hung"]);
     }
 }

@@ -12,7 +12,7 @@ pub enum RewardError {
     CountdownProblem {
         /// The reference, cut to a readable length.
         text: String,
-        /// The problem, in words.
+        /// Description of the problem.
         problem: String,
     },
     /// A pattern that cannot be used.
@@ -20,13 +20,13 @@ pub enum RewardError {
     Pattern {
         /// The pattern, cut to a readable length.
         pattern: String,
-        /// The problem, in words.
+        /// Description of the problem.
         problem: String,
     },
     /// Parts that do not make a weighted verifier.
     #[error("the parts of a weighted verifier cannot be added up: {problem}")]
     Weighted {
-        /// The problem, in words.
+        /// Description of the problem.
         problem: String,
     },
     /// A program that can't judge.
@@ -34,7 +34,7 @@ pub enum RewardError {
     Command {
         /// The program's command line.
         program: String,
-        /// The problem, in words.
+        /// Description of the problem.
         problem: String,
     },
 }

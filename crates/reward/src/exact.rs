@@ -1,14 +1,14 @@
-//! The verifier `Exact`, which compares texts character by character.
+//! `Exact`, a verifier that compares texts character by character.
 
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 use serde::{Deserialize, Serialize};
 
-/// The verifier for answers that must be the same text as the reference, and nothing else.
+/// Compares answers that must be the same text as the reference, and nothing else.
 ///
-/// The answer is the text after the last occurrence of the marker `after`. If there is no marker to look for, it
-/// is the whole completion. White space around the answer does not count. The reference is read in the same way,
-/// except that it may lack the marker. A completion without the marker, or with nothing behind it, is unparsable.
-/// A blank reference is an error.
+/// The answer is the text after the last occurrence of the marker `after`. If there is no marker to find, it is the
+/// whole completion. White space around the answer is ignored. The reference is read in the same way, except that it
+/// may lack the marker. A completion without the marker, or with nothing after it, is unparsable. A blank reference is
+/// an error.
 ///
 /// ```
 /// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
@@ -22,12 +22,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Exact {
-    /// The marker that announces the answer, such as `####`. Without a marker, or with an empty one, the whole
-    /// text is the answer.
+    /// Announces the answer, as `####` does. Without a marker, or with an empty one, the whole text is the
+    /// answer.
     pub after: Option<String>,
-    /// True if capitals equal small letters, in every script that has both.
+    /// True if upper and lower case are equal, in every script that has both.
     pub ignore_case: bool,
-    /// True if white space inside the answer does not count either, not even between words.
+    /// True if white space inside the answer is ignored too, even between words.
     pub ignore_whitespace: bool,
 }
 
@@ -37,6 +37,7 @@ impl Verifier for Exact {
         if expected.is_empty() {
             return Score::none(Verdict::Error);
         }
+
         match self.answer(&completion.text).map(str::trim) {
             None | Some("") => Score::none(Verdict::Unparsable),
             Some(found) if self.equal(found, expected) => Score::right(found),
@@ -54,12 +55,12 @@ impl Exact {
         }
     }
 
-    fn equal(&self, found: &str, expected: &str) -> bool {
+    fn equal(&self, answer: &str, expected: &str) -> bool {
         if self.ignore_case {
             let folded = |c: char| c.to_lowercase();
-            self.counted(found).flat_map(folded).eq(self.counted(expected).flat_map(folded))
+            self.counted(answer).flat_map(folded).eq(self.counted(expected).flat_map(folded))
         } else {
-            self.counted(found).eq(self.counted(expected))
+            self.counted(answer).eq(self.counted(expected))
         }
     }
 
@@ -79,6 +80,7 @@ mod tests {
         let plain = Exact::default();
         let no_case = Exact { ignore_case: true, ..Exact::default() };
         let no_space = Exact { ignore_whitespace: true, ..Exact::default() };
+
         for (text, [exact, cased, spaced]) in [
             (" le Monde\n", [Right, Right, Right]),
             ("Le monde", [Wrong, Right, Wrong]),
@@ -90,6 +92,7 @@ mod tests {
             assert_eq!(verdict(&no_case, "le Monde", text), cased, "{text:?}");
             assert_eq!(verdict(&no_space, "le Monde", text), spaced, "{text:?}");
         }
+
         assert_eq!(verdict(&no_case, "ÉTÉ", "été"), Right);
         assert_eq!(verdict(&plain, " ", "x"), Error);
     }

@@ -1,17 +1,17 @@
-//! The verifier `Format`, which gives marks for form, whatever the answer.
+//! `Format`, a verifier of the format, whatever the answer.
 
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 use serde::{Deserialize, Serialize};
 
 use crate::text::{CLOSE, OPEN, after_thoughts, boxes, opens_thoughts};
 
-/// The verifier that gives marks for form, whatever the answer is.
+/// Gives credit for the format, whatever the answer is.
 ///
-/// The credit is the share of the wanted properties that a completion has. The completion is right if it has them
-/// all, and wrong otherwise. The reference is not read. To want no property is an error.
+/// The credit is the share of the wanted properties that a completion has. A completion with all of them is right, and
+/// any other is wrong. The reference is not read. It is an error if no property is wanted.
 ///
-/// Thoughts do not count: the box and the answer line are looked for after the last `</think>`, or in the whole
-/// completion if it has no thoughts. In thoughts that break off there is neither.
+/// Thoughts are ignored: the box and the answer line are searched after the last `</think>`, or in the whole completion
+/// if it has no thoughts. In thoughts that break off there is neither.
 ///
 /// ```
 /// use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
@@ -26,15 +26,15 @@ use crate::text::{CLOSE, OPEN, after_thoughts, boxes, opens_thoughts};
 #[serde(deny_unknown_fields, default)]
 pub struct Format {
     /// True if a completion must have `<think>` and `</think>`, each exactly once and in this order, and something
-    /// after them. Nothing but white space may stand before. The `<think>` may also be the end of the prompt.
+    /// after them. Only white space may precede them. The `<think>` may also be the end of the prompt.
     pub think: bool,
     /// True if a completion must have a closed `\boxed{…}` or `\fbox{…}` that is not blank.
     pub boxed: bool,
     /// True if a completion must have a line that begins with `Answer:` or `Final answer:` and continues. Marks of
-    /// Markdown and the size of letters do not count.
+    /// Markdown and the case of letters are ignored.
     pub answer_line: bool,
-    /// True if nothing but closing punctuation may stand after the answer. The answer is the last box or answer
-    /// line, of those that are wanted. (If neither is wanted, either will do.)
+    /// True if only closing punctuation may follow the answer. The answer is the last box or answer line, of those that
+    /// are wanted. (If neither is wanted, either counts.)
     pub nothing_after: bool,
 }
 
@@ -50,21 +50,25 @@ impl Verifier for Format {
         let answer = after_thoughts(prompt, text).unwrap_or_default();
         let boxed = end_of_box(answer);
         let line = end_of_answer_line(answer);
+
+        // If neither is wanted, whichever is last in the text is the answer.
         let either = !self.boxed && !self.answer_line;
         let end =
             boxed.filter(|_| self.boxed || either).max(line.filter(|_| self.answer_line || either));
+
         let properties = [
             (self.think, thinks_first(prompt, text)),
             (self.boxed, boxed.is_some()),
             (self.answer_line, line.is_some()),
             (self.nothing_after, end.is_some_and(|end| is_closing(&answer[end..]))),
         ];
-        let asked = properties.iter().filter(|(asked, _)| *asked).count();
-        let given = properties.iter().filter(|(asked, holds)| *asked && *holds).count();
-        match (asked, given) {
+
+        let wanted = properties.iter().filter(|(wanted, _)| *wanted).count();
+        let satisfied = properties.iter().filter(|(wanted, holds)| *wanted && *holds).count();
+        match (wanted, satisfied) {
             (0, _) => Score::none(Verdict::Error),
-            _ if asked == given => Score::right(""),
-            _ => Score::partial(Verdict::Wrong, given as f32 / asked as f32, ""),
+            _ if wanted == satisfied => Score::right(""),
+            _ => Score::partial(Verdict::Wrong, satisfied as f32 / wanted as f32, ""),
         }
     }
 }
@@ -73,6 +77,7 @@ fn thinks_first(prompt: &Prompt, text: &str) -> bool {
     let opened = opens_thoughts(prompt);
     let thoughts = if opened { Some(text) } else { text.trim_start().strip_prefix(OPEN) };
     thoughts.and_then(|thoughts| thoughts.split_once(CLOSE)).is_some_and(|(thoughts, answer)| {
+        // A repeated tag of either kind means that the policy thought more than once.
         let again = |text: &str| text.contains(OPEN) || text.contains(CLOSE);
         !again(thoughts) && !again(answer) && !answer.trim().is_empty()
     })
@@ -87,24 +92,26 @@ fn end_of_box(text: &str) -> Option<usize> {
 /// Finds the end of the last answer line, if there is something in it.
 fn end_of_answer_line(text: &str) -> Option<usize> {
     let mut start = 0;
-    let mut last = None;
+    let mut answer_end = None;
     for line in text.split_inclusive('\n') {
-        let dress: &[char] = &['*', '_', '#', '>', ' ', '\t'];
-        let words = line.trim_start_matches(dress);
-        let said = ["final answer", "answer"].iter().find_map(|words_before| {
+        // Models format the words with Markdown.
+        let markup: &[char] = &['*', '_', '#', '>', ' ', '\t'];
+        let words = line.trim_start_matches(markup);
+        let announced = ["final answer", "answer"].iter().find_map(|words_before| {
             let (head, rest) = words.split_at_checked(words_before.len())?;
-            head.eq_ignore_ascii_case(words_before).then(|| rest.trim_start_matches(dress))
+            head.eq_ignore_ascii_case(words_before).then(|| rest.trim_start_matches(markup))
         });
-        let answer = said.and_then(|rest| rest.strip_prefix(':'));
-        if answer.is_some_and(|answer| !answer.trim().trim_matches(dress).is_empty()) {
-            last = Some(start + line.len());
+        let answer = announced.and_then(|rest| rest.strip_prefix(':'));
+
+        if answer.is_some_and(|answer| !answer.trim().trim_matches(markup).is_empty()) {
+            answer_end = Some(start + line.len());
         }
         start += line.len();
     }
-    last
+    answer_end
 }
 
-/// Tells whether a text only closes things that were opened before it: `$`, `\)`, `**`, a full stop, ...
+/// Returns true if a text only closes things that were opened before it: `$`, `\)`, `**`, a full stop, ...
 fn is_closing(text: &str) -> bool {
     text.chars().all(|c| c.is_whitespace() || r"$*_.。!)]}\".contains(c))
 }
@@ -120,6 +127,7 @@ mod tests {
         let prompt = Prompt { text: prompt.into(), ..Prompt::default() };
         let completion = Completion::of_text(text);
         let score = format.score(&prompt, &completion);
+
         assert_eq!(score.verdict == Verdict::Right, score.credit == 1.0);
         score.credit
     }
@@ -140,6 +148,7 @@ mod tests {
         ] {
             assert_eq!(credit(think, "Why?", text), expected, "{text:?}");
         }
+
         assert_eq!(credit(think, "Why?<think>\n", "a</think>b"), 1.0);
         assert_eq!(credit(think, "Why?<think>\n", "<think>a</think>b"), 0.0);
     }

@@ -1,9 +1,9 @@
-//! The rule that holds for every line of a judge. The fuzz target calls it with lines of its own making.
+//! Rule that holds for every line of a judge. The fuzz target calls it with generated lines.
 
 use crate::command;
 
-/// Checks that a line is a verdict with a credit from 0 to 1, or an error in words. The error has no control
-/// characters but line breaks.
+/// Checks that a line is a verdict with a credit from 0 to 1, or an error message. The error has no control characters
+/// but line breaks.
 pub fn judge(line: &[u8]) {
     match command::read(line, 7) {
         Ok(score) => assert!((0.0..=1.0).contains(&score.credit), "{score:?}"),

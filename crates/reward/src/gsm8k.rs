@@ -1,4 +1,4 @@
-//! The verifier `Gsm8k`, after the published rule of that data set, strict or flexible.
+//! `Gsm8k`, a verifier that follows the published rule of that data set, strict or flexible.
 
 use std::borrow::Cow;
 
@@ -7,13 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::last_characters;
 
-/// The verifier of GSM8K's published rule (Cobbe et al. 2021), as verl's scorer has it.
+/// Judges by GSM8K's published rule (Cobbe et al. 2021), as verl's scorer has it.
 ///
-/// The reference is the whole `answer` field of the data set, or a number already cut from it. The whole field
-/// ends in `#### 72`, and commas in its number are dropped, as when the data set is prepared. A cut number is
-/// taken as it is. Only the last 300 characters of a completion are read. The answer must be the same text as the
-/// reference: `72.0` is not `72`, and commas are dropped in strict mode only. To compare by value, take the maths
-/// verifier.
+/// The reference is the whole `answer` field of the data set, or a number already cut from it. The whole field ends in
+/// `#### 72`, and commas in its number are dropped, as when the data set is prepared. A cut number is not changed. Only
+/// the last 300 characters of a completion are read. The answer must be the same text as the reference: `72.0` is not
+/// `72`, and commas are dropped in strict mode only. To compare by value, use the maths verifier.
 ///
 /// ```
 /// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
@@ -26,33 +25,36 @@ use crate::text::last_characters;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gsm8k {
-    /// The place where the answer is looked for.
+    /// Where the answer is searched.
     pub mode: Gsm8kMode,
 }
 
-/// The place of a completion's answer.
+/// Where a completion's answer is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gsm8kMode {
-    /// The answer stands after the last `#### ` (one space) that a number follows, so that the form is taught too.
+    /// The answer follows the last `#### ` (one space) that precedes a number, so that the format is taught too.
     #[default]
     Strict,
-    /// The answer is the last run of digits, points and commas in the text, with the minus sign before it, if
-    /// there is one. A point alone is no answer, unless there is nothing else.
+    /// The answer is the last run of digits, points and commas in the text, with the minus sign before it, if there is
+    /// one. A point alone is not an answer, unless there is nothing else.
     Flexible,
 }
 
 impl Verifier for Gsm8k {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        // A number cut from the field keeps its commas, as in the original.
         let expected = match after_hashes(&prompt.reference) {
             Some(number) => without_commas(number),
             None => Cow::Borrowed(prompt.reference.as_str()),
         };
+
         let text = last_characters(&completion.text, 300);
         let found = match self.mode {
             Gsm8kMode::Strict => after_hashes(text).map(without_commas),
             Gsm8kMode::Flexible => last_number(text).map(Cow::Borrowed),
         };
+
         match found {
             None => Score::none(Verdict::Unparsable),
             Some(answer) if answer == expected => Score::right(answer),
@@ -132,6 +134,7 @@ mod tests {
             assert_eq!(verdict(&strict, SOLUTION, text), expected, "{text:?}");
             assert_eq!(verdict(&strict, "72", text), expected, "{text:?}");
         }
+
         assert_eq!(verdict(&strict, "#### 1,072", "#### 1072"), Right);
         assert_eq!(verdict(&strict, "1,072", "#### 1,072"), Wrong);
     }
@@ -151,6 +154,7 @@ mod tests {
         ] {
             assert_eq!(verdict(&flexible, SOLUTION, text), expected, "{text:?}");
         }
+
         assert_eq!(verdict(&flexible, "-72", "0--72"), Right);
         assert_eq!(verdict(&flexible, "1072", "1,072"), Wrong);
         assert_eq!(verdict(&flexible, "1,072", "1,072"), Right);

@@ -1,22 +1,22 @@
-//! The verifier `Integer`, for exact integers of any size.
+//! `Integer`, a verifier for exact integers of any size.
 
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier};
 use firebrick_math::Decimal;
 use serde::{Deserialize, Serialize};
 
-/// The verifier for integers of any size, which must be exactly equal.
+/// Compares integers of any size, which must be exactly equal.
 ///
-/// The answer is the text after the last occurrence of `marker`. If there is no marker to look for, it is the
-/// whole completion. White space around the answer does not count. The answer must be one integer and nothing
-/// else: an optional sign, then digits, with commas only as thousands separators (`1,234`). Leading zeros and the
-/// sign of zero do not count. Any other answer is unparsable, and more than 4096 digits are over budget.
+/// The answer is the text after the last occurrence of `marker`. If there is no marker to find, it is the whole
+/// completion. White space around the answer is ignored. The answer must be one integer and nothing else: an optional
+/// sign, then digits, with commas only as thousands separators (`1,234`). Leading zeros and the sign of zero are
+/// ignored. Any other answer is unparsable, and more than 4096 digits are over budget.
 ///
 /// The reference is read in the same way, except that it may lack the marker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Integer {
-    /// The marker that announces the answer, such as `=>` or `####`. Without a marker, or with an empty one, the
-    /// whole text is the answer.
+    /// Announces the answer, as `=>` or `####` do. Without a marker, or with an empty one, the whole text is
+    /// the answer.
     pub marker: Option<String>,
 }
 
@@ -26,12 +26,16 @@ impl Verifier for Integer {
         let Some(expected) = parse_integer(reference.trim()) else {
             return Score::none(Verdict::Error);
         };
+
         let Some(answer) = self.answer(&completion.text).map(str::trim) else {
             return Score::none(Verdict::Unparsable);
         };
+
+        // A number that is too long is over budget, and not unparsable like a text that is not a number.
         if is_too_long(answer) {
             return Score::none(Verdict::OverBudget);
         }
+
         match parse_integer(answer) {
             None => Score::none(Verdict::Unparsable),
             Some(found) if found == expected => Score::right(answer),
@@ -57,7 +61,7 @@ fn parse_integer(text: &str) -> Option<Decimal> {
     Decimal::parse(&text.replace(',', ""))
 }
 
-/// Tells whether the text is nothing but a number, and has more digits than are compared.
+/// Returns true if the text is only a number, and has more digits than are compared.
 fn is_too_long(text: &str) -> bool {
     let digits = without_sign(text);
     digits.len() > Decimal::MAX_DIGITS
@@ -69,7 +73,7 @@ fn without_sign(text: &str) -> &str {
     text.strip_prefix(['+', '-', '−']).unwrap_or(text)
 }
 
-/// Tells whether commas, if any, cut groups of three digits from the right: `12,345` but not `1,23`.
+/// Returns true if commas, if any, separate groups of three digits from the right: `12,345` but not `1,23`.
 fn commas_are_well_placed(digits: &str) -> bool {
     let mut groups = digits.split(',');
     let first = groups.next().map_or(0, str::len);
@@ -102,6 +106,7 @@ mod tests {
         ] {
             assert_eq!(verdict(&plain, "132", text), expected, "{text:?}");
         }
+
         assert_eq!(verdict(&plain, "1234567", "1,234,567"), Right);
         assert_eq!(verdict(&plain, "0", "-0"), Right);
         assert_eq!(verdict(&plain, "what?", "132"), Error);
@@ -121,6 +126,7 @@ mod tests {
     fn size_is_bounded() {
         let plain = Integer::default();
         let long = "9".repeat(Decimal::MAX_DIGITS);
+
         assert_eq!(verdict(&plain, &long, &format!("0{long}")), OverBudget);
         assert_eq!(verdict(&plain, &long, &format!("-{long},999")), OverBudget);
         assert_eq!(verdict(&plain, &long, &long), Right);

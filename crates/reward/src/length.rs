@@ -1,36 +1,35 @@
-//! The shaper `LengthPenalty`, which lowers the reward of completions beyond a target length.
+//! `LengthPenalty`, a shaper that lowers the reward of completions beyond a target length.
 
 use firebrick_core::{FinishReason, Group, Reward, RewardShaper};
 use serde::{Deserialize, Serialize};
 
 use crate::PenaltyForm;
 
-/// The shaper that penalises completions that are longer than a target, or truncated. The penalties are factors on
-/// the reward.
+/// Penalises completions that are longer than a target, or truncated. The penalties are factors on the
+/// reward.
 ///
-/// They change the shaped reward as earlier shapers left it. A cut of 0 switches off the penalty that it belongs
-/// to.
+/// They change the shaped reward that earlier shapers left. A cut of 0 switches off its penalty.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LengthPenalty {
-    /// The length to aim at, in tokens.
+    /// Length to aim at, in tokens.
     pub target: usize,
-    /// The multiple of the target up to which nothing is lost.
+    /// Multiple of the target up to which there is no penalty.
     pub free_factor: f64,
-    /// The multiple of the target over which the loss then grows in a straight line.
+    /// Multiple of the target over which the penalty then grows linearly.
     pub ramp_factor: f64,
-    /// The share of the reward that is lost at the end of the line and beyond, in `[0, 1]`.
+    /// Share of the reward that is lost at the end of the ramp and beyond, in `[0, 1]`.
     pub max_cut: f64,
-    /// The share of the remaining reward that a truncated completion loses besides, in `[0, 1]`.
+    /// Share of the remaining reward that a truncated completion also loses, in `[0, 1]`.
     pub truncation_cut: f64,
-    /// The treatment of negative rewards.
+    /// How negative rewards are treated.
     #[serde(default)]
     pub form: PenaltyForm,
 }
 
 impl LengthPenalty {
-    /// Makes the usual penalty around `target` tokens, sign-safe: free up to 1.5 times the target, half of the
-    /// reward lost from twice the target on, and a factor of 0.8 for truncated completions.
+    /// Makes the usual penalty around `target` tokens, sign-safe: free up to 1.5 times the target, half of the reward
+    /// lost at twice the target and beyond, and a factor of 0.8 for truncated completions.
     pub fn new(target: usize) -> Self {
         LengthPenalty {
             target,
@@ -47,6 +46,8 @@ impl LengthPenalty {
         let target = self.target as f64;
         let excess = length as f64 - self.free_factor * target;
         let ramp = self.ramp_factor * target;
+
+        // Both ends are tested first, so that a ramp of length 0 does not divide by 0.
         let share = if excess <= 0.0 {
             0.0
         } else if excess >= ramp {
@@ -54,11 +55,12 @@ impl LengthPenalty {
         } else {
             excess / ramp
         };
+
         let kept = if truncated { 1.0 - self.truncation_cut } else { 1.0 };
         (1.0 - self.max_cut * share) * kept
     }
 
-    /// Returns the reward that is left of `reward`.
+    /// Returns `reward` after the penalty.
     pub fn penalised(&self, reward: f64, length: usize, truncated: bool) -> f64 {
         self.form.scale(reward, self.factor(length, truncated))
     }
@@ -88,6 +90,7 @@ mod tests {
             assert!((penalty.factor(length, false) - factor).abs() < 1e-12, "{length}");
             assert!((penalty.factor(length, true) - factor * 0.8).abs() < 1e-12, "{length}");
         }
+
         let step = LengthPenalty { ramp_factor: 0.0, ..penalty };
         assert_eq!((step.factor(150, false), step.factor(151, false)), (1.0, 0.5));
         let nothing = LengthPenalty::new(0);
@@ -95,9 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn the_forms_part_below_zero() {
+    fn the_forms_differ_below_zero() {
         let safe = LengthPenalty::new(4);
         let written = LengthPenalty { form: PenaltyForm::AsWritten, ..safe };
+
         assert_eq!(shaped(&written, 7), [0.75, 0.6, -0.75, -0.6]);
         assert_eq!(shaped(&safe, 7), [0.75, 0.6, -1.25, -1.4]);
         assert_eq!(shaped(&safe, 6), [1.0, 0.8, -1.0, -1.2]);

@@ -1,9 +1,9 @@
 //! Verifiers, which judge the completions of a policy, and shapers, which change the reward.
 //!
-//! Every completion is untrusted: a model in training finds each way to make a verifier hang, panic or eat memory.
-//! So a verifier here is a bounded, pure function of two texts. Lengths are capped before any work that costs more
-//! than linear time, and depth before any recursion. The maths verifier asks a budget before each step. The one
-//! exception is [`Command`], which asks another program, and therefore has a clock.
+//! Every completion is untrusted: a model in training finds each way to make a verifier hang, panic or eat
+//! memory. So a verifier here is a bounded, pure function of two texts. Lengths are capped before any work
+//! that costs more than linear time, and depth before any recursion. The maths verifier asks a budget before
+//! each step. The one exception is [`Command`], which asks another program, and therefore has a clock.
 //!
 //! | verifier | judges |
 //! |---|---|
@@ -13,13 +13,13 @@
 //! | [`Choice`] | the letter of a multiple-choice question |
 //! | [`Exact`], [`Regex`] | a text, or the part of it that a pattern finds |
 //! | [`Integer`], [`Countdown`] | whole numbers, and the numbers game |
-//! | [`Format`] | form alone, for partial credit |
+//! | [`Format`] | only the format, for partial credit |
 //! | [`Weighted`] | several of these, added up |
 //! | [`Command`] | anything, by a program of your own |
 //!
-//! Shapers then change the rewards. [`Overlong`] punishes or leaves out completions that come near the token
-//! limit. [`StopProperly`] punishes completions that ran into it. [`LengthPenalty`] punishes completions that are
-//! longer than a target.
+//! Shapers then change the rewards. [`Overlong`] penalises or leaves out completions near the token limit.
+//! [`StopProperly`] penalises completions that reached it. [`LengthPenalty`] penalises completions that are longer than
+//! a target.
 //!
 //! ```
 //! use firebrick_core::{Completion, FinishReason, Prompt, Verdict, Verifier};
@@ -52,7 +52,7 @@ mod text;
 mod weighted;
 
 pub use choice::Choice;
-pub use command::{Command, CommandOptions, adopt_orphans};
+pub use command::{Command, CommandOptions, become_subreaper};
 pub use countdown::{Countdown, CountdownProblem, calculate};
 pub use dapo::{AnswerFork, AnswerLine, StrictBox};
 pub use environment::{FromEnvironment, OfConversations};
@@ -92,17 +92,21 @@ mod tests {
     /// of each two is truncated.
     pub(crate) fn shaped(shaper: &dyn RewardShaper, length: usize) -> [f32; 4] {
         let completion = |finish| completion(length, "", finish);
-        let (stop, cut) = (completion(FinishReason::Stop), completion(FinishReason::Length));
+        let stop = completion(FinishReason::Stop);
+        let cut = completion(FinishReason::Length);
+
         let group = Group {
             prompt: Prompt::default(),
             completions: vec![stop.clone(), cut.clone(), stop, cut],
             step: 1,
             draw: 0,
         };
+
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         let mut rewards = [Score::right(""), Score::right(""), Score::wrong(""), Score::wrong("")]
             .map(|score| scale.reward(score));
         let untouched = rewards.clone();
+
         shaper.shape(&group, &mut rewards);
         for (reward, before) in rewards.iter().zip(untouched) {
             assert_eq!((reward.base_reward, reward.in_loss), (before.base_reward, before.in_loss));
@@ -118,14 +122,17 @@ mod tests {
         let regex = |pattern: &str| RegexOptions { pattern: pattern.into(), ..Default::default() };
         let look_ahead = Regex::new(regex(r"(?s)82.*[^ -~]|\S")).unwrap();
         let anywhere = RegexOptions { matches: true, ..regex("82") };
-        let all = Format { think: true, boxed: true, answer_line: true, nothing_after: true };
-        let weighted = [Box::new(Integer::default()) as Box<dyn Verifier>, Box::new(all)];
+
+        let full_format =
+            Format { think: true, boxed: true, answer_line: true, nothing_after: true };
+        let weighted = [Box::new(Integer::default()) as Box<dyn Verifier>, Box::new(full_format)];
         let names = ["answer", "form"].map(str::to_owned);
         let weighted = names
             .into_iter()
             .zip(weighted)
             .map(|(name, verifier)| Part { name, weight: 1.0, verifier })
             .collect();
+
         let folded = Exact { after: Some("=>".into()), ignore_case: true, ignore_whitespace: true };
         vec![
             Box::new(AnswerLine { fork: AnswerFork::Published }),
@@ -144,7 +151,7 @@ mod tests {
             Box::new(folded),
             Box::new(look_ahead),
             Box::new(Regex::new(anywhere).unwrap()),
-            Box::new(all),
+            Box::new(full_format),
             Box::new(Weighted::new(weighted).unwrap()),
         ]
     }

@@ -1,20 +1,20 @@
-//! The shaper `Overlong`: DAPO's soft punishment of long completions, and the filter of truncated ones.
+//! `Overlong`, a shaper: DAPO's soft punishment of long completions, and the filter of truncated ones.
 
 use firebrick_core::{FinishReason, Group, Reward, RewardShaper};
 use serde::{Deserialize, Serialize};
 
-/// The shaper that punishes completions near the token limit, or takes truncated completions out of the loss (Yu
-/// et al. 2025, section 3.4).
+/// Punishes completions near the token limit, or takes truncated completions out of the loss (Yu et al. 2025,
+/// section 3.4).
 ///
 /// Either can be used alone: a `penalty` of 0 switches the punishment off.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overlong {
-    /// The limit, in tokens. It is L_max of the paper.
+    /// Limit in tokens: L_max of the paper.
     pub max_completion_tokens: usize,
-    /// The number of tokens below the limit over which the punishment grows. It is L_cache of the paper.
+    /// How many tokens below the limit the punishment grows over: L_cache of the paper.
     pub buffer: usize,
-    /// The reward that a completion at the limit loses. 0 means no punishment.
+    /// Reward that a completion at the limit loses; 0 means no punishment.
     pub penalty: f64,
     /// True if a completion that was cut off at the limit is left out of the loss.
     pub filter: bool,
@@ -30,6 +30,7 @@ impl RewardShaper for Overlong {
                 self.buffer,
                 self.penalty,
             ) as f32;
+
             if self.filter && completion.finish == FinishReason::Length {
                 reward.in_loss = false;
             }
@@ -37,13 +38,15 @@ impl RewardShaper for Overlong {
     }
 }
 
-/// Returns the soft overlong punishment (Yu et al. 2025, Eq. 13), times `factor`.
+/// Computes the soft overlong punishment (Yu et al. 2025, Eq. 13), times `factor`.
 ///
-/// It is 0 up to `l_max - l_cache` tokens. From there it falls in a straight line to `-factor` at `l_max`, and
-/// stays `-factor` beyond. Without a cache it falls at once, above `l_max`.
+/// It is 0 up to `l_max - l_cache` tokens. Above that it falls linearly to `-factor` at `l_max`, and stays `-factor`
+/// beyond. Without a cache it falls in one step, above `l_max`.
 pub fn soft_overlong_penalty(length: usize, l_max: usize, l_cache: usize, factor: f64) -> f64 {
     let free = l_max as f64 - l_cache as f64;
     let excess = length as f64 - free;
+
+    // The order of the tests avoids a division by 0 without a cache.
     if excess <= 0.0 {
         0.0
     } else if excess >= l_cache as f64 {
@@ -84,6 +87,7 @@ mod tests {
             step: 1,
             draw: 0,
         };
+
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         let shaped = |penalty, filter| {
             let mut rewards = vec![scale.reward(Score::right("")); 2];
@@ -92,6 +96,7 @@ mod tests {
             assert!(rewards.iter().all(|reward| reward.base_reward == 1.0));
             rewards.iter().map(|reward| (reward.reward, reward.in_loss)).collect::<Vec<_>>()
         };
+
         assert_eq!(shaped(1.0, false), [(0.5, true), (0.0, true)]);
         assert_eq!(shaped(0.0, true), [(1.0, true), (1.0, false)]);
     }

@@ -1,13 +1,13 @@
-//! The two forms of a penalty's factor: as written, or so that it never raises a reward.
+//! Two versions of a penalty's factor: as written, or so that it never raises a reward.
 
 use serde::{Deserialize, Serialize};
 
-/// The meaning of a factor on a reward.
+/// What a factor on a reward means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PenaltyForm {
-    /// The reward is multiplied, as the sources have it. On a negative reward the penalty is a bonus: half of −1
-    /// is −0.5, so a wrong answer gains by it.
+    /// The reward is multiplied, as in the sources. On a negative reward the penalty is a bonus: half of −1 is −0.5, so
+    /// a wrong answer gains by it.
     AsWritten,
     /// The reward loses the same amount whatever its sign: half of −1 is −1.5. The reward never rises.
     #[default]
@@ -15,8 +15,8 @@ pub enum PenaltyForm {
 }
 
 impl PenaltyForm {
-    /// Applies a `factor` in `[0, 1]` to `reward`: reward · factor as written, reward − |reward| · (1 − factor)
-    /// sign-safe. The two are the same for a reward that is not negative.
+    /// Applies a `factor` in `[0, 1]` to `reward`: reward · factor as written, reward − |reward| · (1 −
+    /// factor) sign-safe. The two are the same for a reward that is not negative.
     pub fn scale(self, reward: f64, factor: f64) -> f64 {
         match self {
             PenaltyForm::AsWritten => reward * factor,
@@ -24,7 +24,7 @@ impl PenaltyForm {
         }
     }
 
-    /// Puts `value` in the place of `reward`. The sign-safe form does so only if `value` is less.
+    /// Replaces `reward` by `value`. The sign-safe form does so only if `value` is less.
     pub fn replace(self, reward: f64, value: f64) -> f64 {
         match self {
             PenaltyForm::AsWritten => value,
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_forms_part_below_zero() {
+    fn the_forms_differ_below_zero() {
         use PenaltyForm::*;
         for (reward, written, safe) in
             [(1.0, 0.75, 0.75), (0.0, 0.0, 0.0), (-1.0, -0.75, -1.25), (-2.0, -1.5, -2.5)]
@@ -46,6 +46,7 @@ mod tests {
             assert_eq!(AsWritten.scale(reward, 0.75), written);
             assert_eq!(SignSafe.scale(reward, 0.75), safe);
         }
+
         assert_eq!(AsWritten.replace(-1.0, -0.5), -0.5);
         assert_eq!(SignSafe.replace(-1.0, -0.5), -1.0);
         assert_eq!(SignSafe.replace(1.0, -0.5), -0.5);

@@ -1,37 +1,37 @@
-//! The shaper `StopProperly`, which penalises completions that did not end by themselves.
+//! `StopProperly`, a shaper that penalises completions that did not end with a stop token.
 
 use firebrick_core::{FinishReason, Group, Reward, RewardShaper};
 use serde::{Deserialize, Serialize};
 
 use crate::PenaltyForm;
 
-/// The stop-properly penalty (ProRL). A completion that did not end with a stop token keeps only a part of its
-/// reward, or gets another reward.
+/// Penalises completions that did not end with a stop token (ProRL): each keeps only a part of its reward, or
+/// gets another reward.
 ///
-/// The penalty looks at why a completion ended, not at its length. Only completions that run into the token limit
-/// pay. The penalty changes the shaped reward as earlier shapers left it.
+/// The penalty depends on why a completion ended, not on its length: only completions that reach the token limit are
+/// penalised. It changes the shaped reward that earlier shapers left.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopProperly {
-    /// The cost of not stopping.
+    /// Cost of not stopping.
     pub penalty: StopPenalty,
-    /// The treatment of negative rewards.
+    /// How negative rewards are treated.
     #[serde(default)]
     pub form: PenaltyForm,
 }
 
-/// The cost of not ending with a stop token.
+/// Cost of not ending with a stop token.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopPenalty {
-    /// The reward is multiplied by this factor, in `[0, 1]`: 0 leaves nothing, 1 is no penalty.
+    /// The reward is multiplied by this factor, in `[0, 1]`: 0 leaves nothing, 1 is without a penalty.
     Scale(f64),
-    /// This reward takes the place of the earned reward.
+    /// This reward replaces the earned reward.
     Replace(f64),
 }
 
 impl StopProperly {
-    /// Returns the reward that is left of `reward` for a completion that ended as `finish` says.
+    /// Returns `reward` after the penalty, for a completion that ended as `finish` says.
     pub fn penalised(&self, reward: f64, finish: FinishReason) -> f64 {
         match (finish, self.penalty) {
             (FinishReason::Stop, _) => reward,

@@ -1,4 +1,4 @@
-//! Searches in texts that several verifiers share.
+//! Text searches that several verifiers share.
 
 use std::ops::Range;
 
@@ -14,55 +14,61 @@ pub(crate) fn last_characters(text: &str, count: usize) -> &str {
 }
 
 /// Returns the part of a completion after its thoughts: all of it if it has none. Returns `None` if the completion
-/// breaks off within its thoughts, whoever opened them, because whatever stands there is no answer.
+/// breaks off within its thoughts, whoever opened them, because text within thoughts is not an answer.
 pub(crate) fn after_thoughts<'text>(prompt: &Prompt, text: &'text str) -> Option<&'text str> {
     let thoughts = Thoughts::of(&prompt.text, text);
     (!thoughts.are_open).then(|| &text[thoughts.end.unwrap_or(0)..])
 }
 
-/// Tells whether a prompt ends in the tag that opens the thoughts.
+/// Returns true if a prompt ends in the tag that opens the thoughts.
 pub(crate) fn opens_thoughts(prompt: &Prompt) -> bool {
     prompt.text.trim_end().ends_with(OPEN)
 }
 
-/// The tag that opens thoughts.
+/// Opens thoughts.
 pub(crate) const OPEN: &str = "<think>";
-/// The tag that ends them.
+/// Closes thoughts.
 pub(crate) const CLOSE: &str = "</think>";
 
-/// Finds the bytes inside each `\boxed{…}` or `\fbox{…}` that is closed and in no other such box, in their order.
+/// Finds the bytes inside each `\boxed{…}` or `\fbox{…}` that is closed and not inside another such box, in their
+/// order.
 ///
-/// Escaped braces do not count. The search takes one pass, whatever the text: an unterminated box costs nothing.
+/// Escaped braces are ignored. The search takes one pass, whatever the text: an unterminated box costs nothing.
 pub(crate) fn boxes(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let mut depth = 0_usize;
-    // Each entry is the place where the content of an open box begins, and the depth of its braces.
-    let mut open: Vec<(usize, usize)> = vec![];
+    // Where the content of each open box begins, and the depth of its braces.
+    let mut open_boxes: Vec<(usize, usize)> = vec![];
     let mut closed: Vec<Range<usize>> = vec![];
-    let mut at = 0;
-    while let Some(step) = memchr::memchr3(b'\\', b'{', b'}', &bytes[at..]) {
-        at += step;
-        let opener = [r"\boxed{", r"\fbox{"].iter().find(|opener| text[at..].starts_with(**opener));
-        match (bytes[at], opener) {
+    let mut position = 0;
+
+    while let Some(step) = memchr::memchr3(b'\\', b'{', b'}', &bytes[position..]) {
+        position += step;
+        let opener =
+            [r"\boxed{", r"\fbox{"].iter().find(|opener| text[position..].starts_with(**opener));
+
+        match (bytes[position], opener) {
             (b'\\', Some(opener)) => {
-                at += opener.len();
+                position += opener.len();
                 depth += 1;
-                open.push((at, depth));
+                open_boxes.push((position, depth));
                 continue;
             }
-            // The byte behind a backslash is skipped: no byte of a longer character is a brace.
-            (b'\\', None) => at = (at + 1).min(bytes.len() - 1),
+            // The byte after a backslash is skipped: no byte of a multi-byte character is a brace.
+            (b'\\', None) => position = (position + 1).min(bytes.len() - 1),
             (b'{', _) => depth += 1,
             _ => {
-                if let Some((start, _)) = open.pop_if(|(_, of)| *of == depth) {
+                // A closed box replaces the ones inside it: only the outermost is an answer.
+                if let Some((start, _)) = open_boxes.pop_if(|(_, of)| *of == depth) {
                     closed.truncate(closed.partition_point(|inner| inner.end < start));
-                    closed.push(start..at);
+                    closed.push(start..position);
                 }
                 depth = depth.saturating_sub(1);
             }
         }
-        at += 1;
+        position += 1;
     }
+
     closed
 }
 

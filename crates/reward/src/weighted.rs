@@ -1,15 +1,15 @@
-//! The verifier `Weighted`, a weighted mean of other verifiers.
+//! `Weighted`, a weighted mean of other verifiers.
 
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier, VerifierFailed};
 
 use crate::RewardError;
 
-/// The verifier that adds up several verifiers.
+/// Adds up several verifiers.
 ///
 /// The credit is Σ w·credit / Σ w over the parts. The verdict and the extracted answer are those of the first
-/// part: it says whether the task was solved, and the others add marks. If a part has no verdict
-/// ([`Verdict::Error`]), the sum is not known, and the whole has no verdict either. [`Score::parts`] notes every
-/// part's credit under the part's name.
+/// part: it says whether the task was solved, and the others add credit. If a part has no verdict
+/// ([`Verdict::Error`]), the sum is not known, and the weighted verifier has no verdict either.
+/// [`Score::parts`] notes every part's credit under the part's name.
 ///
 /// ```
 /// use firebrick_core::{Completion, Prompt, Verdict, Verifier};
@@ -34,11 +34,11 @@ pub struct Weighted {
 
 /// A part of a weighted verifier.
 pub struct Part {
-    /// The part's name in metrics. No two parts have the same name, and [`Weighted::allows`] it.
+    /// Name of the part in metrics. No two parts have the same name, and [`Weighted::allows`] it.
     pub name: String,
-    /// The part's share in relation to the shares of the others, above 0.
+    /// Share of the part in relation to the shares of the others, above 0.
     pub weight: f32,
-    /// The verifier of the part.
+    /// Verifier of the part.
     pub verifier: Box<dyn Verifier>,
 }
 
@@ -54,15 +54,18 @@ impl Weighted {
         if parts.is_empty() {
             return error("there are no parts".into());
         }
+
         for (index, Part { name, weight, .. }) in parts.iter().enumerate() {
             if !(weight.is_finite() && *weight > 0.0) {
                 return error(format!(
                     "the weight of `{name}` is {weight}, expected a number above 0"
                 ));
             }
+
             if parts[..index].iter().any(|other| other.name == *name) {
                 return error(format!("two parts are named `{name}`"));
             }
+
             if !Weighted::allows(name) {
                 return error(format!(
                     "a part is named `{name}`, expected a name without `/` that is neither `shaping` \
@@ -70,11 +73,12 @@ impl Weighted {
                 ));
             }
         }
+
         Ok(Weighted { parts })
     }
 
-    /// Tells whether a part may have this name. Advantages that compare part by part would take a name with a `/`
-    /// for a part of a part, and the names `shaping` and `credit` for parts that every reward has.
+    /// Returns true if a part may have this name. Advantages that compare part by part would treat a name with a `/` as
+    /// a part of a part, and the names `shaping` and `credit` as parts that every reward has.
     pub fn allows(name: &str) -> bool {
         !name.contains('/') && !["shaping", "credit"].contains(&name)
     }
@@ -85,12 +89,13 @@ impl Verifier for Weighted {
         self.join(self.parts.iter().map(|part| part.verifier.score(prompt, completion)).collect())
     }
 
-    /// Asks each part about all completions at once, since a part may want them so. If a part returns too few
+    /// Asks each part about all completions together, since a part may judge them in a batch. If a part returns too few
     /// scores, there are no more scores than it returned, so that the caller sees that some are missing.
-    fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
-        let of_part = |part: &Part| part.verifier.score_all(asked);
+    fn score_all(&self, pairs: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        let of_part = |part: &Part| part.verifier.score_all(pairs);
         let of_parts: Vec<Vec<Score>> = self.parts.iter().map(of_part).collect::<Result<_, _>>()?;
         let count = of_parts.iter().map(Vec::len).min().unwrap_or(0);
+
         let mut of_parts: Vec<_> = of_parts.into_iter().map(Vec::into_iter).collect();
         let join = |_| self.join(of_parts.iter_mut().filter_map(Iterator::next).collect());
         Ok((0..count).map(join).collect())
@@ -106,18 +111,21 @@ impl Verifier for Weighted {
 }
 
 impl Weighted {
-    /// Makes the score of one completion from the scores of the parts. The parts of a part are noted behind its
-    /// name, as in `model/score`.
+    /// Makes the score of one completion from the scores of the parts. The parts of a part are noted under
+    /// its name, as in `model/score`.
     fn join(&self, scores: Vec<Score>) -> Score {
         let weights = || self.parts.iter().map(|part| f64::from(part.weight));
         let sum: f64 =
             weights().zip(&scores).map(|(weight, score)| weight * f64::from(score.credit)).sum();
         let credit = (sum / weights().sum::<f64>()) as f32;
+
         let mut parts = Vec::with_capacity(scores.len());
         for (Part { name, .. }, score) in self.parts.iter().zip(&scores) {
             parts.push((name.clone(), score.credit));
             parts.extend(score.parts.iter().map(|(own, value)| (format!("{name}/{own}"), *value)));
         }
+
+        // Without the credit of one part the sum is a guess, so it does not count as a verdict.
         let unknown = scores.iter().any(|score| score.verdict == Verdict::Error);
         let lead = scores.into_iter().next().expect("there is at least one part");
         let verdict = if unknown { Verdict::Error } else { lead.verdict };
@@ -129,7 +137,7 @@ impl Weighted {
 mod tests {
     use super::*;
 
-    /// A verifier that gives its mark, whatever was written.
+    /// Returns its credit, whatever was written.
     struct Fixed(f32);
 
     impl Verifier for Fixed {
@@ -151,6 +159,7 @@ mod tests {
         let parts = vec![("a".to_owned(), 0.5), ("b".to_owned(), 1.0)];
         let expected = Score { parts, ..Score::partial(Verdict::Unparsable, 0.875, "0.5") };
         assert_eq!(score, expected);
+
         let written = serde_json::to_string(&score).unwrap();
         assert_eq!(serde_json::from_str::<Score>(&written).unwrap(), expected);
         assert!(!serde_json::to_string(&Score::wrong("")).unwrap().contains("parts"));
@@ -189,12 +198,13 @@ mod tests {
     #[test]
     fn a_missing_score_is_not_filled_with_that_of_another_part() {
         let short = || Part { name: "short".into(), weight: 1.0, verifier: Box::new(Short) };
-        let (prompt, completion) = (Prompt::default(), Completion::of_text(""));
-        let asked = [(&prompt, &completion); 2];
+        let prompt = Prompt::default();
+        let completion = Completion::of_text("");
+        let pairs = [(&prompt, &completion); 2];
         let whole = || part("a", 1.0, 0.5);
         for parts in [vec![short()], vec![whole(), short()], vec![short(), whole()]] {
             let count = parts.len();
-            let scores = Weighted::new(parts).unwrap().score_all(&asked).unwrap();
+            let scores = Weighted::new(parts).unwrap().score_all(&pairs).unwrap();
             assert_eq!((scores.len(), scores[0].parts.len()), (1, count));
         }
     }

@@ -11,9 +11,9 @@ use std::{
 };
 
 use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier as _};
-use firebrick_reward::{Command, CommandOptions, adopt_orphans};
+use firebrick_reward::{Command, CommandOptions, become_subreaper};
 
-/// The limit of a judgement, in seconds.
+/// Limit of a judgement, in seconds.
 const LIMIT: f64 = 1.0;
 
 /// Keeps tests that count threads and files from each other.
@@ -36,6 +36,7 @@ fn score(judge: &Command) -> Score {
 /// Returns the running processes that are a nap of this length.
 fn naps(nap: &str) -> Vec<u32> {
     let arguments = nap.replace(' ', "\0") + "\0";
+
     let ids = fs::read_dir("/proc").unwrap().flatten();
     let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     ids.filter(|id: &u32| {
@@ -63,6 +64,7 @@ fn held() -> (usize, usize) {
         fs::read_to_string(thread.path().join("comm"))
             .is_ok_and(|name| name.starts_with("verifier"))
     });
+
     (of_verifiers.count(), fs::read_dir("/proc/self/fd").unwrap().count())
 }
 
@@ -103,16 +105,18 @@ const ENDS: [(&str, &str); 24] = [
 #[test]
 fn a_judge_that_ends_in_any_way_gives_no_verdict_and_leaves_nothing() {
     let _alone = alone();
-    adopt_orphans();
+    become_subreaper();
     for (index, (end, script)) in ENDS.into_iter().enumerate() {
         let nap = format!("sleep 97{index:02}3.5");
         let judge = judge(&script.replace("NAP", &nap));
         let before = held();
+
         let clock = Instant::now();
         assert_eq!(score(&judge), Score::none(Verdict::Error), "{end}");
         let took = clock.elapsed().as_secs_f64();
         assert!(took < LIMIT + 2.0, "{end}: {took} s");
         assert!(naps(&nap).is_empty(), "{end}: {:?}", naps(&nap));
+
         // The system may need an instant for a thread that has ended.
         assert!(
             wait_until(|| held().0 <= before.0 && held().1 <= before.1),
@@ -120,6 +124,7 @@ fn a_judge_that_ends_in_any_way_gives_no_verdict_and_leaves_nothing() {
             held()
         );
     }
+
     // Nothing that has ended is left to be waited for.
     let children = fs::read_to_string(format!("/proc/self/task/{}/children", std::process::id()));
     assert_eq!(children.unwrap_or_default().trim(), "");
@@ -136,6 +141,7 @@ fn what_a_judge_started_ends_with_the_verifier() {
             let judge = judge(&format!("{helpers}\n{answer}\n{end}").replace("NAP", nap));
             assert_eq!(score(&judge).verdict, Verdict::Right);
             assert!(wait_until(|| !naps(nap).is_empty()));
+
             drop(judge);
             assert!(naps(nap).is_empty(), "{helpers} {end}: {:?}", naps(nap));
         }
@@ -145,7 +151,7 @@ fn what_a_judge_started_ends_with_the_verifier() {
 #[test]
 fn of_several_copies_the_last_takes_the_orphans_of_all() {
     let _alone = alone();
-    adopt_orphans();
+    become_subreaper();
     let nap = "sleep 98173.5";
     let script = r#"env -i PATH="$PATH" setsid sh -c 'NAP >/dev/null 2>&1 </dev/null & exit 0'
         while read -r line; do
@@ -154,14 +160,17 @@ fn of_several_copies_the_last_takes_the_orphans_of_all() {
             echo "{\"id\": ${id%%,*}, \"score\": 1}"
         done"#;
     let program = ["sh", "-c", &script.replace("NAP", nap)].map(str::to_owned).to_vec();
+
     let options = CommandOptions { program, processes: 2, ..CommandOptions::default() };
     let judge = Command::new(options).unwrap();
+
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| assert_eq!(score(&judge).verdict, Verdict::Right));
             thread::sleep(Duration::from_millis(50));
         }
     });
+
     assert!(wait_until(|| !naps(nap).is_empty()));
     drop(judge);
     assert!(naps(nap).is_empty(), "{:?}", naps(nap));
@@ -181,19 +190,23 @@ fn an_answer_before_the_end_is_an_answer() {
 fn nobody_who_holds_a_pipe_holds_a_thread() {
     let _alone = alone();
     let before = held();
+
     let script =
         r#"read line; echo "{\"id\": 0, \"score\": 1, \"extracted\": \"$$\"}"; sleep 98323.5"#;
     let judge = judge(script);
     let program = score(&judge).extracted;
+
     // This process can't be ended with the judge, as one of another user.
     let end = |number: u32, writes: bool| {
         let path = format!("/proc/{program}/fd/{number}");
         OpenOptions::new().read(!writes).write(writes).open(path).unwrap()
     };
     let ends = [end(0, false), end(1, true), end(2, true)];
+
     // The request does not fit into the pipe, so its writer waits too.
     let long = Completion::of_text("long ".repeat(1 << 20));
     assert_eq!(judge.score(&Prompt::default(), &long).verdict, Verdict::Error);
+
     drop(judge);
     let after = (before.0, before.1 + ends.len());
     assert!(wait_until(|| held() == after), "{after:?}, {:?}", held());
@@ -208,7 +221,7 @@ fn a_judge_gets_no_variable_that_is_kept_from_it() {
     assert_eq!(score(&judge).extracted, " set");
 }
 
-/// The variable that makes `run_to_be_killed` a run. It has the script of the run's judge.
+/// Makes `run_to_be_killed` a run. It holds the script of the run's judge.
 const RUN: &str = "FIREBRICK_TEST_RUN";
 
 #[test]
@@ -232,6 +245,7 @@ fn what_a_judge_started_ends_with_a_killed_run() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
+
         assert!(wait_until(|| naps(nap).len() == count), "{script}: {:?}", naps(nap));
         run.kill().unwrap();
         run.wait().unwrap();

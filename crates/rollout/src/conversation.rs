@@ -18,48 +18,48 @@ use self::{
 };
 use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 
-/// The limits of a conversation. One more is [`Sampling::max_completion_tokens`](crate::Sampling), the number
-/// of tokens that the policy may write in all of its turns.
+/// Limits of a conversation. One more is [`Sampling::max_completion_tokens`](crate::Sampling), the number of tokens
+/// that the policy may write in all of its turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turns {
-    /// The number of turns that the policy may take; at least 1.
+    /// How many turns the policy may take; at least 1.
     pub max_turns: usize,
-    /// The number of tokens of one turn; at least 1.
+    /// How many tokens one turn may have; at least 1.
     pub max_turn_tokens: usize,
-    /// The number of tokens of observations that the policy may read in all. A conversation ends at a reply that has
-    /// more than are left.
+    /// How many tokens of observations the policy may read in total. A conversation ends at a reply that has more
+    /// than are left.
     pub max_observation_tokens: usize,
-    /// The tokens that end a turn besides those of [`Sampling::stop`](crate::Sampling). They are part of the
-    /// policy's words.
+    /// Tokens that end a turn besides those of [`Sampling::stop`](crate::Sampling). They are part of the policy's
+    /// text.
     pub stop: Vec<TokenId>,
 }
 
-/// Renders an environment's words as the tokens between two turns.
+/// Renders an environment's text as the tokens between two turns.
 pub trait Renderer: Send + Sync {
-    /// Gives the tokens of `words`. `last` is the last token before them, which ended the policy's turn;
-    /// `None` if the turn was cut off.
+    /// Returns the tokens of `text`. `end` is the token before them, which ended the policy's turn; `None` if the turn
+    /// was cut off.
     ///
     /// # Errors
-    /// When there are no such tokens. The error is the reason, in a sentence.
-    fn tokens(&self, words: &str, last: Option<TokenId>) -> Result<Vec<TokenId>, String>;
+    /// Fails if there are no such tokens. The error is the reason, in a sentence.
+    fn tokens(&self, text: &str, end: Option<TokenId>) -> Result<Vec<TokenId>, String>;
 
-    /// Gives the same as [`Renderer::tokens`], unless there are more than `most` tokens. Then any number of tokens
-    /// above `most` will do, because nobody reads them. An environment's words may be long, and to make tokens of
-    /// all of them may take a second.
+    /// Returns the same as [`Renderer::tokens`], unless there are more than `limit` tokens. Then it may return any
+    /// number of tokens above `limit`, because nobody reads them: an environment's text may be so long that tokenizing
+    /// all of it takes a second.
     ///
     /// # Errors
-    /// As for [`Renderer::tokens`].
+    /// Fails like [`Renderer::tokens`].
     fn tokens_up_to(
         &self,
-        words: &str,
-        last: Option<TokenId>,
-        most: usize,
+        text: &str,
+        end: Option<TokenId>,
+        limit: usize,
     ) -> Result<Vec<TokenId>, String> {
-        let _ = most;
-        self.tokens(words, last)
+        let _ = limit;
+        self.tokens(text, end)
     }
 
-    /// Gives the text that stands between two turns for a person.
+    /// Returns the separator of two turns in the text that a person reads.
     fn between(&self) -> &str {
         ""
     }
@@ -68,13 +68,13 @@ pub trait Renderer: Send + Sync {
 /// Lets an engine's completions talk with an environment.
 ///
 /// A turn is a request to the engine: the prompt with everything that was written and observed, token by token.
-/// Nothing is tokenized twice: the policy's tokens stay as it wrote them, and the environment's words come
-/// behind them, with a mask ([`Completion::mask`]). The first turn is one request for the whole group, and an
-/// engine without an environment would sample the same. From then on every conversation goes its own way.
+/// Nothing is tokenized twice. The policy's tokens stay as it wrote them, and the environment's tokens are appended
+/// with a mask of false ([`Completion::mask`]). The first turn is one request for the whole group, the same that is
+/// made without an environment. After it, every conversation has its own requests.
 ///
-/// The environment answers on threads of its own, while other conversations speak. The outcome depends on no
-/// clock. Replies are taken up when [`WIDTH`] conversations wait for one, or nobody speaks. They are taken in
-/// the order in which they were asked for.
+/// While the environment answers on separate threads, other conversations continue, although the outcome does not
+/// depend on timing: replies are processed when [`WIDTH`] conversations wait for one, or no conversation waits for the
+/// policy, and in the order in which they were asked for.
 pub struct MultiTurnEngine<M> {
     engine: Box<dyn RolloutEngine<M>>,
     environment: Arc<dyn Environment>,
@@ -84,45 +84,45 @@ pub struct MultiTurnEngine<M> {
     work: Work,
 }
 
-/// The number of conversations that are answered at once.
+/// How many conversations are answered at the same time.
 pub const WIDTH: usize = 32;
 
-/// The time that a poll waits for replies.
+/// How long a poll waits for replies.
 const A_WHILE: Duration = Duration::from_millis(20);
 
-/// The time for which an environment that had no room is left alone.
+/// How long an environment that had no room is left alone.
 const FULL: Duration = Duration::from_millis(100);
 
-/// A conversation: its request, and its place in the group.
-type Place = (RequestId, usize);
+/// A conversation: its request, and its index in the group.
+type Position = (RequestId, usize);
 
 /// Everything that is in flight.
 #[derive(Default)]
 struct Work {
-    open: BTreeMap<RequestId, Open>,
-    /// The requests to the engine. Each is a turn of the conversations beside it.
-    asked: BTreeMap<RequestId, (GroupRequest, Vec<Place>)>,
+    pending: BTreeMap<RequestId, PendingGroup>,
+    /// Requests to the engine, each with the conversations whose turn it is.
+    asked: BTreeMap<RequestId, (GroupRequest, Vec<Position>)>,
     next: RequestId,
-    /// The conversations that wait for a reply, in the order in which they spoke.
-    waiting: VecDeque<Place>,
+    /// Conversations that wait for a reply, in the order in which they spoke.
+    waiting: VecDeque<Position>,
     exchange: Option<Exchange>,
-    /// True if replies are taken up before the engine is asked again.
+    /// True if replies are processed before the engine is polled again.
     due: bool,
-    /// The number of episodes that have begun and are not over.
+    /// How many episodes have started and are not over.
     episodes: usize,
-    /// The time until which no episode begins, because the environment had no room lately.
+    /// No episode starts before this time, because the environment had no room a moment ago.
     full_until: Option<Instant>,
-    /// The number of conversations that have ended since the last poll.
+    /// How many conversations have ended since the last poll.
     ended: usize,
     groups: Vec<(RequestId, Group)>,
 }
 
 /// A request, and its conversations.
-struct Open {
+struct PendingGroup {
     request: GroupRequest,
     conversations: Vec<Conversation>,
-    /// The number of conversations that continue.
-    left: usize,
+    /// How many conversations continue.
+    remaining: usize,
 }
 
 impl<M> MultiTurnEngine<M> {
@@ -137,27 +137,32 @@ impl<M> MultiTurnEngine<M> {
         MultiTurnEngine { engine, environment, detokenizer, renderer, turns, work: Work::default() }
     }
 
-    /// Has the engine write the next turn of conversations that stand at the same point.
-    fn turn(&mut self, places: Vec<Place>) -> Option<GroupRequest> {
-        let (id, index) = *places.first()?;
-        let open = self.work.open.get(&id)?;
-        let conversation = &open.conversations[index];
-        let mut request = open.request.clone();
+    /// Makes the request for the next turn of conversations that are at the same point.
+    fn turn(&mut self, positions: Vec<Position>) -> Option<GroupRequest> {
+        let (id, index) = *positions.first()?;
+        let pending = self.work.pending.get(&id)?;
+        let conversation = &pending.conversations[index];
+
+        let mut request = pending.request.clone();
         request.id = self.work.next;
-        request.group_size = places.len();
+        request.group_size = positions.len();
         let sampling = Arc::make_mut(&mut request.sampling);
-        let left = sampling.max_completion_tokens.saturating_sub(conversation.completion.count());
-        sampling.max_completion_tokens = left.min(self.turns.max_turn_tokens);
+        let written = conversation.completion.count();
+        let remaining = sampling.max_completion_tokens.saturating_sub(written);
+        sampling.max_completion_tokens = remaining.min(self.turns.max_turn_tokens);
         sampling.stop.extend(&self.turns.stop);
+
+        // The first turn keeps the group's own seed: it is the request that an engine without an environment gets.
         if conversation.outcome.turns > 0 {
-            request.seed = open
+            request.seed = pending
                 .request
                 .completion_seed(index)
                 .derive("turn", &[conversation.outcome.turns as u64]);
             request.prompt.tokens.extend(&conversation.completion.tokens);
         }
+
         self.work.next += 1;
-        self.work.asked.insert(request.id, (request.clone(), places));
+        self.work.asked.insert(request.id, (request.clone(), positions));
         Some(request)
     }
 
@@ -165,7 +170,7 @@ impl<M> MultiTurnEngine<M> {
         if !self.work.due {
             if let Some((&id, _)) = self.work.asked.first_key_value() {
                 let turns = self.engine.poll(wait, &mut |_| {})?;
-                // Otherwise the engine would be asked for ever.
+                // An engine that returns nothing without waiting would be polled forever.
                 if turns.is_empty() && wait == Wait::ForGroup {
                     let problem = "the engine says that nothing is in flight, expected a turn";
                     return Err(RolloutError::Answer { id, problem: problem.into() });
@@ -174,16 +179,20 @@ impl<M> MultiTurnEngine<M> {
                     self.act(id, group)?;
                 }
             }
+
             self.work.due = self.work.asked.is_empty() || self.answerable() >= WIDTH;
         }
+
         if self.work.due {
             if let Some(exchange) = &mut self.work.exchange {
                 let Some(replies) = exchange.wait(A_WHILE) else { return Ok(()) };
                 self.work.exchange = None;
                 self.observe(replies)?;
             }
+
             self.work.exchange = self.exchange()?;
             self.work.due = false;
+
             if self.work.exchange.is_none() && self.work.asked.is_empty() {
                 // All conversations wait for an environment that has no room.
                 thread::sleep(A_WHILE);
@@ -192,24 +201,27 @@ impl<M> MultiTurnEngine<M> {
         Ok(())
     }
 
-    /// Takes up the policy's words of a turn.
+    /// Processes the policy's text of a turn.
     fn act(&mut self, id: RequestId, group: Group) -> Result<(), RolloutError> {
-        let Some((request, places)) = self.work.asked.remove(&id) else {
-            let problem = "it was not asked for, or has come before".into();
+        let Some((request, positions)) = self.work.asked.remove(&id) else {
+            let problem = "it was not asked for, or has been answered already".into();
             return Err(RolloutError::Answer { id, problem });
         };
         request.check_answer(&group)?;
-        for (place, turn) in places.into_iter().zip(group.completions) {
-            if let Some(open) = self.work.open.get_mut(&place.0) {
-                let (sampling, whole) = (&open.request.sampling, self.turns.max_turn_tokens);
-                open.conversations[place.1].act(turn, sampling, whole, &*self.detokenizer);
-                self.work.waiting.push_back(place);
+
+        for (position, turn) in positions.into_iter().zip(group.completions) {
+            if let Some(pending) = self.work.pending.get_mut(&position.0) {
+                let sampling = &pending.request.sampling;
+                let limit = self.turns.max_turn_tokens;
+                pending.conversations[position.1].act(turn, sampling, limit, &*self.detokenizer);
+                self.work.waiting.push_back(position);
             }
         }
+
         Ok(())
     }
 
-    /// Gives the number of episodes that may begin now; `None` if the environment had no room a moment ago.
+    /// Returns the number of episodes that may start now; `None` if the environment had no room a moment ago.
     fn room(&self) -> Option<usize> {
         let full = self.work.full_until.is_some_and(|until| Instant::now() < until);
         let sessions = self.environment.sessions().max(1);
@@ -218,98 +230,115 @@ impl<M> MultiTurnEngine<M> {
 
     /// Counts the waiting conversations that can be answered now.
     fn answerable(&self) -> usize {
-        let Work { open, waiting, .. } = &self.work;
+        let Work { pending, waiting, .. } = &self.work;
+
         let room = self.room();
         let conversations =
-            waiting.iter().filter_map(|(id, index)| Some(&open.get(id)?.conversations[*index]));
-        let (mut new, mut others) = (0, 0);
+            waiting.iter().filter_map(|(id, index)| Some(&pending.get(id)?.conversations[*index]));
+        let mut new = 0;
+        let mut others = 0;
         for conversation in
             conversations.filter(|conversation| room.is_some() || !conversation.again)
         {
-            *(if conversation.begun { &mut others } else { &mut new }) += 1;
+            if conversation.started {
+                others += 1;
+            } else {
+                new += 1;
+            }
         }
+
         others + new.min(room.unwrap_or(0))
     }
 
-    /// Asks the environment for replies to the conversations that wait, as far as it has room for their
-    /// episodes.
+    /// Asks the environment for replies to the waiting conversations, as far as it has room for their episodes.
     fn exchange(&mut self) -> Result<Option<Exchange>, RolloutError> {
         let room = self.room();
-        let (full, mut room) = (room.is_none(), room.unwrap_or(0));
+        let full = room.is_none();
+        let mut room = room.unwrap_or(0);
+
         let work = &mut self.work;
         let mut spoken = Vec::new();
         let mut later = VecDeque::new();
-        for place in std::mem::take(&mut work.waiting) {
-            let Some(open) = work.open.get_mut(&place.0) else { continue };
-            let conversation = &mut open.conversations[place.1];
-            let begins = !conversation.begun;
-            if (begins && room == 0) || (full && conversation.again) {
-                later.push_back(place);
+
+        for position in std::mem::take(&mut work.waiting) {
+            let Some(pending) = work.pending.get_mut(&position.0) else { continue };
+            let conversation = &mut pending.conversations[position.1];
+            let starts = !conversation.started;
+            if (starts && room == 0) || (full && conversation.again) {
+                later.push_back(position);
                 continue;
             }
-            if begins {
-                (room, work.episodes, conversation.begun) = (room - 1, work.episodes + 1, true);
+            if starts {
+                room -= 1;
+                work.episodes += 1;
+                conversation.started = true;
             }
-            let prompt = begins.then(|| open.request.prompt.clone());
-            let (episode, action) =
-                (conversation.episode.take(), std::mem::take(&mut conversation.action));
-            spoken.push(Spoken { place, prompt, episode, action });
+
+            let prompt = starts.then(|| pending.request.prompt.clone());
+            let episode = conversation.episode.take();
+            let action = std::mem::take(&mut conversation.action);
+            spoken.push(Spoken { position, prompt, episode, action });
         }
+
         work.waiting = later;
         if spoken.is_empty() {
             return Ok(None);
         }
+
         let exchange = Exchange::begin(&self.environment, spoken);
         exchange.map(Some).map_err(|error| RolloutError::engine(error, false))
     }
 
-    /// Takes up replies. Conversations that continue speak again.
+    /// Processes replies. Conversations that continue get their next turn.
     fn observe(&mut self, replies: Vec<exchange::Answered>) -> Result<(), RolloutError> {
         let mut speak = Vec::new();
         let mut again = VecDeque::new();
-        for exchange::Answered { place, episode, action, reply } in replies {
-            let Some(open) = self.work.open.get_mut(&place.0) else { continue };
-            let conversation = &mut open.conversations[place.1];
-            let most = open.request.sampling.max_completion_tokens;
-            match conversation.observe(action, reply, most, &self.turns, &*self.renderer)? {
+        for exchange::Answered { position, episode, action, reply } in replies {
+            let Some(pending) = self.work.pending.get_mut(&position.0) else { continue };
+            let conversation = &mut pending.conversations[position.1];
+
+            let limit = pending.request.sampling.max_completion_tokens;
+            match conversation.observe(action, reply, limit, &self.turns, &*self.renderer)? {
                 Next::Speak => {
                     conversation.episode = episode;
-                    speak.push(place);
+                    speak.push(position);
                 }
                 Next::AskAgain => {
-                    conversation.begun = episode.is_some();
-                    self.work.episodes -= usize::from(!conversation.begun);
+                    conversation.started = episode.is_some();
+                    self.work.episodes -= usize::from(!conversation.started);
                     conversation.episode = episode;
-                    again.push_back(place);
+                    again.push_back(position);
                 }
                 Next::End => {
                     self.work.episodes -= 1;
                     self.work.ended += 1;
-                    open.left -= 1;
-                    if open.left == 0
-                        && let Some(Open { request, conversations, .. }) =
-                            self.work.open.remove(&place.0)
+                    pending.remaining -= 1;
+                    if pending.remaining == 0
+                        && let Some(PendingGroup { request, conversations, .. }) =
+                            self.work.pending.remove(&position.0)
                     {
                         let completions: Vec<Completion> =
                             conversations.into_iter().map(Conversation::ended).collect();
-                        self.work.groups.push(request.answer(completions));
+                        self.work.groups.push(request.into_group(completions));
                     }
                 }
             }
         }
+
         if !again.is_empty() {
             self.work.full_until = Some(Instant::now() + FULL);
-            // These conversations came first.
+            // These conversations were queued before all that wait now, and keep their place.
             again.append(&mut self.work.waiting);
             self.work.waiting = again;
         }
+
         let requests: Vec<_> =
-            speak.into_iter().filter_map(|place| self.turn(vec![place])).collect();
+            speak.into_iter().filter_map(|position| self.turn(vec![position])).collect();
         if requests.is_empty() { Ok(()) } else { self.engine.submit(requests) }
     }
 
-    /// Forgets everything that is in flight, here and in the engine. The ids of turns are never used again,
-    /// because answers to old turns may still come.
+    /// Forgets everything that is in flight, here and in the engine. Ids of turns are never reused, because the engine
+    /// may still answer old turns.
     fn forget(&mut self) {
         self.work = Work { next: self.work.next, ..Work::default() };
         self.engine.cancel();
@@ -325,27 +354,31 @@ impl<M> RolloutEngine<M> for MultiTurnEngine<M> {
         let mut ids = BTreeSet::new();
         for request in &requests {
             request.check()?;
-            if self.work.open.contains_key(&request.id) || !ids.insert(request.id) {
+            if self.work.pending.contains_key(&request.id) || !ids.insert(request.id) {
                 let problem =
                     "has the id of another request in flight, expected an id of its own".into();
                 return Err(RolloutError::Request { id: request.id, problem });
             }
         }
+
         let mut first = Vec::new();
         for request in requests {
-            let (id, count) = (request.id, request.group_size);
+            let id = request.id;
+            let count = request.group_size;
             let conversations = (0..count).map(|_| Conversation::default()).collect();
-            self.work.open.insert(id, Open { request, conversations, left: count });
+            self.work.pending.insert(id, PendingGroup { request, conversations, remaining: count });
             first.extend(self.turn((0..count).map(|index| (id, index)).collect()));
         }
+
         let turns: Vec<RequestId> = first.iter().map(|turn| turn.id).collect();
         let submitted = self.engine.submit(first);
+
         match submitted {
             Ok(()) => {}
             // The engine has lost the turns of earlier conversations too.
             Err(RolloutError::Engine { .. }) => self.forget(),
             Err(_) => {
-                ids.iter().for_each(|id| drop(self.work.open.remove(id)));
+                ids.iter().for_each(|id| drop(self.work.pending.remove(id)));
                 turns.iter().for_each(|id| drop(self.work.asked.remove(id)));
             }
         }
@@ -357,7 +390,7 @@ impl<M> RolloutEngine<M> for MultiTurnEngine<M> {
         wait: Wait,
         finished: &mut dyn FnMut(usize),
     ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
-        while !self.work.open.is_empty() {
+        while !self.work.pending.is_empty() {
             if let Err(error) = self.advance(wait) {
                 self.forget();
                 return Err(error);
@@ -367,6 +400,7 @@ impl<M> RolloutEngine<M> for MultiTurnEngine<M> {
                 break;
             }
         }
+
         Ok(std::mem::take(&mut self.work.groups))
     }
 

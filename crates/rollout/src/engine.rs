@@ -9,28 +9,27 @@ use crate::{RolloutError, Sampling};
 
 /// Samples completions from a policy: groups are submitted, and fetched when they are finished.
 ///
-/// The caller chooses the order. The trainer publishes its weights, samples a step, with further requests
-/// while others are in flight ([`InFlight`](crate::InFlight)), and then updates. That is one scheduler among
-/// possible ones: weights may be published in between.
+/// You choose the order. The trainer publishes its weights, samples a step, with further requests while others are
+/// in flight ([`InFlight`](crate::InFlight)), and then updates. That is only one possible scheduler: weights may also
+/// be published between the two.
 ///
 /// # The promises of an engine
 ///
 /// - Every request is answered once, with as many completions as it asks for, or an error says that it is
-///   lost. Groups come in any order; their [`Group::step`] is left at 0.
+///   lost. Groups are returned in any order; their [`Group::step`] stays 0.
 /// - A completion depends on the weights, its seed ([`GroupRequest::completion_seed`]), its prompt and its
-///   sampling. It does not depend on the rest of its batch, except for the rounding of sums over different
-///   lengths, nor on how often the engine was polled. So a request that is submitted again gives the same
-///   completions.
-/// - The log-probabilities of a completion are those of the weights that drew its tokens, as
-///   [`Completion::logprobs`] says. Its version is that of the weights that it was begun with.
-/// - After an error of [`poll`](RolloutEngine::poll), and after [`RolloutError::Engine`] wherever it comes
-///   from, nothing is in flight any more.
+///   sampling. Neither the rest of its batch, except for the rounding of sums over different lengths, nor the
+///   number of polls has an influence, so a request that is submitted again gets the same completions.
+/// - The log-probabilities of a completion are those of the weights that sampled its tokens, as
+///   [`Completion::logprobs`] says. Its version is that of the weights that it was started with.
+/// - After an error of [`poll`](RolloutEngine::poll), and after [`RolloutError::Engine`] from any method,
+///   nothing is in flight any more.
 ///
-/// An engine's answers are checked. An answer that nobody asked for is an error and no panic.
+/// Answers are checked. One that nobody asked for is an error, not a panic.
 ///
 /// # The smallest engine
 ///
-/// A program elsewhere answers one request at a time, and the caller of `poll` waits for it:
+/// Another program answers one request at a time, and the caller of `poll` waits for it:
 ///
 /// ```
 /// use std::{collections::VecDeque, io};
@@ -61,11 +60,11 @@ use crate::{RolloutError, Sampling};
 ///         let Some(request) = self.asked.pop_front() else { return Ok(Vec::new()) };
 ///         let completions = ask(&request).map_err(|error| {
 ///             self.asked.clear();
-///             // It is started again, with the weights that it had: the same may be asked again.
+///             // It is restarted with the weights that it had, so the same requests may be submitted again.
 ///             RolloutError::engine(error, true)
 ///         })?;
 ///         finished(completions.len());
-///         Ok(vec![request.answer(completions)])
+///         Ok(vec![request.into_group(completions)])
 ///     }
 /// }
 /// # fn send_weights<M>(_: &M, _: u64) -> io::Result<()> { Ok(()) }
@@ -79,29 +78,29 @@ use crate::{RolloutError, Sampling};
             trait's documentation has the smallest engine"
 )]
 pub trait RolloutEngine<M>: Send {
-    /// Takes over the policy's weights. Completions that begin from now on carry the number `version`, in
-    /// which the trainer counts its steps. A number may come again with other weights: before the first step
-    /// SFT moves them, and all of these weights are version 0.
+    /// Takes over the policy's weights. Completions that start after this call have the version `version`, in which
+    /// the trainer counts its steps. Different weights may have the same version: SFT changes them before the first
+    /// step, and all of these weights are version 0.
     ///
     /// Requests in flight continue, each engine in its own way: with the new weights, as
     /// [`LocalEngine`](crate::LocalEngine) does, or with the old weights to the end.
     ///
     /// # Errors
-    /// When the weights could not be delivered.
+    /// Fails if the weights could not be delivered.
     fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError>;
 
-    /// Asks for groups, while earlier ones may still be in flight. It does not wait for them.
+    /// Asks for groups without waiting for them, while earlier ones may still be in flight.
     ///
     /// # Errors
-    /// When a request cannot be served, such as one with the id of another that is in flight: then none of
-    /// `requests` was taken. When the engine fails.
+    /// Fails if a request cannot be served, such as one with the id of another that is in flight: then none of
+    /// `requests` was accepted. Fails also if the engine does.
     fn submit(&mut self, requests: Vec<GroupRequest>) -> Result<(), RolloutError>;
 
-    /// Gives the groups that have been finished since the last call, in any order, each with its request's
-    /// id. `finished` hears the number of completions that have ended since then.
+    /// Returns the groups that have been finished since the last call, in any order, each with its request's id.
+    /// `finished` is called with the number of completions that have ended since then.
     ///
     /// # Errors
-    /// When the engine or the device fails.
+    /// Fails if the engine or the device does.
     fn poll(
         &mut self,
         wait: Wait,
@@ -109,19 +108,19 @@ pub trait RolloutEngine<M>: Send {
     ) -> Result<Vec<(RequestId, Group)>, RolloutError>;
 
     /// Returns the largest mean distance, in nats, that the log-probabilities of the engine's completions may have
-    /// from those of the published weights. The trainer learns nothing from completions that are further away. `None`
-    /// is for an engine that is trusted.
+    /// from those of the published weights, or `None` for an engine that is trusted. The trainer does not learn from
+    /// completions whose distance is larger.
     fn tolerance(&self) -> Option<f64> {
         None
     }
 
     /// Forgets everything that is in flight. An [`InFlight`](crate::InFlight) asks for this before it gives up. An
-    /// engine that does nothing here may hand over old groups later. Most of them are refused then. But if a
-    /// request has come again with the same id, an old group is taken for its answer.
+    /// engine that does nothing here may return old groups later. Most of them are refused, but if a request has been
+    /// submitted again with the same id, an old group is mistaken for its answer.
     fn cancel(&mut self) {}
 
-    /// Lets go of the weights. The trainer asks for this before an update, which needs their memory, and publishes
-    /// new ones before it asks for completions again. An engine whose weights take no memory of the trainer's does
+    /// Frees the weights. The trainer asks for this before an update, which needs their memory, and publishes new
+    /// weights before it asks for completions again. An engine whose weights take none of the trainer's memory does
     /// nothing here.
     fn sleep(&mut self) {}
 }
@@ -156,44 +155,44 @@ impl<M, T: RolloutEngine<M> + ?Sized> RolloutEngine<M> for Box<T> {
     }
 }
 
-/// The time that [`RolloutEngine::poll`] waits.
+/// How long [`RolloutEngine::poll`] waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// It does not wait. An engine that computes in this process does a bounded piece of work, so that a
-    /// caller who asks again and again gets everything.
+    /// Not at all. An engine that computes in this process does a bounded piece of work, so that a caller who polls
+    /// again and again gets everything.
     Never,
-    /// It waits until at least one group is finished, or nothing is in flight.
+    /// Until at least one group is finished, or nothing is in flight.
     ForGroup,
 }
 
-/// The name of a request among those in flight.
+/// Names a request among those in flight.
 pub type RequestId = u64;
 
-/// A request for the completions of one prompt. In JSON it is a message to an engine in another process. It
-/// has everything that the completions depend on, except for the weights.
+/// A request for the completions of one prompt, with everything that they depend on except for the weights. In JSON
+/// it is a message to an engine in another process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GroupRequest {
-    /// The id, which the caller chooses. No other request in flight has it.
+    /// Chosen by the caller. No other request in flight has the same id.
     pub id: RequestId,
-    /// The question, of at least one token.
+    /// Prompt, of at least one token.
     pub prompt: Prompt,
-    /// The number of the draw in the run; see [`Group::draw`].
+    /// Number of the draw in the run; see [`Group::draw`].
     pub draw: u64,
-    /// The step that the request is for; 0 outside of training. An engine needs no step; a record of requests
+    /// Step that the request is for; 0 outside of training. An engine does not need it, but a record of requests
     /// does.
     #[serde(default)]
     pub step: Step,
-    /// The number of completions; at least 1.
+    /// How many completions to write; at least 1.
     pub group_size: usize,
-    /// The way in which completions are drawn.
+    /// How completions are sampled.
     pub sampling: Arc<Sampling>,
-    /// The seed from which the completions' seeds are derived.
+    /// Seed from which those of the completions are derived.
     pub seed: Seed,
 }
 
 impl GroupRequest {
-    /// Makes one request for each prompt, with the number of its draw. The ids count from 0.
+    /// Makes one request for each prompt and the number of its draw, with ids that count from 0.
     pub fn of_prompts(
         prompts: impl IntoIterator<Item = (u64, Prompt)>,
         group_size: usize,
@@ -208,21 +207,22 @@ impl GroupRequest {
         (0..).zip(prompts).map(request).collect()
     }
 
-    /// Gives the seed of one of the request's completions.
+    /// Derives the seed of one of the request's completions.
     pub fn completion_seed(&self, index: usize) -> Seed {
         self.seed.derive("completion", &[self.prompt.id, self.draw, index as u64])
     }
 
-    /// Hashes everything that the completions depend on, except for the weights: prompt, draw, number,
-    /// sampling and seed. The id has no part in it.
+    /// Hashes everything that the completions depend on, except for the weights: prompt, draw, number, sampling and
+    /// seed, but not the id.
     pub fn digest(&self) -> [u8; 32] {
+        // Every field is named, so that a new one has to be thought about here.
         let GroupRequest { id: _, prompt, draw, step: _, group_size, sampling, seed } = self;
-        let words = serde_json::to_string(&(prompt, sampling)).unwrap_or_default();
-        seed.derive(&words, &[*draw, *group_size as u64]).bytes()
+        let json = serde_json::to_string(&(prompt, sampling)).unwrap_or_default();
+        seed.derive(&json, &[*draw, *group_size as u64]).bytes()
     }
 
-    /// Gives the answer to this request, in the form of [`RolloutEngine::poll`].
-    pub fn answer(self, completions: Vec<Completion>) -> (RequestId, Group) {
+    /// Makes the answer to this request, in the form of [`RolloutEngine::poll`].
+    pub fn into_group(self, completions: Vec<Completion>) -> (RequestId, Group) {
         let GroupRequest { id, prompt, draw, .. } = self;
         (id, Group { prompt, completions, step: 0, draw })
     }
@@ -230,7 +230,7 @@ impl GroupRequest {
     /// Refuses a request that asks for nothing. An [`InFlight`](crate::InFlight) checks this, and an engine may.
     ///
     /// # Errors
-    /// When the prompt has no token, or the request asks for no completion or for completions of no token.
+    /// Fails if the prompt has no token, or the request asks for no completion or for completions of no token.
     pub fn check(&self) -> Result<(), RolloutError> {
         let problem = if self.prompt.tokens.is_empty() {
             "has a prompt without tokens, expected at least one"
@@ -244,13 +244,13 @@ impl GroupRequest {
         Err(RolloutError::Request { id: self.id, problem: problem.into() })
     }
 
-    /// Refuses a group that is no answer to this request, because another program's answers are not to be
-    /// trusted. An [`InFlight`](crate::InFlight) checks this; a scheduler without one should.
+    /// Refuses a group that is not an answer to this request, because another program's answers can't be trusted. An
+    /// [`InFlight`](crate::InFlight) checks this; a scheduler without one should.
     ///
     /// # Errors
-    /// When the group belongs to another prompt or draw, or has another number of completions. When a
-    /// completion has no token, or more tokens than were asked for. When its mask, or its log-probabilities,
-    /// are not one for each token, and when a log-probability is not finite or above 0.
+    /// Fails if the group belongs to another prompt or draw, or has another number of completions; if a completion
+    /// has no token, or more than were asked for; if its mask or its log-probabilities are not one for each token;
+    /// and if a log-probability is above 0 or not finite.
     pub fn check_answer(&self, group: &Group) -> Result<(), RolloutError> {
         let wrong = |problem| Err(RolloutError::Answer { id: self.id, problem });
         if (&group.prompt, group.draw) != (&self.prompt, self.draw) {
@@ -259,20 +259,24 @@ impl GroupRequest {
                 group.prompt.id, group.draw, self.prompt.id, self.draw
             ));
         }
+
         if group.completions.len() != self.group_size {
-            let (came, expected) = (group.completions.len(), self.group_size);
-            return wrong(format!("it has {came} completions, expected {expected}"));
+            let actual = group.completions.len();
+            let expected = self.group_size;
+            return wrong(format!("its number of completions is {actual}, expected {expected}"));
         }
-        let most = self.sampling.max_completion_tokens;
+
+        let max_tokens = self.sampling.max_completion_tokens;
         for (index, completion) in group.completions.iter().enumerate() {
             let Completion { tokens, mask, logprobs, .. } = completion;
             let unlikely = |logprob: &&f32| !logprob.is_finite() || **logprob > LOGPROB_ROUNDING;
-            let came = completion.count();
-            if came == 0 || came > most {
+            let count = completion.count();
+            if count == 0 || count > max_tokens {
                 return wrong(format!(
-                    "completion {index} has {came} tokens, expected 1 to {most}"
+                    "completion {index} has {count} tokens, expected 1 to {max_tokens}"
                 ));
             }
+
             if mask.len() != tokens.len() {
                 return wrong(format!(
                     "completion {index} has a mask of {} for {} tokens, expected one entry for each",
@@ -280,13 +284,15 @@ impl GroupRequest {
                     tokens.len()
                 ));
             }
+
             if logprobs.len() != tokens.len() {
                 return wrong(format!(
-                    "completion {index} has {} log-probabilities for {} tokens, expected one for each",
+                    "completion {index} has {} log-probabilities, expected one for each of its tokens ({})",
                     logprobs.len(),
                     tokens.len()
                 ));
             }
+
             if let Some(logprob) = logprobs.iter().find(unlikely) {
                 return wrong(format!(
                     "completion {index} has a log-probability of {logprob}, expected finite numbers \
@@ -294,9 +300,10 @@ impl GroupRequest {
                 ));
             }
         }
+
         Ok(())
     }
 }
 
-/// The number that a log-probability of 0 may be rounded up to: half precision rounds it up by some 10⁻³.
+/// A log-probability of 0 may be rounded up to this: half precision rounds it up by about 10⁻³.
 const LOGPROB_ROUNDING: f32 = 1e-2;

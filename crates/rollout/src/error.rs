@@ -6,31 +6,31 @@ use firebrick_core::EnvironmentFailed;
 
 use crate::RequestId;
 
-/// The reasons why completions could not be sampled.
+/// Why completions could not be sampled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RolloutError {
     /// A prompt and its completion would be longer than the model's context.
     #[error(
         "prompt {id} has {prompt} tokens and a completion may have {completion}, but the model \
-         takes {limit} in all; lower data.max_prompt_tokens or rollout.max_completion_tokens"
+         takes {limit} in total; lower data.max_prompt_tokens or rollout.max_completion_tokens"
     )]
     TooLong {
-        /// The prompt, by its [`Prompt::id`](firebrick_core::Prompt::id).
+        /// [`Prompt::id`](firebrick_core::Prompt::id) of the prompt.
         id: u64,
-        /// The number of the prompt's tokens.
+        /// How many tokens the prompt has.
         prompt: usize,
-        /// The limit of the completion, `max_completion_tokens`.
+        /// Limit of the completion, `max_completion_tokens`.
         completion: usize,
-        /// The limit of the model, `max_position_embeddings`.
+        /// Limit of the model, `max_position_embeddings`.
         limit: usize,
     },
     /// A request that no engine can serve.
     #[error("rollout request {id} {problem}")]
     Request {
-        /// The request, by its [`GroupRequest::id`](crate::GroupRequest::id).
+        /// [`GroupRequest::id`](crate::GroupRequest::id) of the request.
         id: RequestId,
-        /// The fault of the request, and the value that was expected.
+        /// What is wrong with the request, and the value that was expected.
         problem: String,
     },
     /// An engine's answer does not fit what was asked for.
@@ -39,61 +39,63 @@ pub enum RolloutError {
          program behind it, is at fault"
     )]
     Answer {
-        /// The id that came with the answer.
+        /// Id that came with the answer.
         id: RequestId,
-        /// The answer that was expected and the one that came.
+        /// What the engine answered, and what was expected.
         problem: String,
     },
     /// An engine failed, and has nothing in flight any more.
     #[error("the rollout engine failed: {source}")]
     Engine {
-        /// The engine's own words.
+        /// What the engine itself says.
         source: Box<dyn Error + Send + Sync>,
-        /// True if the lost work may be submitted again: the engine is there, or will be, with the weights
+        /// True if the lost work may be submitted again, because the engine is there, or will be, with the weights
         /// that were published last.
         retryable: bool,
     },
-    /// The environment that completions talk with can answer nobody any more.
+    /// The environment that completions talk with failed and gives no more answers.
     #[error("the environment failed: {0}")]
-    Environment(EnvironmentFailed),
+    Environment(#[source] EnvironmentFailed),
     /// An engine lost its work again and again.
     #[error("the rollout engine lost its work {times} times, the last time because: {source}")]
     GivenUp {
-        /// The number of times.
+        /// How many times it did.
         times: usize,
-        /// The reason of the last time.
+        /// Why it did the last time.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The run is to end, and the work in flight has been dropped.
+    /// Nothing is in flight any more, because the run was told to end.
     #[error("sampling was interrupted")]
     Interrupted,
-    /// The engine has no policy: publishing the last one failed.
+    /// No policy to sample from: publishing the last one failed.
     #[error(
         "the rollout engine has no weights, because the last weights could not be published; publish them again"
     )]
     NoWeights,
-    /// A policy gave another number of rows than it was asked for.
-    #[error("{what} of the policy gave {came} rows, expected {expected}: one for each completion")]
+    /// A policy returned another number of rows than it was asked for.
+    #[error(
+        "{what} of the policy returned {actual} rows, expected {expected}: one for each completion"
+    )]
     Rows {
-        /// The name of the policy's method.
+        /// Name of the policy's method.
         what: &'static str,
-        /// The number of rows that are being decoded.
+        /// How many rows are being decoded.
         expected: usize,
-        /// The number of rows that came.
-        came: usize,
+        /// How many rows it returned.
+        actual: usize,
     },
-    /// A policy that is sampled in this process gave a token a log-probability that is no finite number.
+    /// A log-probability that is not finite, from a policy that is sampled in this process.
     #[error(
         "the policy gave a token of rollout request {id} a log-probability of {logprob}, expected a finite \
          number: the policy's weights or logits are not finite; lower optim.lr, or choose another model.dtype"
     )]
     NotFinite {
-        /// The request, by its [`GroupRequest::id`](crate::GroupRequest::id).
+        /// [`GroupRequest::id`](crate::GroupRequest::id) of the request.
         id: RequestId,
-        /// The log-probability.
+        /// Log-probability of the token.
         logprob: f32,
     },
-    /// The device failed, or has no memory left.
+    /// A device that failed, or has no memory left.
     #[error("the device failed while it sampled tokens: {0}")]
     Device(String),
 }

@@ -1,14 +1,14 @@
 //! Rollouts: engines that take prompts and return groups of completions.
 //!
-//! [`RolloutEngine`] is the seam: requests are submitted and groups polled for. [`InFlight`] keeps account of
-//! the requests of a caller who asks for more meanwhile. [`generate`] waits for all of them. [`LocalEngine`]
-//! samples with the weights that are being trained, in the same process. [`MultiTurnEngine`] lets the completions
-//! of any engine talk with an environment. [`stream`] samples one completion for a listener.
-//! [`ScriptedEngine`] says the words of a test.
+//! [`RolloutEngine`] is the interface: requests are submitted and groups polled for. [`InFlight`] keeps track of the
+//! requests if you submit more meanwhile, and [`generate`] waits for all of them. [`LocalEngine`] samples with the
+//! weights that are being trained, in the same process. [`MultiTurnEngine`] lets the completions of any engine talk
+//! with an environment. [`stream`] samples one completion for a listener. [`ScriptedEngine`] returns the completions
+//! of a test.
 //!
-//! The trainer publishes the weights, samples with them and then updates them, one after the other. That is
-//! one scheduler among possible ones. An engine knows no steps: it may be asked for more while it decodes,
-//! and every completion tells the version of its weights.
+//! The trainer publishes the weights, samples with them and then updates them, one after the other. That is only one
+//! possible scheduler. An engine knows no steps: it may get more requests while it decodes, and every completion
+//! has the version of its weights.
 
 mod conversation;
 mod engine;

@@ -8,26 +8,26 @@ use std::sync::Arc;
 use firebrick_core::{Detokenizer, Group};
 use firebrick_models::PolicyModel;
 
-use self::decoding::Decoding;
+use self::decoding::DecodeScheduler;
 pub(crate) use self::decoding::indices;
 use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, SampleOn, Wait};
 
-/// Samples in this process, from the very weights that are trained.
+/// Samples in this process, from the same weights that are trained.
 ///
 /// A prompt is prefilled once for its whole group, and the group's completions share its cache. Sequences of
-/// different lengths run together. The place of a finished sequence goes to the next completion that waits.
-/// If none waits, the place is given up, so that the last long completions do not decode in a wide, empty
-/// batch. On the CPU that is at once. On other devices, which may compile kernels for each size, it is when a
-/// quarter of the places has become free.
+/// different lengths are decoded together, and the slot of a finished one is given to the next completion that waits
+/// (continuous batching). If none waits, the row is dropped, so that the last long completions do not decode in a
+/// wide, empty batch: immediately on the CPU, and as soon as a quarter of the rows is free on other devices, which may
+/// compile kernels for each size.
 ///
 /// The engine works while it is polled. [`Wait::Never`] admits what fits and decodes one token in every row.
-/// On devices other than the CPU it decodes a few tokens, and reads those that the poll before asked for, so
-/// that the device never waits for its tokens to be read.
+/// Devices other than the CPU decode a few tokens, while the tokens of the previous poll are read, so that the device
+/// never waits for its tokens to be read.
 ///
 /// Weights may be published while rows are in flight. The rows then continue with the new weights, over a cache
-/// that the old weights made. Each token has the log-probability of the weights that drew it, and the
-/// completion has the version that it was begun with. An error or a panic in a poll loses the work in flight.
-/// A log-probability that is not finite is such an error ([`RolloutError::NotFinite`]).
+/// that the old weights made. Each token has the log-probability of the weights that sampled it, and the completion
+/// has the version that it was started with. An error or a panic in a poll loses the work in flight. One such error is
+/// a log-probability that is not finite ([`RolloutError::NotFinite`]).
 pub struct LocalEngine<M: PolicyModel> {
     policy: Option<M>,
     version: u64,
@@ -36,12 +36,12 @@ pub struct LocalEngine<M: PolicyModel> {
     max_tokens: usize,
     sample_on: SampleOn,
     graphs: bool,
-    decoding: Decoding<M>,
+    scheduler: DecodeScheduler<M>,
 }
 
 impl<M: PolicyModel> LocalEngine<M> {
-    /// Makes an engine that decodes `max_sequences` completions at once. `max_tokens` is the model's context,
-    /// prompt and completion together. Until another policy is published, `policy` is version 0.
+    /// Makes an engine that decodes at most `max_sequences` completions at the same time. `max_tokens` is the model's
+    /// context, prompt and completion together. Until another policy is published, `policy` is version 0.
     pub fn new(
         policy: &M,
         detokenizer: Arc<dyn Detokenizer>,
@@ -57,13 +57,12 @@ impl<M: PolicyModel> LocalEngine<M> {
             max_tokens,
             sample_on,
             graphs: false,
-            decoding: Decoding::default(),
+            scheduler: DecodeScheduler::default(),
         }
     }
 
-    /// Sets whether a device other than the CPU records the launches of a few steps once and repeats them, if
-    /// the cache allows it. The device then need not be asked for each launch. A device that cannot do this
-    /// fails.
+    /// Sets whether a device other than the CPU captures the launches of a few steps in a GPU graph and replays it, if
+    /// the cache allows it, which saves the overhead of single launches. A device that can't do this fails.
     #[must_use]
     pub fn graphs(mut self, graphs: bool) -> Self {
         self.graphs = graphs;
@@ -76,8 +75,10 @@ impl<M: PolicyModel> LocalEngine<M> {
 
     fn check(&self, request: &GroupRequest) -> Result<(), RolloutError> {
         request.check()?;
+
         let prompt = request.prompt.tokens.len();
-        let (completion, limit) = (request.sampling.max_completion_tokens, self.max_tokens);
+        let completion = request.sampling.max_completion_tokens;
+        let limit = self.max_tokens;
         if prompt.saturating_add(completion) > limit {
             let id = request.prompt.id;
             return Err(RolloutError::TooLong { id, prompt, completion, limit });
@@ -88,8 +89,8 @@ impl<M: PolicyModel> LocalEngine<M> {
 
 impl<M: PolicyModel> RolloutEngine<M> for LocalEngine<M> {
     fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
-        // This comes first, so that the old copy and the next are never there at once: a rounded copy shares
-        // nothing with the policy.
+        // First of all, so that the old copy and the next never exist at the same time: a rounded copy shares nothing
+        // with the policy.
         RolloutEngine::<M>::sleep(self);
         self.policy = Some(policy.sampler());
         self.version = version;
@@ -100,7 +101,7 @@ impl<M: PolicyModel> RolloutEngine<M> for LocalEngine<M> {
         for request in &requests {
             self.check(request)?;
         }
-        self.decoding.submit(requests)
+        self.scheduler.submit(requests)
     }
 
     fn poll(
@@ -108,26 +109,28 @@ impl<M: PolicyModel> RolloutEngine<M> for LocalEngine<M> {
         wait: Wait,
         finished: &mut dyn FnMut(usize),
     ) -> Result<Vec<(RequestId, Group)>, RolloutError> {
-        // The work is taken out, so that nothing of it is left if it fails half way.
-        let mut decoding = std::mem::take(&mut self.decoding);
-        while decoding.in_flight() {
-            finished(decoding.turn(self)?);
-            if wait == Wait::Never || decoding.has_groups() {
+        // Taken out, so that nothing of the work remains if it fails halfway.
+        let mut scheduler = std::mem::take(&mut self.scheduler);
+
+        while scheduler.in_flight() {
+            finished(scheduler.step(self)?);
+            if wait == Wait::Never || scheduler.has_groups() {
                 break;
             }
         }
-        let groups = decoding.take_groups();
-        self.decoding = decoding;
+
+        let groups = scheduler.take_groups();
+        self.scheduler = scheduler;
         Ok(groups)
     }
 
     fn cancel(&mut self) {
-        self.decoding = Decoding::default();
+        self.scheduler = DecodeScheduler::default();
     }
 
     fn sleep(&mut self) {
-        // A recording holds the weights too.
-        self.decoding.forget();
+        // A captured graph holds the weights too.
+        self.scheduler.drop_graph();
         self.policy = None;
     }
 }

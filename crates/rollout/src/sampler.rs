@@ -1,4 +1,4 @@
-//! The settings of sampling: how tokens are drawn, and where completions end.
+//! The settings of sampling: how tokens are sampled, and where completions end.
 
 use burn::tensor::Tensor;
 use firebrick_core::{FinishReason, TokenId};
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::RolloutError;
 
-/// The way in which tokens are drawn.
+/// How tokens are sampled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
-    /// The number that divides the logits; 0 takes the likeliest token.
+    /// Divides the logits; 0 takes the likeliest token.
     pub temperature: f64,
-    /// The number of likeliest tokens that can be drawn; 0 means all tokens.
+    /// How many of the likeliest tokens can be sampled; 0 means all tokens.
     pub top_k: usize,
-    /// The probability, in `(0, 1]`, that the likeliest tokens have to reach together: only the smallest set
-    /// of them that has at least this probability can be drawn.
+    /// Probability, in `(0, 1]`, that the likeliest tokens have to reach together: only the smallest set of them
+    /// that has at least this probability can be sampled.
     pub top_p: f64,
-    /// The number of tokens at which a completion ends with `FinishReason::Length`.
+    /// At this many tokens a completion ends with `FinishReason::Length`.
     pub max_completion_tokens: usize,
-    /// The tokens that end a completion.
+    /// Tokens that end a completion.
     pub stop: Vec<TokenId>,
 }
 
@@ -29,7 +29,7 @@ impl Sampling {
         Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, max_completion_tokens, stop }
     }
 
-    /// Gives the reason why a completion of `tokens` has ended, if it has.
+    /// Returns the reason why a completion of `tokens` has ended, if it has.
     pub fn finish(&self, tokens: &[TokenId]) -> Option<FinishReason> {
         if tokens.last().is_some_and(|last| self.stop.contains(last)) {
             Some(FinishReason::Stop)
@@ -38,40 +38,40 @@ impl Sampling {
         }
     }
 
-    /// Gives the way in which each token of a completion is drawn.
-    pub fn choice(&self) -> Choice {
+    /// Returns the settings by which each single token is sampled, without the end of completions.
+    pub fn token_sampling(&self) -> Choice {
         Choice { temperature: self.temperature, top_k: self.top_k, top_p: self.top_p }
     }
 }
 
-/// The place where tokens are drawn. Both places draw the same token, except for rounding
-/// ([`sample_on_device`]).
+/// Where tokens are sampled: the same token on either side, except for rounding ([`sample_on_device`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleOn {
-    /// Tokens are drawn on the CPU ([`sample_on_host`]), unless the kernels are the reference.
+    /// On the CPU ([`sample_on_host`]), unless the kernels are the reference.
     Host,
-    /// Tokens are drawn on the device, with one read-back of ids and log-probs.
+    /// On the device, with one read-back of ids and log-probs.
     Device,
 }
 
-/// Draws one token per row of `logits`, `[rows, vocab]`, at the uniform numbers, and gives each with its
-/// log-probability.
-pub(crate) fn draw_tokens(
+/// Samples one token per row of `logits`, `[rows, vocab]`, with the uniform random numbers `uniforms` and the same
+/// `sampling` for all rows, and returns each with its log-probability.
+pub(crate) fn sample_with(
     logits: Tensor<2>,
     uniforms: &[f64],
     sampling: &Sampling,
     sample_on: SampleOn,
 ) -> Result<Vec<(TokenId, f32)>, RolloutError> {
-    let choice = sampling.choice();
+    let token_sampling = sampling.token_sampling();
     match (sample_on, kernels()) {
         (SampleOn::Host, Kernels::Fast) => {
             let logits: Vec<f32> = read(logits.try_into_vec_as::<f32>())?;
-            Ok(sample_on_host(&logits, uniforms, &choice))
+            Ok(sample_on_host(&logits, uniforms, &token_sampling))
         }
         _ => {
             let uniforms: Vec<f32> = uniforms.iter().map(|&uniform| uniform as f32).collect();
             let uniforms = Tensor::from_floats(uniforms.as_slice(), &logits.device());
-            let (tokens, logprobs) = sample_on_device(logits, uniforms, &choice);
+            let (tokens, logprobs) = sample_on_device(logits, uniforms, &token_sampling);
+
             // One tensor needs one read-back. Ids below 2²⁴ are exact in f32.
             let both = Tensor::stack::<2>(vec![tokens.float(), logprobs], 1);
             let both: Vec<f32> = read(both.try_into_vec_as::<f32>())?;

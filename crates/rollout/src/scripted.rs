@@ -4,9 +4,9 @@ use firebrick_core::{Completion, Group};
 
 use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 
-/// Writes the words that a function gives for a request and an index in its group. It is the engine of tests
-/// that are not about sampling. It gives one group at a time, the group that was asked for last first,
-/// because no caller may rely on another order.
+/// Returns the completions that a function makes for a request and an index in its group: the engine of tests that are
+/// not about sampling. Groups are returned one at a time, the newest request first, because no caller may rely on
+/// another order.
 pub struct ScriptedEngine<F> {
     says: F,
     asked: Vec<GroupRequest>,
@@ -16,7 +16,7 @@ impl<F> ScriptedEngine<F>
 where
     F: FnMut(&GroupRequest, usize) -> Completion + Send,
 {
-    /// Makes an engine that was asked for nothing yet.
+    /// Makes an engine that has nothing in flight.
     pub fn new(says: F) -> Self {
         ScriptedEngine { says, asked: Vec::new() }
     }
@@ -44,6 +44,6 @@ where
         let indices = 0..request.group_size;
         let completions = indices.map(|index| (self.says)(&request, index)).collect();
         finished(request.group_size);
-        Ok(vec![request.answer(completions)])
+        Ok(vec![request.into_group(completions)])
     }
 }

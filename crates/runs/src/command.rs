@@ -2,21 +2,22 @@
 
 use std::path::{self, Path};
 
-/// The folder of runs where the program looks unless it is told another.
+/// Folder of runs where the program looks unless you name another.
 pub const RUNS: &str = "runs";
 
 /// Returns the command that continues the run in the folder `run`. It names the folder around the run if that is
 /// not [`RUNS`].
 pub fn resume_command(run: &Path) -> String {
-    let whole;
+    let absolute;
     // A single name such as `.` has nothing around it that could be named.
     let run = match run.parent() {
         Some(around) if !around.as_os_str().is_empty() => run,
         _ => {
-            whole = path::absolute(run).unwrap_or_else(|_| run.to_owned());
-            &whole
+            absolute = path::absolute(run).unwrap_or_else(|_| run.to_owned());
+            &absolute
         }
     };
+
     let runs = run.parent().filter(|runs| *runs != Path::new(RUNS));
     let runs = runs.map_or_else(String::new, |runs| format!(" --runs {}", path_word(runs)));
     format!("firebrick train {}{runs} --resume", path_word(&run.join("recipe.toml")))
@@ -27,13 +28,15 @@ pub fn path_word(path: &Path) -> String {
     shell_word(&path.display().to_string())
 }
 
-/// Quotes a text as one word of a command for a POSIX shell. A text without special letters stays as it is, so any
-/// other shell takes it too.
+/// Quotes a text as one word of a command for a POSIX shell. A text without special characters stays as it is, so it
+/// is one word for any other shell too.
 pub fn shell_word(text: &str) -> String {
     let plain = |letter: char| letter.is_alphanumeric() || "/\\:._-+=@%,".contains(letter);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        // A shell can't escape a quote inside quotes, so they end, a quote follows, and they begin again.
+        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 
@@ -47,6 +50,7 @@ mod tests {
         assert_eq!(resume("runs/a"), "firebrick train runs/a/recipe.toml --resume");
         let elsewhere = "firebrick train 'my runs/a/recipe.toml' --runs 'my runs' --resume";
         assert_eq!(resume("my runs/a"), elsewhere);
+
         // The folder of this crate, by itself and by its name.
         let here = path::absolute(".").unwrap();
         let around = path_word(here.parent().unwrap());

@@ -6,7 +6,7 @@ use firebrick_core::RunNameError;
 
 /// An error while a run is recorded or read.
 ///
-/// Each message is complete: it includes the system's own words, which are not repeated as a source.
+/// Each message is complete: it includes the system's own message, which is not repeated as a source.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The name can't be a folder's.
@@ -19,7 +19,7 @@ pub enum RunError {
         path.display()
     )]
     Exists {
-        /// The run's folder.
+        /// Folder of the run.
         path: PathBuf,
     },
     /// There is no run to continue.
@@ -28,7 +28,7 @@ pub enum RunError {
         path.display()
     )]
     NothingToResume {
-        /// The folder that was expected to hold a run.
+        /// Folder that was expected to hold a run.
         path: PathBuf,
     },
     /// Another process is writing the same run.
@@ -37,7 +37,7 @@ pub enum RunError {
         path.display()
     )]
     Busy {
-        /// The run's folder.
+        /// Folder of the run.
         path: PathBuf,
     },
     /// The folder, or the record in it, is no longer the one in which the run began.
@@ -47,17 +47,17 @@ pub enum RunError {
         path.display()
     )]
     Gone {
-        /// The run's folder, or the file of the record.
+        /// Folder of the run, or file of the record.
         path: PathBuf,
     },
     /// The file system refused.
     #[error("can't {action} {}: {error}", path.display())]
     File {
-        /// The action that failed, as a verb.
+        /// Action that failed, as a verb.
         action: &'static str,
-        /// The file or folder of the action.
+        /// File or folder of the action.
         path: PathBuf,
-        /// The system's error.
+        /// Error of the system.
         error: io::Error,
     },
     /// The database is of an earlier version, whose completions this one does not read.
@@ -67,42 +67,42 @@ pub enum RunError {
         path.display()
     )]
     Older {
-        /// The database.
+        /// Path of the database.
         path: PathBuf,
         /// Its version.
         found: i64,
-        /// The version that this program reads and writes.
+        /// Version that this program reads and writes.
         known: i64,
     },
     /// The thread that writes the database could not be started, or has ended.
     #[error("the thread that writes run.db can't continue: {0}")]
     Thread(io::Error),
-    /// A file is no valid run summary.
-    #[error("{} is no valid run summary: {error}; it is written again at the end of a run", path.display())]
+    /// A file is not a valid run summary.
+    #[error("{} is not a valid run summary: {error}; a run writes it again when it ends", path.display())]
     Summary {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The place in the file that is wrong.
+        /// Error, with its position in the file.
         error: serde_json::Error,
     },
     /// SQLite refused.
     #[error("can't {action} {}: {error}", path.display())]
     Database {
-        /// The action that failed, as a verb.
+        /// Action that failed, as a verb.
         action: &'static str,
-        /// The database file.
+        /// Path of the database.
         path: PathBuf,
         /// SQLite's error.
         error: rusqlite::Error,
     },
-    /// The file is damaged, or is no database.
+    /// The file is damaged, or is not a database.
     #[error(
-        "{} is damaged, or no SQLite database ({error}): move it away, and a resumed run starts a \
+        "{} is damaged, or not an SQLite database ({error}): move it away, and a resumed run starts a \
          new database",
         path.display()
     )]
     Corrupt {
-        /// The database file.
+        /// Path of the database.
         path: PathBuf,
         /// SQLite's error.
         error: rusqlite::Error,
@@ -114,43 +114,43 @@ pub enum RunError {
         path.display()
     )]
     Newer {
-        /// The database file.
+        /// Path of the database.
         path: PathBuf,
-        /// The version it states.
+        /// Version that it states.
         found: i64,
-        /// The latest version this program knows.
+        /// Latest version that this program knows.
         known: i64,
     },
-    /// Something else stands in the place of a table.
+    /// Something else has the name of a table.
     #[error(
-        "{} is no record that firebrick made: {problem}; remove that with an SQLite client, or ask \
+        "{} is not a record that firebrick made: {problem}; remove that with an SQLite client, or ask \
          for another copy of the run",
         path.display()
     )]
     Schema {
-        /// The database file.
+        /// Path of the database.
         path: PathBuf,
-        /// The thing that is there instead.
+        /// What is there instead.
         problem: String,
     },
     /// A question to the database takes far more work than a database of its size can need.
     #[error(
         "{} takes more work to read than a record of its size can need: it is damaged, or was made \
-         to hold its readers; ask for another copy of the run",
+         to keep its readers busy; ask for another copy of the run",
         path.display()
     )]
     Endless {
-        /// The database file.
+        /// Path of the database.
         path: PathBuf,
     },
-    /// The database of a run that did not end well lies where nothing may be written.
+    /// The database of a run that did not end well is where nothing may be written.
     #[error(
         "can't open {}: {error}; its last changes are in the file next to it that ends in -wal, and \
-         reading them takes the right to write: copy the run's folder to a place where you may write",
+         reading them needs write permission: copy the run's folder to a folder where you may write",
         path.display()
     )]
     Unfinished {
-        /// The database file.
+        /// Path of the database.
         path: PathBuf,
         /// SQLite's error.
         error: rusqlite::Error,
@@ -162,7 +162,7 @@ pub enum RunError {
         path.display()
     )]
     Foreign {
-        /// The database file.
+        /// Path of the database.
         path: PathBuf,
     },
     /// The exported metrics could not be written.

@@ -1,4 +1,4 @@
-//! The folder of a run: its paths, its lock, and files that appear whole or not at all.
+//! Folder of a run: its paths, its lock, and files that appear completely or not at all.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -10,35 +10,37 @@ use firebrick_core::{Step, check_run_name};
 
 use crate::{RunError, own::check_ordinary, store::files};
 
-/// The folder of one run. While the value lives, no other process may write the folder.
+/// Folder of one run. While the value lives, no other process may write the folder.
 ///
-/// A checkpoint is there whole or not at all: it is written under a hidden name, synced, and renamed. So a
-/// folder with the name of a checkpoint is complete, wherever the run was killed.
+/// A checkpoint is written under a hidden name, synced, and renamed, so a folder with the name of a checkpoint is
+/// complete, wherever the run was killed.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    /// The file that has the lock. The system releases the lock when the process ends, however it ends.
+    /// File that has the lock. The system releases the lock when the process ends, however it ends.
     held: File,
-    /// The files of the record, as they were when it was opened.
+    /// Files of the record, as they were when it was opened.
     record: Vec<(PathBuf, Identity)>,
 }
 
-/// The numbers that tell a file from all others of the machine.
+/// Numbers that identify a file among all others of the machine.
 type Identity = (u64, u64);
 
 impl RunFolder {
     /// Makes the folder `name` in `runs` for a new run.
     ///
     /// # Errors
-    /// When the name is no folder's, the folder already holds a run, another process has it, or it
-    /// can't be made.
+    /// When the name can't be a folder's, the folder already holds a run, another process has it, or it can't be made.
     pub fn create(runs: &Path, name: &str) -> Result<Self, RunError> {
         RunFolder::check_free(runs, name)?;
         let path = runs.join(name);
+
         let checkpoints = path.join("checkpoints");
         fs::create_dir_all(&checkpoints).map_err(file_error("make the folder", &checkpoints))?;
+        // Whatever is swept or found after this point belongs to nobody else, because the lock is held.
         let folder = RunFolder { held: lock(&path)?, path, record: Vec::new() };
         folder.sweep()?;
+
         if !folder.checkpoints()?.is_empty() {
             return Err(RunError::Exists { path: folder.path });
         }
@@ -51,19 +53,20 @@ impl RunFolder {
         folder.join("run.db").is_file() || folder.join(LOCK).is_file()
     }
 
-    /// Checks that [`RunFolder::create`] would find no run of that name. It makes nothing: a user should learn
-    /// of a taken name before a large model is loaded.
+    /// Checks that [`RunFolder::create`] would find no run of that name, without making anything, so that you learn of
+    /// a taken name before a large model is loaded.
     ///
     /// # Errors
-    /// When the name is no folder's, or the folder already holds a run.
+    /// When the name can't be a folder's, or the folder already holds a run.
     pub fn check_free(runs: &Path, name: &str) -> Result<(), RunError> {
         check_run_name(name)?;
         let path = runs.join(name);
+
         let traces = [path.join("recipe.toml"), path.join("run.db")];
-        match traces.iter().any(|trace| trace.exists()) {
-            true => Err(RunError::Exists { path }),
-            false => Ok(()),
+        if traces.iter().any(|trace| trace.exists()) {
+            return Err(RunError::Exists { path });
         }
+        Ok(())
     }
 
     /// Opens the folder `name` in `runs` to continue its run, and clears away whatever an interrupted process
@@ -78,33 +81,36 @@ impl RunFolder {
         match fs::metadata(&recipe) {
             Ok(metadata) if metadata.is_file() => {}
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(file_error("look at", &recipe)(error));
+                return Err(file_error("examine", &recipe)(error));
             }
             _ => return Err(RunError::NothingToResume { path }),
         }
+
         let checkpoints = path.join("checkpoints");
         fs::create_dir_all(&checkpoints).map_err(file_error("make the folder", &checkpoints))?;
+
         let folder = RunFolder { held: lock(&path)?, path, record: Vec::new() };
         folder.sweep()?;
         Ok(folder)
     }
 
-    /// Has [`RunFolder::check`] look at the record too. The [`Store`](crate::Store) has been opened by now, and
-    /// keeps the same files open until it is dropped.
+    /// Makes [`RunFolder::check`] cover the record too. The [`Store`](crate::Store) has to be open already. It keeps
+    /// the same files open until it is dropped.
     pub fn guard_record(&mut self) {
         let there = |path: PathBuf| Some((path.clone(), identity(fs::symlink_metadata(path))?));
         self.record = files(&self.database()).into_iter().filter_map(there).collect();
     }
 
     /// Checks that the folder and the record are still those that this process began to write, as far as the system
-    /// tells.
+    /// can tell.
     ///
     /// # Errors
-    /// When one was removed, moved away or replaced. Everything that is written from then on would be lost.
+    /// When one was removed, moved away or replaced. Everything that is written afterwards would be lost.
     pub fn check(&self) -> Result<(), RunError> {
         if identity(fs::metadata(self.path.join(LOCK))) != identity(self.held.metadata()) {
             return Err(RunError::Gone { path: self.path.clone() });
         }
+
         let is_gone = |(path, known): &&(PathBuf, Identity)| {
             identity(fs::symlink_metadata(path)) != Some(*known)
         };
@@ -166,14 +172,14 @@ impl RunFolder {
     /// # Errors
     /// When the folder can't be read.
     pub fn checkpoints(&self) -> Result<Vec<(Step, PathBuf)>, RunError> {
-        let mut found: Vec<(Step, PathBuf)> = entries(&self.path.join("checkpoints"))?
+        let mut checkpoints: Vec<(Step, PathBuf)> = entries(&self.path.join("checkpoints"))?
             .into_iter()
             .filter_map(|(name, path)| Some((step_of(&name)?, path)))
-            // One that can't be looked at is there too. It is no reason to continue from an older one.
+            // One that can't be examined exists too, and is not a reason to continue from an older one.
             .filter(|(_, path)| fs::metadata(path).map_or(true, |metadata| metadata.is_dir()))
             .collect();
-        found.sort();
-        Ok(found)
+        checkpoints.sort();
+        Ok(checkpoints)
     }
 
     /// Renames the damaged checkpoint of `step`, so that it no longer counts as a checkpoint. Returns the new
@@ -197,12 +203,13 @@ impl RunFolder {
     pub fn prune(&self, keep: usize, best: Option<Step>) -> Result<(), RunError> {
         let checkpoints = self.checkpoints()?;
         let surplus = if keep == 0 { 0 } else { checkpoints.len().saturating_sub(keep) };
+
         for (step, path) in checkpoints.into_iter().take(surplus) {
             if best == Some(step) {
                 continue;
             }
-            // The folder is hidden first, because a process that is killed half way through must not leave half
-            // a checkpoint.
+            // The folder is hidden first, because a process that is killed while it removes files must not leave half a
+            // checkpoint.
             let doomed = hidden(&path, TEMPORARY);
             remove(&doomed)?;
             fs::rename(&path, &doomed).map_err(file_error("rename", &path))?;
@@ -239,8 +246,9 @@ impl RunFolder {
 /// When it can't be written; the old file is then as it was.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     let temporary = hidden(path, TEMPORARY);
-    // A link of that name would lead the bytes elsewhere.
+    // Writing to a link of that name would change another file.
     remove(&temporary)?;
+
     let written = File::create_new(&temporary).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
@@ -250,33 +258,36 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     sync_parent(path)
 }
 
-/// Gives the complete folder `temporary` the name `published`, in the same parent folder, after
-/// everything in it has reached the disk. A folder that has the name already is replaced.
+/// Renames the complete folder `temporary` to `published`, in the same parent folder, after everything in it has
+/// reached the disk. A folder that has the name already is replaced.
 ///
 /// # Errors
 /// When it can't be synced or renamed.
 pub fn publish_folder(temporary: &Path, published: &Path) -> Result<(), RunError> {
     sync_files(temporary)?;
+
+    // A process that is killed between the two renames leaves the old folder to be put back.
     let replaced = hidden(published, REPLACED);
     if published.exists() {
         remove(&replaced)?;
         fs::rename(published, &replaced).map_err(file_error("make room at", published))?;
     }
+
     fs::rename(temporary, published).map_err(file_error("rename to", published))?;
     sync_parent(published)?;
     remove(&replaced)
 }
 
-/// The prefix of files and folders that are not complete yet, or no longer.
+/// Prefix of files and folders that are not complete yet, or no longer.
 const TEMPORARY: &str = ".tmp-";
 
-/// The prefix of a checkpoint whose files are not those that were saved.
+/// Prefix of a checkpoint whose files are not those that were saved.
 const DAMAGED: &str = "damaged-";
 
-/// The prefix of a checkpoint that is making room for another one of the same step.
+/// Prefix of a checkpoint that is making room for another one of the same step.
 const REPLACED: &str = ".old-";
 
-/// Returns the path beside `path` whose name begins with `mark`.
+/// Returns the path next to `path` whose name begins with `mark`.
 fn hidden(path: &Path, mark: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{mark}{name}"))
@@ -301,7 +312,7 @@ fn identity(metadata: io::Result<fs::Metadata>) -> Option<Identity> {
     }
 }
 
-/// The file that a process holds while it writes the run.
+/// File that a process holds while it writes the run.
 const LOCK: &str = ".lock";
 
 fn lock(folder: &Path) -> Result<File, RunError> {
@@ -310,7 +321,7 @@ fn lock(folder: &Path) -> Result<File, RunError> {
     let file = File::create(&path).map_err(file_error("make", &path))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(RunError::Busy { path: folder.to_owned() }),
-        // Some network file systems have no locks. A run there is worth more than the check.
+        // Some network file systems have no locks. Being able to run there is worth more than the check.
         Err(TryLockError::Error(_)) | Ok(()) => Ok(file),
     }
 }
@@ -328,13 +339,14 @@ fn lossy_name(entry: &fs::DirEntry) -> String {
     entry.file_name().to_string_lossy().into_owned()
 }
 
-/// Removes a file or a folder. It is no error if there is none.
+/// Removes a file or a folder. It is not an error if there is none.
 fn remove(path: &Path) -> Result<(), RunError> {
     let removed = match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
+
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(file_error("remove", path)(error))
@@ -345,7 +357,7 @@ fn remove(path: &Path) -> Result<(), RunError> {
 
 fn sync_files(folder: &Path) -> Result<(), RunError> {
     for (_, path) in entries(folder)? {
-        let metadata = fs::symlink_metadata(&path).map_err(file_error("look at", &path))?;
+        let metadata = fs::symlink_metadata(&path).map_err(file_error("examine", &path))?;
         if metadata.is_dir() {
             sync_files(&path)?;
         } else if metadata.is_file() {
@@ -401,7 +413,7 @@ mod tests {
         assert_eq!(fs::read(folder.recipe()).unwrap(), b"seed = 1");
     }
 
-    /// A link to itself can't be looked at by anybody.
+    /// Uses a link to itself, which nobody can examine.
     #[cfg(unix)]
     #[test]
     fn what_cannot_be_looked_at_is_there() {
@@ -412,9 +424,10 @@ mod tests {
         symlink(folder.checkpoint(7), folder.checkpoint(7)).unwrap();
         assert_eq!(folder.checkpoints().unwrap(), [(7, folder.checkpoint(7))]);
         symlink(folder.recipe(), folder.recipe()).unwrap();
+
         drop(folder);
         let error = RunFolder::resume(runs.path(), "a").unwrap_err();
-        assert!(matches!(error, RunError::File { action: "look at", .. }), "{error}");
+        assert!(matches!(error, RunError::File { action: "examine", .. }), "{error}");
     }
 
     #[cfg(unix)]
@@ -424,9 +437,11 @@ mod tests {
         let mut folder = RunFolder::create(runs.path(), "a").unwrap();
         let path = folder.database();
         let store = Store::open(&path).unwrap();
+
         folder.guard_record();
         store.set_info("device", "cpu").unwrap();
         folder.check().unwrap();
+
         for ending in ["", "-wal", "-shm"] {
             let file = folder.path().join(format!("run.db{ending}"));
             let aside = folder.path().join("aside");
@@ -434,6 +449,7 @@ mod tests {
                 Err(RunError::Gone { path }) => assert_eq!(path, file),
                 other => panic!("{ending}: {other:?}"),
             };
+
             // Removed or moved, replaced by a copy, and replaced by a link to itself.
             fs::rename(&file, &aside).unwrap();
             gone(&folder);
@@ -473,6 +489,7 @@ mod tests {
         // The run was killed between the two renames of a replacement: the old checkpoint comes back.
         let replaced = folder.path().join("checkpoints/.old-step-000100");
         fs::rename(folder.checkpoint(100), &replaced).unwrap();
+
         drop(folder);
         let folder = RunFolder::resume(runs.path(), "a").unwrap();
         assert_eq!(steps(&folder), [100, 1_000_000]);

@@ -1,7 +1,7 @@
-//! Files of a run's folder, read with a bound and without a way out of the folder.
+//! Reads files of a run's folder with a bound, and never follows a link out of the folder.
 //!
-//! A run may be a stranger's. A link among its files may lead to a private file, which would end up in a page that is
-//! passed on. Opening a pipe waits for somebody to write into it, and a device may never end.
+//! A run may be untrusted. A link among its files may lead to a private file, which would end up in a page that is
+//! passed on. Opening a pipe waits until somebody writes to it, and a device may never end.
 
 use std::{
     fs::{self, File, Metadata},
@@ -11,7 +11,7 @@ use std::{
 
 use crate::RunError;
 
-/// The most bytes of a run's `recipe.toml`, as of any recipe.
+/// Limit on a run's `recipe.toml`, as on any recipe, in bytes.
 pub const RECIPE_BYTES: u64 = 1 << 20;
 
 /// Opens a file that a run has written.
@@ -20,7 +20,7 @@ pub const RECIPE_BYTES: u64 = 1 << 20;
 /// When it can't be opened, or is a link, a folder, a pipe or a device.
 pub fn open_own(path: &Path) -> io::Result<File> {
     let metadata = fs::symlink_metadata(path)?;
-    match what_else(&metadata) {
+    match other_kind(&metadata) {
         None => File::open(path),
         Some("a folder") => {
             Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder, expected a file"))
@@ -29,17 +29,17 @@ pub fn open_own(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Reads the text of a file that a run has written, of at most `most` bytes.
+/// Reads the text of a file that a run has written, of at most `max_bytes` bytes.
 ///
 /// # Errors
 /// As for [`open_own`], and when the file is longer or is not UTF-8.
-pub fn read_own(path: &Path, most: u64) -> Result<String, RunError> {
+pub fn read_own(path: &Path, max_bytes: u64) -> Result<String, RunError> {
     let read = || {
         let mut text = String::new();
-        // A file may grow while it is read.
-        let length = open_own(path)?.take(most + 1).read_to_string(&mut text)?;
-        if length as u64 > most {
-            Err(io::Error::other(format!("it is larger than {most} bytes")))
+        // The file may grow while it is read, so its length is not asked for beforehand.
+        let length = open_own(path)?.take(max_bytes + 1).read_to_string(&mut text)?;
+        if length as u64 > max_bytes {
+            Err(io::Error::other(format!("it is larger than {max_bytes} bytes")))
         } else {
             Ok(text)
         }
@@ -58,7 +58,7 @@ pub fn recipe_text(run: &Path) -> Result<String, RunError> {
 /// Checks that what is at `path`, if anything, is an ordinary file.
 pub(crate) fn check_ordinary(path: &Path) -> Result<(), RunError> {
     let error = match fs::symlink_metadata(path) {
-        Ok(metadata) => match what_else(&metadata) {
+        Ok(metadata) => match other_kind(&metadata) {
             None => return Ok(()),
             Some(other) => not_ordinary(other),
         },
@@ -68,8 +68,8 @@ pub(crate) fn check_ordinary(path: &Path) -> Result<(), RunError> {
     Err(RunError::File { action: "open", path: path.to_owned(), error })
 }
 
-/// Names the thing that is no ordinary file; `None` for an ordinary file.
-fn what_else(metadata: &Metadata) -> Option<&'static str> {
+/// Names the kind of what is not an ordinary file. Returns `None` for an ordinary file.
+fn other_kind(metadata: &Metadata) -> Option<&'static str> {
     let kind = metadata.file_type();
     #[cfg(unix)]
     {
@@ -84,22 +84,26 @@ fn what_else(metadata: &Metadata) -> Option<&'static str> {
             return Some("a socket");
         }
     }
-    match () {
-        () if kind.is_file() => None,
-        () if kind.is_symlink() => Some("a link"),
-        () if kind.is_dir() => Some("a folder"),
-        () => Some("no file"),
+
+    if kind.is_file() {
+        None
+    } else if kind.is_symlink() {
+        Some("a link")
+    } else if kind.is_dir() {
+        Some("a folder")
+    } else {
+        Some("no file")
     }
 }
 
-fn not_ordinary(other: &str) -> io::Error {
-    let next = match other {
+fn not_ordinary(kind: &str) -> io::Error {
+    let advice = match kind {
         "a link" => "; links in a run's folder are not followed: put the file itself there",
         _ => "",
     };
     io::Error::new(
         io::ErrorKind::InvalidInput,
-        format!("it is {other}, expected an ordinary file{next}"),
+        format!("it is {kind}, expected an ordinary file{advice}"),
     )
 }
 
@@ -131,6 +135,7 @@ mod tests {
         symlink(path("nowhere"), path("dangling")).unwrap();
         assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
         let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+
         for (name, kind) in [
             ("link", "a link"),
             ("endless", "a link"),
@@ -142,6 +147,7 @@ mod tests {
             assert!(error.contains(&format!("it is {kind}")), "{error}");
             assert!(check_ordinary(&path(name)).is_err(), "{name}");
         }
+
         assert!(read_own(Path::new("/dev/zero"), 10).unwrap_err().to_string().contains("a device"));
         assert!(check_ordinary(&path("absent")).is_ok());
     }

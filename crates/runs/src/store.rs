@@ -1,4 +1,4 @@
-//! The SQLite database of a run: its metrics, events and facts.
+//! SQLite database of a run: its metrics, events and facts.
 
 mod asked;
 mod browsed;
@@ -25,18 +25,18 @@ pub use self::{
     sampled::{HELDOUT, Outcome, TRAIN},
 };
 use self::{
-    opened::{LINE, NAME, fault, short},
+    opened::{LINE, NAME, short, sql_error},
     schema::{APPLICATION, PROMPTS, UNUSED, VERSION, creation},
 };
 use crate::RunError;
 
-/// The record of a run: one SQLite file, which any SQLite client can read while the run writes.
+/// Record of a run: one SQLite file, which any SQLite client can read while the run writes.
 ///
 /// | table | one row per | columns |
 /// |---|---|---|
 /// | `info` | fact about the run | `key`, `value` |
 /// | `metrics` | number | `step`, `name`, `value` |
-/// | `events` | line that a person was told | `time`, `step`, `text` |
+/// | `events` | line that was shown to a person | `time`, `step`, `text` |
 /// | `groups` | sampled group | `group_id`, `source`, `step`, `draw`, `policy_step`, `prompt_id`, `prompt`, `reference`, `spread`, `status` |
 /// | `completions` | completion | `group_id`, `completion`, `text`, `tokens`, `finish`, `policy_version`, `mean_logprob`, `verdict`, `credit`, `extracted`, `parts`, `base_reward`, `reward`, `in_loss` |
 /// | `sampled` | group with its tokens | `group_id`, `request`, `completions` |
@@ -47,7 +47,7 @@ use crate::RunError;
 /// is written when the engine has finished it ([`Store::keep`]). Its completions get their rows when it is
 /// judged at the end of its step ([`Store::record`]). `parts` is a JSON object.
 ///
-/// `sampled` has groups as the engine gave them. Its `completions` is a JSON array with the `tokens`,
+/// `sampled` has groups as the engine returned them. Its `completions` is a JSON array with the `tokens`,
 /// `logprobs`, `text`, `finish` and `policy_version` of each completion, and with a `mask` if the policy did
 /// not write all of its tokens. `request` is a hash of everything that the completions follow from: it tells a
 /// resumed run which groups it need not sample again. The table has the steps since the last checkpoint, and
@@ -57,21 +57,20 @@ use crate::RunError;
 /// two JSON arrays with a number for each token: its ratio to the policy that sampled it, and the entropy
 /// there. Both are from the beginning of the completion's update.
 ///
-/// `prompts` is a view, made from `groups` and `completions` when it is queried. It is the history of each
-/// prompt. The columns from `last_draw` on describe the prompt's last group; mean and variance (divided by the
-/// number) are over the base rewards of its completions that count.
+/// `prompts` is a view, made from `groups` and `completions` when it is queried. It is the history of each prompt. The
+/// columns starting at `last_draw` describe the prompt's last group; mean and variance (divided by the number) are over
+/// the base rewards of its completions that count.
 ///
-/// `spread` is the largest minus the smallest base reward of the completions that count: dynamic sampling keeps a
-/// group if it is above the tolerance. A NaN is stored as `NULL`, because SQLite has no other place for it.
-/// Infinities are stored as they are. Unsigned numbers from 2⁶³ on, such as hashed prompt ids, wrap to negative
-/// ones.
+/// `spread` is the largest minus the smallest base reward of the completions that count. Dynamic sampling keeps a group
+/// if it is above the tolerance. A NaN is stored as `NULL`, because SQLite can't store it otherwise, while infinities
+/// are stored as they are. Unsigned numbers of 2⁶³ and above, such as hashed prompt ids, wrap to negative ones.
 #[derive(Debug)]
 pub struct Store {
     connection: Connection,
     path: PathBuf,
-    /// The work of the present question, in instructions of SQLite.
+    /// Work of the current query, in instructions of SQLite.
     work: Arc<AtomicU64>,
-    /// The last step whose tokens were forgotten, by source.
+    /// Last step whose tokens were forgotten, by source.
     forgotten: BTreeMap<String, Step>,
 }
 
@@ -79,29 +78,32 @@ impl Store {
     /// Opens the database at `path` to write, and makes it if there is none.
     ///
     /// # Errors
-    /// When the file is damaged, another program's, from another version of Firebrick, no ordinary file, or can't be
-    /// opened, and when one of its tables is something else.
+    /// When the file is damaged, another program's, from another version of Firebrick, not an ordinary file, or can't
+    /// be opened, and when one of its tables is something else.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let store = Store::connect(path, OpenFlags::default())?;
         store.check_schema()?;
+
         // WAL lets readers in while the run writes. With WAL, NORMAL loses at most the last transactions in a
-        // power cut: groups of the step that is being made.
+        // power cut, which are groups of the current step.
         store
             .connection
             .execute_batch(
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000; PRAGMA cache_size = -16000;",
             )
-            .map_err(store.fault("open"))?;
+            .map_err(store.sql_error("open"))?;
+
         match store.version()? {
             Some(VERSION) => {}
             None => store.change("make", &creation())?,
             Some(found) => return Err(store.unknown(found)),
         }
-        // The view and the index are no matter of the version, because an older program minds neither.
+
+        // The view and the index don't change the version, because an older program ignores both.
         store
             .connection
             .execute_batch(&format!("{PROMPTS} {UNUSED}"))
-            .map_err(store.fault("open"))?;
+            .map_err(store.sql_error("open"))?;
         Ok(store)
     }
 
@@ -111,7 +113,7 @@ impl Store {
     /// When it can't be written.
     pub fn set_info(&self, key: &str, value: &str) -> Result<(), RunError> {
         let sql = "INSERT OR REPLACE INTO info (key, value) VALUES (?1, ?2)";
-        self.connection().execute(sql, [key, value]).map_err(self.fault("write to"))?;
+        self.connection().execute(sql, [key, value]).map_err(self.sql_error("write to"))?;
         Ok(())
     }
 
@@ -122,7 +124,7 @@ impl Store {
     pub fn info(&self, key: &str) -> Result<Option<String>, RunError> {
         let sql = "SELECT value FROM info WHERE key = ?1";
         let value = self.connection().query_row(sql, [key], |row| short(row, 0, LINE)).optional();
-        value.map_err(self.fault("read"))
+        value.map_err(self.sql_error("read"))
     }
 
     /// Reads the values of one metric by step, in order. A value that was stored as NaN is NaN.
@@ -136,7 +138,7 @@ impl Store {
             rows.query_map([name], |row| Ok((unsigned(row.get(0)?), number(row.get(1)?))))?
                 .collect()
         };
-        read().map_err(self.fault("read"))
+        read().map_err(self.sql_error("read"))
     }
 
     /// Lists the names of all metrics, sorted.
@@ -151,7 +153,7 @@ impl Store {
                 .query_map([], |row| short(row, 0, NAME))?
                 .collect()
         };
-        read().map_err(self.fault("read"))
+        read().map_err(self.sql_error("read"))
     }
 
     /// Writes the metrics as JSON Lines: one object a step, with `step` first and then the names sorted. A
@@ -162,13 +164,15 @@ impl Store {
     /// When the database can't be read, or `writer` can't be written to.
     pub fn export_jsonl(&self, writer: &mut dyn Write) -> Result<(), RunError> {
         let sql = "SELECT step, name, value FROM metrics ORDER BY step, name";
-        let mut query = self.connection().prepare(sql).map_err(self.fault("read"))?;
-        let mut rows = query.query([]).map_err(self.fault("read"))?;
+        let mut query = self.connection().prepare(sql).map_err(self.sql_error("read"))?;
+        let mut rows = query.query([]).map_err(self.sql_error("read"))?;
+
         let mut line: Option<(Step, Vec<(String, f64)>)> = None;
-        while let Some(row) = rows.next().map_err(self.fault("read"))? {
+        while let Some(row) = rows.next().map_err(self.sql_error("read"))? {
             let cells = || Ok((row.get(0)?, short(row, 1, NAME)?, row.get(2)?));
-            let (step, name, value): (i64, String, _) = cells().map_err(self.fault("read"))?;
-            let (step, number) = (unsigned(step), (name, number(value)));
+            let (step, name, value): (i64, String, _) = cells().map_err(self.sql_error("read"))?;
+            let step = unsigned(step);
+            let number = (name, number(value));
             match &mut line {
                 Some((current, numbers)) if *current == step => numbers.push(number),
                 _ => {
@@ -179,13 +183,14 @@ impl Store {
                 }
             }
         }
+
         if let Some((step, numbers)) = line {
             writeln!(writer, "{}", json_line(step, numbers)).map_err(RunError::Export)?;
         }
         writer.flush().map_err(RunError::Export)
     }
 
-    /// Notes a line that a person was told during `step`.
+    /// Notes a line that was shown to a person during `step`.
     ///
     /// # Errors
     /// When it can't be written.
@@ -194,22 +199,23 @@ impl Store {
         let sql = "INSERT INTO events (time, step, text) VALUES (?1, ?2, ?3)";
         self.connection()
             .execute(sql, params![time, signed(step), text])
-            .map_err(self.fault("write to"))?;
+            .map_err(self.sql_error("write to"))?;
         Ok(())
     }
 
-    /// Forgets the numbers that were logged after `step`, because a run resumed from the checkpoint of that
-    /// step is about to make them again. The sampled groups stay, without their verdicts and all that follows
-    /// from them.
+    /// Forgets the numbers that were logged after `step`, because a run resumed from the checkpoint of that step is
+    /// about to make them again. The sampled groups stay, without their verdicts and what follows from these.
     ///
     /// # Errors
     /// When it can't be written.
     pub fn truncate_after(&mut self, step: Step) -> Result<(), RunError> {
         self.transaction(|transaction| {
+            // The last step that was done is noted before its numbers are removed.
             let sql = "INSERT INTO info (key, value) SELECT ?1, coalesce(max(step), 0) FROM metrics \
                        WHERE step BETWEEN 0 AND 1 << 53 ON CONFLICT DO UPDATE SET value = \
                        max(CAST(value AS INTEGER), CAST(excluded.value AS INTEGER))";
             transaction.execute(sql, [DONE])?;
+
             for sql in [
                 "DELETE FROM metrics WHERE step > ?1",
                 "UPDATE groups SET spread = NULL, status = NULL WHERE step > ?1",
@@ -218,6 +224,7 @@ impl Store {
             ] {
                 transaction.execute(sql, [signed(step)])?;
             }
+
             let sql = "INSERT INTO info (key, value) VALUES (?1, '1 ' || ?2) ON CONFLICT DO UPDATE SET \
                        value = (CAST(value AS INTEGER) + 1) || ' ' || ?2";
             transaction.execute(sql, params![CUT, signed(step)])?;
@@ -233,8 +240,8 @@ impl Store {
         Ok(self.info(DONE)?.and_then(|step| step.parse().ok()).unwrap_or(0))
     }
 
-    /// Returns how often numbers were forgotten, and after which step the last time. A program that follows the
-    /// run has then told steps that come again. The answer is (0, 0) if it never happened.
+    /// Returns how often numbers were forgotten, and after which step the last time. A program that follows the run
+    /// has then shown steps that come again. The answer is (0, 0) if it never happened.
     ///
     /// # Errors
     /// When it can't be read.
@@ -245,21 +252,22 @@ impl Store {
     }
 }
 
-/// The key of the fact that says which step was done before numbers were forgotten.
+/// Key of the fact that says which step was done before numbers were forgotten.
 const DONE: &str = "done";
 
-/// The key of the fact that says how often numbers were forgotten, and after which step.
+/// Key of the fact that says how often numbers were forgotten, and after which step.
 const CUT: &str = "cut";
 
-/// Each call is one transaction, so a step's record is there whole or not at all. Logging a step again replaces
-/// the earlier numbers.
+/// Each call is one transaction, so a step's record is complete or absent. Logging a step again replaces the earlier
+/// numbers.
 impl Tracker for Store {
     fn log(&mut self, step: Step, metrics: &Metrics) -> Result<(), TrackError> {
-        // Numbers end a step. With them everything before them reaches the disk, so that no power cut takes it.
+        // Numbers end a step. They bring everything before them to the disk, so that no power cut takes it.
         let synchronous = |store: &Store, how: &str| {
             let set = store.connection.pragma_update(None, "synchronous", how);
-            set.map_err(store.fault("write to"))
+            set.map_err(store.sql_error("write to"))
         };
+
         let full = synchronous(self, "FULL");
         let logged = self.transaction(|transaction| {
             let sql = "INSERT OR REPLACE INTO metrics (step, name, value) VALUES (?1, ?2, ?3)";
@@ -269,6 +277,7 @@ impl Tracker for Store {
             }
             Ok(())
         });
+
         let normal = synchronous(self, "NORMAL");
         full.and(logged).and(normal).map_err(|error| TrackError(Box::new(error)))
     }
@@ -286,7 +295,7 @@ impl Store {
             "BEGIN IMMEDIATE; {tables} PRAGMA application_id = {APPLICATION}; \
              PRAGMA user_version = {VERSION}; COMMIT;"
         );
-        self.connection().execute_batch(&sql).map_err(self.fault(action))
+        self.connection().execute_batch(&sql).map_err(self.sql_error(action))
     }
 
     fn transaction(
@@ -299,11 +308,12 @@ impl Store {
             write(&transaction)?;
             transaction.commit()
         };
-        run(&mut self.connection).map_err(|error| fault("write to", &path, error))
+
+        run(&mut self.connection).map_err(|error| sql_error("write to", &path, error))
     }
 }
 
-/// Stores a NaN as `NULL`. SQLite would do so by itself; the code says it because readers rely on it.
+/// Stores a NaN as `NULL`. SQLite would do so by itself, but readers rely on it.
 fn cell(value: f64) -> Option<f64> {
     (!value.is_nan()).then_some(value)
 }
@@ -312,7 +322,7 @@ fn number(cell: Option<f64>) -> f64 {
     cell.unwrap_or(f64::NAN)
 }
 
-/// Turns a number into SQLite's signed integer. The bits survive the way there and back.
+/// Turns a number into SQLite's signed integer. [`unsigned`] restores its bits.
 fn signed(value: u64) -> i64 {
     value.cast_signed()
 }
@@ -321,8 +331,8 @@ fn unsigned(value: i64) -> u64 {
     value.cast_unsigned()
 }
 
-/// Writes the numbers of a step as one line of JSON, without the end of the line. See [`json_object`]. Characters of
-/// names that are not seen are spelt out.
+/// Writes the numbers of a step as one line of JSON, without the end of the line. See [`json_object`]. Invisible
+/// characters of names are spelt out.
 pub fn json_line(step: Step, values: impl IntoIterator<Item = (String, f64)>) -> String {
     printable(&Value::Object(json_object(step, values)).to_string())
 }
@@ -339,6 +349,7 @@ pub fn json_object(
         None if value > 0.0 => "Infinity".into(),
         None => "-Infinity".into(),
     };
+
     let values = values.into_iter().map(|(name, value)| (name, json(value)));
     let step = ("step".to_owned(), step.into());
     [step].into_iter().chain(values).collect()
@@ -360,8 +371,10 @@ mod tests {
         let completion =
             Completion::written(vec![1, 2], vec![-0.5, -1.5], firebrick_core::FinishReason::Stop)
                 .with_text("3+4=7");
+
         let prompt = Prompt { id: u64::MAX, text: "3+4=".into(), ..Prompt::default() };
         let completions = vec![completion; right.len()];
+
         RewardedGroup {
             group: Group { prompt, completions, step: 0, draw },
             rewards: right.iter().map(score).map(|score| scale.reward(score)).collect(),
@@ -391,8 +404,10 @@ mod tests {
         assert_eq!(store.done().unwrap(), 3);
         assert_eq!(store.metrics("reward/mean").unwrap(), [(1, 1.0), (2, 2.0)]);
         assert_eq!((count(&store, "groups"), count(&store, "completions")), (3, 6));
+
         store.forget_unjudged(3).unwrap();
         assert_eq!((count(&store, "groups"), count(&store, "completions")), (2, 6));
+
         assert_eq!(store.info("device").unwrap().as_deref(), Some("cpu"));
         assert_eq!(store.info("nothing").unwrap(), None);
     }
@@ -406,8 +421,10 @@ mod tests {
         other.group.prompt.id = 3;
         let mut masked = group(9, &[true, false, false]);
         masked.rewards[2].in_loss = false;
+
         store.log_groups(1, &[group(1, &[false; 4]), other]).unwrap();
         store.log_groups(4, &[masked]).unwrap();
+
         let history = || {
             let sql = "SELECT prompt_id, groups, completions, \"right\", last_draw, last_step, \
                        last_mean, last_variance FROM prompts ORDER BY prompt_id DESC";
@@ -418,6 +435,7 @@ mod tests {
             };
             query.query_map([], row).unwrap().collect::<rusqlite::Result<Vec<_>>>().unwrap()
         };
+
         let expected: [(u64, [i64; 5], f64, f64); 2] =
             [(3, [1, 2, 2, 2, 1], 1.0, 0.0), (u64::MAX, [2, 7, 1, 9, 4], 0.0, 1.0)];
         assert_eq!(history(), expected);
@@ -427,16 +445,18 @@ mod tests {
     fn what_was_sampled_before_a_kill_is_there_after_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.db");
-        let mut told = group(7, &[true, false]).group;
-        told.completions[1].observe(&[9]);
+        let mut observed = group(7, &[true, false]).group;
+        observed.completions[1].observe(&[9]);
+
         let mut store = Store::open(&path).unwrap();
         let request = |first: u8| [first; 32];
-        store.keep(TRAIN, 3, &[(request(7), told.clone())]).unwrap();
+        store.keep(TRAIN, 3, &[(request(7), observed.clone())]).unwrap();
+
         // The run is killed here, and continues.
         let mut store = Store::open(&path).unwrap();
         assert_eq!(
             store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).unwrap(),
-            Some(told.completions.clone())
+            Some(observed.completions.clone())
         );
         for (source, step, draw, request) in [
             ("heldout", 3, 7, &b"abc"[..]),
@@ -446,22 +466,24 @@ mod tests {
         ] {
             assert_eq!(store.recall(source, step, (draw, u64::MAX), request).unwrap(), None);
         }
-        // After it is judged, the group is still there, until its step is saved and is no step whose tokens
-        // stay.
+
+        // The judged group stays until its step is saved, and longer if the step keeps its tokens.
         let mut judged = group(7, &[true, false]);
-        judged.group = told.clone();
+        judged.group = observed.clone();
         store.record(TRAIN, 3, &[judged], &Outcome::default()).unwrap();
         assert_eq!(count(&store, "completions"), 2);
+
         store.truncate_after(2).unwrap();
         assert_eq!(count(&store, "completions"), 0);
         store.forget_tokens(TRAIN, 3, 3).unwrap();
         assert!(store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).unwrap().is_some());
+
         let mut store = Store::open(&path).unwrap();
         store.forget_tokens(TRAIN, 3, 2).unwrap();
         assert_eq!(store.recall(TRAIN, 3, (7, u64::MAX), &request(7)).unwrap(), None);
         assert_eq!(count(&store, "groups"), 1);
 
-        store.keep(TRAIN, 3, &[(request(7), told)]).unwrap();
+        store.keep(TRAIN, 3, &[(request(7), observed)]).unwrap();
         store
             .connection
             .execute_batch("UPDATE sampled SET completions = '[{\"tokens\": [1]}]'")
@@ -477,6 +499,7 @@ mod tests {
             store.log(step, &metrics(&[("reward/mean", 1.0)])).unwrap();
             store.log_groups(step, &[group(step, &[true; 200])]).unwrap();
         }
+
         assert_eq!(store.limit(1 << 30).unwrap(), None);
         let removed = store.limit(200_000).unwrap().unwrap();
         assert!((2..39).contains(&removed), "{removed}");
@@ -485,8 +508,7 @@ mod tests {
         assert_eq!((store.limit(0).unwrap(), count(&store, "groups")), (Some(39), 1));
         assert_eq!(count(&store, "metrics"), 40);
 
-        // A database that keeps the rows that were removed, as a damaged one may, does not hold a run up for
-        // ever either.
+        // A damaged database may keep rows that were removed, which must not stop a run for ever.
         store.log_groups(41, &[group(41, &[true])]).unwrap();
         let keep = "CREATE TRIGGER keep BEFORE DELETE ON groups BEGIN SELECT RAISE(IGNORE); END";
         store.connection.execute_batch(keep).unwrap();
@@ -501,10 +523,12 @@ mod tests {
         store.log(2, &metrics(&[("reward/mean", 0.5)])).unwrap();
         store.connection.execute_batch("PRAGMA user_version = 4").unwrap();
         drop(store);
-        // Its numbers can be read, and its completions can't.
+
+        // Its numbers can be read, although its completions can't.
         let read = Store::open_read_only(&path).unwrap();
         assert_eq!(read.metrics("reward/mean").unwrap(), [(2, 0.5)]);
         drop(read);
+
         for opened in [Store::open_to_ask(&path), Store::open(&path)] {
             let error = opened.unwrap_err().to_string();
             assert!(error.contains("schema version 4,"), "{error}");
@@ -519,8 +543,10 @@ mod tests {
             store.log(1, &metrics(&[("reward/mean", right.len() as f64)])).unwrap();
             store.log_groups(1, &[group(5, right)]).unwrap();
         }
+
         assert_eq!(store.metrics("reward/mean").unwrap(), [(1, 2.0)]);
         assert_eq!((count(&store, "groups"), count(&store, "completions")), (1, 2));
+
         let row = store.connection.query_row(
             "SELECT spread, prompt_id, mean_logprob FROM groups JOIN completions USING (group_id)",
             [],
@@ -541,6 +567,7 @@ mod tests {
         assert_eq!(reader.metric_names().unwrap(), ["a", "b", "c"]);
         assert_eq!(reader.metrics("a").unwrap(), [(1, f64::NEG_INFINITY), (2, f64::INFINITY)]);
         assert!(reader.metrics("b").unwrap()[1].1.is_nan());
+
         let mut text = Vec::new();
         reader.export_jsonl(&mut text).unwrap();
         assert_eq!(
@@ -575,10 +602,12 @@ mod tests {
             store.log(step, &metrics(&[("reward/mean", 1.0)])).unwrap();
         }
         store.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+
         drop(store);
         let mut bytes = std::fs::read(&path).unwrap();
         bytes.iter_mut().skip(4096).for_each(|byte| *byte ^= 0xa5);
         std::fs::write(&path, bytes).unwrap();
+
         let read = Store::open(&path).and_then(|store| store.metrics("reward/mean"));
         assert!(matches!(read, Err(RunError::Corrupt { .. })), "{read:?}");
     }

@@ -1,4 +1,4 @@
-//! The summary of a run, written as `summary.json`.
+//! Summary of a run, written as `summary.json`.
 
 use std::{
     collections::BTreeMap,
@@ -10,30 +10,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::{RunError, own::read_own, write_atomically};
 
-/// The result of a run in a few numbers: `summary.json`.
+/// Result of a run in a few numbers: `summary.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Accuracy on held-out prompts.
     pub heldout: Heldout,
-    /// The last accuracy on each further set of the recipe (`eval.sets`), by the set's name.
+    /// Last accuracy on each further set of the recipe (`eval.sets`), by the set's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sets: BTreeMap<String, f64>,
-    /// The number of rollout steps that were done.
+    /// Number of rollout steps that were done.
     pub steps: u64,
-    /// The numbers of completions that were sampled and trained on.
+    /// Numbers of completions that were sampled and trained on.
     pub completions: Completions,
     /// Wall-clock seconds by phase.
     pub seconds: Seconds,
     /// Tokens per second, within a phase's own time.
     pub tokens_per_second: TokensPerSecond,
-    /// The most memory that the process held at any time, in bytes. It is the host's memory, not a GPU's.
+    /// Peak memory of the process, in bytes. It is the host's memory, not a GPU's.
     pub peak_rss_bytes: Option<u64>,
-    /// The reason why the run ended, such as `steps` or `stop_at`.
+    /// Why the run ended, such as `steps` or `stop_at`.
     pub stopped_because: String,
-    /// The run's last checkpoint. It is not in the file, because folders are moved.
+    /// Last checkpoint of the run. It is not in the file, because folders are moved.
     #[serde(skip)]
     pub checkpoint: Option<PathBuf>,
-    /// The run's folder. It is not in the file either.
+    /// Folder of the run. It is not in the file either.
     #[serde(skip)]
     pub folder: Option<PathBuf>,
 }
@@ -41,20 +41,20 @@ pub struct Summary {
 /// Accuracies on held-out prompts, in [0, 1]; `None` if none was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Heldout {
-    /// The accuracy before anything was learnt.
+    /// Accuracy before anything was learnt.
     pub initial: Option<f64>,
-    /// The accuracy after SFT and before the first rollout step.
+    /// Accuracy after SFT and before the first rollout step.
     pub after_sft: Option<f64>,
-    /// The accuracy at the end.
+    /// Accuracy at the end.
     pub r#final: Option<f64>,
 }
 
-/// The numbers of completions that were sampled, and that taught something.
+/// Numbers of completions that were sampled, and that taught something.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Completions {
-    /// The number of completions that were sampled for training.
+    /// Completions that were sampled for training.
     pub generated: u64,
-    /// The number of completions that were used in an update.
+    /// Completions that were used in an update.
     pub trained: u64,
 }
 
@@ -67,14 +67,14 @@ pub struct Seconds {
     pub reward: f64,
     pub update: f64,
     pub eval: f64,
-    /// The seconds for writing checkpoints.
+    /// Seconds for writing checkpoints.
     #[serde(default)]
     pub checkpoint: f64,
-    /// The seconds from the start to the end, including the time between the phases.
+    /// Seconds from the start to the end, including the time between the phases.
     pub total: f64,
 }
 
-/// The throughput of the two long phases.
+/// Throughput of the two long phases.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokensPerSecond {
     /// Completion tokens sampled, per second.
@@ -83,17 +83,17 @@ pub struct TokensPerSecond {
     pub update: f64,
 }
 
-/// The most bytes of a summary. It has an accuracy for each further set of the recipe.
+/// Limit on a summary, in bytes. It has an accuracy for each further set of the recipe.
 const BYTES: u64 = 1 << 20;
 
 impl Summary {
-    /// Writes the summary as indented JSON, whole or not at all.
+    /// Writes the summary as indented JSON, completely or not at all.
     ///
     /// # Errors
     /// When it can't be written.
     pub fn write(&self, path: &Path) -> Result<(), RunError> {
-        let fault = |error| RunError::Summary { path: path.to_owned(), error };
-        let mut text = serde_json::to_string_pretty(self).map_err(fault)?;
+        let summary_error = |error| RunError::Summary { path: path.to_owned(), error };
+        let mut text = serde_json::to_string_pretty(self).map_err(summary_error)?;
         text.push('\n');
         write_atomically(path, text.as_bytes())
     }
@@ -101,7 +101,7 @@ impl Summary {
     /// Reads a summary that [`Summary::write`] wrote.
     ///
     /// # Errors
-    /// When it can't be read, or is no summary.
+    /// When it can't be read, or is not a summary.
     pub fn read(path: &Path) -> Result<Self, RunError> {
         let text = read_own(path, BYTES)?;
         serde_json::from_str(&text)
@@ -109,8 +109,7 @@ impl Summary {
     }
 }
 
-/// Returns the most memory that this process has held so far, in bytes. It is `None` if the system doesn't say,
-/// and only Linux does.
+/// Returns the peak memory of this process so far, in bytes, or `None` on systems other than Linux, which don't say.
 pub fn peak_rss_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -129,14 +128,17 @@ mod tests {
         let mut summary =
             Summary { steps: 3, stopped_because: "steps".into(), ..Default::default() };
         summary.heldout.r#final = Some(0.5);
+
         summary.write(&path).unwrap();
         assert_eq!(Summary::read(&path).unwrap(), summary);
+
         let text = fs::read_to_string(&path).unwrap();
         for key in
             ["\"final\": 0.5", "\"initial\": null", "\"tokens_per_second\"", "\"trained\": 0"]
         {
             assert!(text.contains(key), "{key} is not in {text}");
         }
+
         fs::write(&path, "{}").unwrap();
         assert!(Summary::read(&path).unwrap_err().to_string().contains("missing field `heldout`"));
     }

@@ -11,11 +11,11 @@ use sha2::{Digest, Sha256};
 
 use crate::{RunError, own::open_own, write_atomically};
 
-/// The file of a checkpoint with the SHA-256 of all its other files, in the form that `sha256sum --check`
-/// reads. It lies in `trainer`, because a person who gives the model away has no use for it.
+/// File of a checkpoint with the SHA-256 of all its other files, in the form that `sha256sum --check` reads. It is in
+/// `trainer`, because a person who gives the model away has no use for it.
 pub const SUMS: &str = "trainer/SHA256SUMS";
 
-/// The most bytes of [`SUMS`].
+/// Limit on [`SUMS`], in bytes.
 const BYTES: u64 = 16 << 20;
 
 /// Writes [`SUMS`] into `folder`, which has a folder `trainer` and is complete: no file of the checkpoint is
@@ -28,7 +28,7 @@ pub fn write_sums(folder: &Path) -> Result<(), RunError> {
     for (name, sum) in sums_of(folder)? {
         sums += &format!("{sum}  {name}\n");
     }
-    sums += &end(sums.lines().count());
+    sums += &closing_line(sums.lines().count());
     write_atomically(&folder.join(SUMS), sums.as_bytes())
 }
 
@@ -47,13 +47,13 @@ pub fn sums_of(folder: &Path) -> Result<Vec<(String, String)>, RunError> {
     files(folder, "")?.into_iter().map(sum_of).collect()
 }
 
-/// Compares a folder's files with its [`SUMS`]. Returns the first file that is missing or has changed, and what
-/// is wrong with it. A folder without sums passes, because it is from before there were any. Files that were
-/// added don't matter.
+/// Compares a folder's files with its [`SUMS`]. Returns the first file that is missing or has changed, and the
+/// problem in words. A folder without sums passes, because it is older than they are. Files that were added don't
+/// matter.
 ///
 /// # Errors
 /// When a file is there and can't be read. That says nothing about its bytes: another user's checkpoint, or one on
-/// a disk that is away for a moment, may be whole.
+/// a disk that is away for a moment, may be intact.
 pub fn find_damage(folder: &Path) -> Result<Option<(String, String)>, RunError> {
     let damaged = |name: &str, problem: &str| Ok(Some((name.to_owned(), problem.to_owned())));
     let path = folder.join(SUMS);
@@ -68,11 +68,12 @@ pub fn find_damage(folder: &Path) -> Result<Option<(String, String)>, RunError> 
         Err(error) => return Err(RunError::File { action: "read", path, error }),
     };
 
+    // A line of another form means that the file was cut off or changed.
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let lines: Option<BTreeMap<&str, &str>> =
         lines.map(|line| line.split_once("  ").map(|(sum, name)| (name, sum))).collect();
-    let Some(lines) = lines.filter(|lines| text.ends_with(&end(lines.len()))) else {
-        return damaged(SUMS, "is not whole");
+    let Some(lines) = lines.filter(|lines| text.ends_with(&closing_line(lines.len()))) else {
+        return damaged(SUMS, "is incomplete");
     };
 
     for (name, expected) in lines {
@@ -93,18 +94,19 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory | IsADirectory)
 }
 
-/// Returns the last line of the file, which `sha256sum` takes for a comment. Without it a file that lost whole
-/// lines would look whole.
-fn end(count: usize) -> String {
+/// Returns the last line of the file, which `sha256sum` takes for a comment. Without it, a file that lost lines at its
+/// end would look complete.
+fn closing_line(count: usize) -> String {
     format!("# {count} files\n")
 }
 
 fn sum(path: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
-    // Opening a pipe would wait for somebody to write into it. A link is as good as the file that it leads to.
+    // Opening a pipe would wait until somebody writes to it. A link is as good as the file that it leads to.
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
-        return Err(io::Error::other("it is no ordinary file"));
+        return Err(io::Error::other("it is not an ordinary file"));
     }
+
     io::copy(&mut File::open(path)?, &mut hash)?;
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
@@ -126,15 +128,17 @@ fn files(folder: &Path, within: &str) -> Result<Vec<String>, RunError> {
         error,
     })?;
     entries.sort();
-    let mut all = Vec::new();
+
+    let mut names = Vec::new();
     for (name, is_folder) in entries {
-        match is_folder {
-            true => all.extend(files(folder, &format!("{name}/"))?),
-            false if name == SUMS => {}
-            false => all.push(name),
+        if is_folder {
+            names.extend(files(folder, &format!("{name}/"))?);
+        } else if name != SUMS {
+            names.push(name);
         }
     }
-    Ok(all)
+
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -146,31 +150,37 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let damage = || find_damage(folder.path()).unwrap();
+
         fs::create_dir(path("trainer")).unwrap();
         let files = ["model.safetensors", "trainer/state.json"];
         files.iter().for_each(|name| fs::write(path(name), name.repeat(100)).unwrap());
         assert_eq!(damage(), None);
+
         write_sums(folder.path()).unwrap();
         fs::write(path("notes.txt"), "added later").unwrap();
         assert_eq!(damage(), None);
+
         for name in files.into_iter().chain([SUMS]) {
             let whole = fs::read(path(name)).unwrap();
             let mut flipped = whole.clone();
             flipped[whole.len() / 2] ^= 1;
+
             let cut = |length: usize| whole[..length].to_vec();
             for bytes in [cut(0), cut(1), cut(whole.len() / 2), cut(whole.len() - 1), flipped] {
                 fs::write(path(name), bytes).unwrap();
                 assert!(damage().is_some(), "{name}");
             }
+
             fs::remove_file(path(name)).unwrap();
             // Without sums there is nothing to compare with.
             assert!(name == SUMS || damage().is_some(), "{name}");
+
             fs::write(path(name), whole).unwrap();
             assert_eq!(damage(), None);
         }
     }
 
-    /// A checkpoint that may not be read is no damaged one, and a damaged one is renamed.
+    /// Checks that a checkpoint that may not be read doesn't count as damaged, because a damaged one is renamed.
     #[cfg(unix)]
     #[test]
     fn a_file_that_cannot_be_opened_is_not_damaged() {

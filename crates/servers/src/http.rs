@@ -1,4 +1,4 @@
-//! A request that is sent to one server, and its answer: bounded in time and in size.
+//! Sends a request to one server and reads its answer, both bounded in time and size.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use ureq::{Agent, Body, Error, RequestBuilder, http::Response};
 
 use crate::{PoolError, ServerError};
 
-/// The number of letters of a server's words that are kept for a message.
+/// How many characters of a server's text are kept for a message.
 const WORDS: usize = 300;
 
-/// The limit in bytes of an answer that says little.
+/// Limit in bytes of a short answer.
 pub(crate) const SMALL: u64 = 1 << 20;
 
-/// One server's address, with the key that opens it.
+/// Address of one server, with its access key.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     agent: Agent,
@@ -23,12 +23,13 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Makes an address. Only the form of `base` is checked.
+    /// Makes an address. Only the syntax of `base` is checked.
     pub(crate) fn new(base: &str, key: Option<Key>) -> Result<Self, PoolError> {
         let refuse = || {
             let address = base.rsplit_once('@').map_or(base, |(_, address)| address);
             PoolError::Address { address: address.into() }
         };
+
         let uri: ureq::http::Uri = base.parse().map_err(|_| refuse())?;
         let scheme = uri.scheme_str().is_some_and(|scheme| matches!(scheme, "http" | "https"));
         // A name and a password before the host would be in every message.
@@ -36,16 +37,18 @@ impl Address {
         if !scheme || uri.host().is_none() || uri.query().is_some() || named {
             return Err(refuse());
         }
+
         let config = Agent::config_builder()
             .user_agent(concat!("firebrick/", env!("CARGO_PKG_VERSION")))
             .http_status_as_error(false)
-            // Redirects are not followed: the key must not go elsewhere, nor samples come from there.
+            // Redirects are not followed, because the key must not be sent elsewhere, nor samples be taken from there.
             .max_redirects(0)
             .timeout_connect(Some(Duration::from_secs(10)))
             // A restarted server may have another address, and an idle connection may be dead.
             .max_idle_connections(0)
             // Servers are in the trainer's own network.
             .proxy(None);
+
         let base = base.trim_end_matches('/').to_owned();
         Ok(Address { agent: config.build().into(), base, key })
     }
@@ -54,7 +57,7 @@ impl Address {
         &self.base
     }
 
-    /// Sends `body` to `path`, and reads an answer of at most `limit` bytes. All of this may take `deadline`.
+    /// Sends `body` to `path`, and reads an answer of at most `limit` bytes. Both together may take `deadline`.
     pub(crate) fn post(
         &self,
         path: &'static str,
@@ -62,7 +65,7 @@ impl Address {
         deadline: Duration,
         limit: u64,
     ) -> Result<Value, ServerError> {
-        let request = self.begun(self.agent.post(format!("{}{path}", self.base)), deadline);
+        let request = self.prepared(self.agent.post(format!("{}{path}", self.base)), deadline);
         let request = request.header("content-type", "application/json");
         let bytes = serde_json::to_vec(body).unwrap_or_default();
         self.read(path, request.send(&bytes[..]), deadline, limit)
@@ -70,12 +73,12 @@ impl Address {
 
     /// Asks for `path`.
     pub(crate) fn get(&self, path: &'static str, deadline: Duration) -> Result<Value, ServerError> {
-        let request = self.begun(self.agent.get(format!("{}{path}", self.base)), deadline);
+        let request = self.prepared(self.agent.get(format!("{}{path}", self.base)), deadline);
         self.read(path, request.call(), deadline, SMALL)
     }
 
-    /// Gives a request its deadline, and the key that opens the server.
-    fn begun<B>(&self, request: RequestBuilder<B>, deadline: Duration) -> RequestBuilder<B> {
+    /// Sets a request's deadline, and adds the server's access key.
+    fn prepared<B>(&self, request: RequestBuilder<B>, deadline: Duration) -> RequestBuilder<B> {
         let request = request.config().timeout_global(Some(deadline)).build();
         match &self.key {
             Some(key) => request.header("authorization", format!("Bearer {}", key.word())),
@@ -83,8 +86,8 @@ impl Address {
         }
     }
 
-    /// Reads the JSON of an answer. Gives null if the answer is no JSON, because some servers say nothing but
-    /// their status.
+    /// Reads the JSON of an answer. Returns null if the answer is not JSON, because some servers answer with nothing
+    /// but their status.
     fn read(
         &self,
         request: &'static str,
@@ -100,10 +103,12 @@ impl Address {
             }
             error => ServerError::Unreachable(error.to_string()),
         };
+
         let mut response = response.map_err(failed)?;
         let status = response.status().as_u16();
         let limit = if status == 200 { limit } else { SMALL };
         let text = response.body_mut().with_config().limit(limit).read_to_vec();
+
         let words = |text: &[u8]| {
             let text = String::from_utf8_lossy(text);
             // A server, or a proxy before it, may repeat the key.
@@ -111,11 +116,13 @@ impl Address {
                 Some(key) => text.replace(key.word(), "***").into(),
                 None => text,
             };
+
             text.chars()
                 .take(WORDS)
                 .map(|c| if c.is_control() { ' ' } else { c })
                 .collect::<String>()
         };
+
         match status {
             200 => {
                 let text = text.map_err(failed)?;

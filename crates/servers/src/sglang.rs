@@ -1,4 +1,4 @@
-//! SGLang's language, as in the sources of version 0.5.23.
+//! SGLang's protocol, as in the sources of version 0.5.23.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use firebrick_core::TokenId;
 use serde_json::{Value, json};
 
 use crate::{
-    Form, ServerError,
-    answer::{Expected, Sampled, numbers, of_probe},
-    dialect::{Ask, Loadable, SHORT, Speaks},
+    ServerError, WeightsKind,
+    answer::{CompletionRules, SampledCompletion, numbers, of_probe},
+    dialect::{LoadRequest, SHORT, SampleRequest, ServerApi},
     http::{Address, SMALL},
 };
 
@@ -23,12 +23,12 @@ impl Sglang {
         Sglang { address }
     }
 
-    /// Gives the parameters of each completion. Each is a request of its own in one message: `n` would give
-    /// all of them one seed.
-    fn sampling(ask: &Ask<'_>) -> Vec<Value> {
+    /// Returns the parameters of each completion. Each is a separate request in one message, because `n` would give all
+    /// of them the same seed.
+    fn sampling(ask: &SampleRequest<'_>) -> Vec<Value> {
         let sampling = ask.sampling;
         let top_k = if sampling.top_k == 0 { json!(-1) } else { json!(sampling.top_k) };
-        let one = |index: u64| {
+        let parameters = |index: u64| {
             json!({
                 "n": 1,
                 "temperature": sampling.temperature,
@@ -48,21 +48,21 @@ impl Sglang {
                 "sampling_seed": ask.seed + index,
             })
         };
-        (0..ask.count as u64).map(one).collect()
+        (0..ask.count as u64).map(parameters).collect()
     }
 }
 
-/// Gives the names of the requests that make up a group in this dialect.
+/// Returns the names of the requests that make up a group in this dialect.
 fn names(name: &str, count: usize) -> Vec<String> {
     (0..count).map(|index| format!("{name}-{index}")).collect()
 }
 
-impl Speaks for Sglang {
+impl ServerApi for Sglang {
     fn address(&self) -> &Address {
         &self.address
     }
 
-    fn sample(&self, ask: &Ask<'_>) -> Result<Vec<Sampled>, ServerError> {
+    fn sample(&self, ask: &SampleRequest<'_>) -> Result<Vec<SampledCompletion>, ServerError> {
         let mut body = json!({
             "input_ids": vec![ask.prompt; ask.count],
             "sampling_params": Sglang::sampling(ask),
@@ -71,31 +71,36 @@ impl Speaks for Sglang {
             "rid": names(ask.name, ask.count),
             "stream": false,
         });
+
         if let Some(adapter) = ask.adapter {
             body["lora_path"] = json!(vec![adapter; ask.count]);
         }
+
         let answer = self.address.post(GENERATE, &body, ask.deadline, ask.limit())?;
-        let Ask { sampling, vocabulary, .. } = *ask;
-        let expected = Expected { request: GENERATE, sampling, vocabulary };
+        let SampleRequest { sampling, vocabulary, .. } = *ask;
+        let expected = CompletionRules { request: GENERATE, sampling, vocabulary };
         let list = answer.as_array();
         let list = list.ok_or_else(|| expected.wrong("it is not a list of completions".into()))?;
+
         let read = |(index, one): (usize, &Value)| {
             let about = &one["meta_info"];
             let version = &about["weight_version"];
             if ask.adapter.is_none() && version.as_str().is_some_and(|it| it != ask.label) {
                 return Err(expected.wrong(format!(
-                    "completion {index} is from the weights {version}, expected {}",
+                    "completion {index} was sampled with the weights {version}, expected {}",
                     ask.label
                 )));
             }
+
             let pairs = about["output_token_logprobs"].as_array();
             let logprobs = numbers(pairs.into_iter().flatten().map(|pair| pair[0].as_f64()));
             let finish = about["finish_reason"]["type"].as_str();
             Ok((index, expected.check(index, &one["output_ids"], logprobs, finish)?))
         };
-        let came =
+
+        let actual =
             list.iter().take(ask.count + 1).enumerate().map(read).collect::<Result<_, _>>()?;
-        expected.in_order(ask.count, came)
+        expected.in_order(ask.count, actual)
     }
 
     fn score(
@@ -110,13 +115,16 @@ impl Speaks for Sglang {
             "return_logprob": true,
             "logprob_start_len": 0,
         });
+
         if let Some(adapter) = adapter {
             body["lora_path"] = adapter.into();
         }
+
         let limit = (tokens.len() as u64) * 400 + SMALL;
         let answer = self.address.post(GENERATE, &body, deadline, limit)?;
         let pairs = answer["meta_info"]["input_token_logprobs"].as_array();
         let pairs = pairs.into_iter().flatten().zip(tokens).skip(1);
+
         let logprob = |(pair, token): (&Value, &TokenId)| {
             pair[0].as_f64().filter(|_| pair[1].as_u64() == Some(u64::from(*token)))
         };
@@ -124,7 +132,7 @@ impl Speaks for Sglang {
     }
 
     fn abort(&self, names_of_groups: &[String]) -> Result<(), ServerError> {
-        // A request is found by the beginning of its name, which is the name of its group.
+        // A request is found by the prefix of its name, which is the name of its group.
         for name in names_of_groups {
             let body = json!({"rid": name});
             self.address.post("/abort_request", &body, SHORT, SMALL)?;
@@ -145,12 +153,15 @@ impl Speaks for Sglang {
         self.address.post("/continue_generation", &json!({}), SHORT, SMALL).map(drop)
     }
 
-    fn load(&self, weights: &Loadable<'_>, deadline: Duration) -> Result<(), ServerError> {
-        let Loadable { folder, label, form } = weights;
+    fn load(&self, weights: &LoadRequest<'_>, deadline: Duration) -> Result<(), ServerError> {
+        let LoadRequest { folder, label, kind } = weights;
         let path = folder.to_string_lossy();
-        let (request, body) = match form {
-            Form::Adapter => ("/load_lora_adapter", json!({"lora_name": label, "lora_path": path})),
-            Form::Model => (
+
+        let (request, body) = match kind {
+            WeightsKind::Adapter => {
+                ("/load_lora_adapter", json!({"lora_name": label, "lora_path": path}))
+            }
+            WeightsKind::Model => (
                 "/update_weights_from_disk",
                 json!({
                     "model_path": path,
@@ -162,7 +173,8 @@ impl Speaks for Sglang {
             ),
         };
         let answer = self.address.post(request, &body, deadline, SMALL)?;
-        // The server says so in its answer, and not always by its status.
+
+        // Failures are reported in the answer, and not always by its status.
         match answer["success"].as_bool() {
             Some(false) => {
                 let problem = answer["message"].as_str().unwrap_or("it gives no reason").into();

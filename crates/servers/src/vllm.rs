@@ -1,4 +1,4 @@
-//! vLLM's language, as in version 0.32 (`vllm/entrypoints`: `scale_out/token_in_token_out`, `openai/completion`,
+//! vLLM's protocol, as in version 0.32 (`vllm/entrypoints`: `scale_out/token_in_token_out`, `openai/completion`,
 //! `rl/online`, `serve/lora`, `serve/dev`).
 
 use std::{
@@ -13,9 +13,9 @@ use firebrick_core::TokenId;
 use serde_json::{Value, json};
 
 use crate::{
-    Form, ServerError,
-    answer::{Expected, Sampled, numbers, of_probe},
-    dialect::{Ask, Loadable, SHORT, Speaks},
+    ServerError, WeightsKind,
+    answer::{CompletionRules, SampledCompletion, numbers, of_probe},
+    dialect::{LoadRequest, SHORT, SampleRequest, ServerApi},
     http::{Address, SMALL},
 };
 
@@ -24,9 +24,9 @@ const COMPLETIONS: &str = "/v1/completions";
 
 pub(crate) struct Vllm {
     address: Address,
-    /// True once the token endpoint has turned out to be switched off.
+    /// Set once the token endpoint is known to be switched off.
     without_tokens: AtomicBool,
-    /// The name of the model that the server began with, which the completions endpoint asks for.
+    /// Name of the model that the server began with, which the completions endpoint asks for.
     model: OnceLock<String>,
 }
 
@@ -35,9 +35,9 @@ impl Vllm {
         Vllm { address, without_tokens: AtomicBool::new(false), model: OnceLock::new() }
     }
 
-    /// Gives the parameters of a group. Every field is sent, because the server takes missing fields from the
-    /// model's `generation_config.json`. The trainer's stop tokens end a completion, and not the server's.
-    fn sampling(ask: &Ask<'_>) -> Value {
+    /// Returns the parameters of a group. Every field is sent, because the server takes missing fields from the
+    /// model's `generation_config.json`. A completion ends at the trainer's stop tokens, not at the server's.
+    fn sampling(ask: &SampleRequest<'_>) -> Value {
         let sampling = ask.sampling;
         json!({
             "n": ask.count,
@@ -59,7 +59,7 @@ impl Vllm {
         })
     }
 
-    fn by_tokens(&self, ask: &Ask<'_>) -> Result<Vec<Sampled>, ServerError> {
+    fn by_tokens(&self, ask: &SampleRequest<'_>) -> Result<Vec<SampledCompletion>, ServerError> {
         let mut body = json!({
             "request_id": ask.name,
             "token_ids": ask.prompt,
@@ -70,6 +70,7 @@ impl Vllm {
         if let Some(adapter) = ask.adapter {
             body["model"] = adapter.into();
         }
+
         let answer = self.address.post(TOKENS, &body, ask.deadline, ask.limit())?;
         let logprob = |entry: &Value| entry["logprob"].as_f64();
         self.read(ask, TOKENS, &answer, |choice| {
@@ -77,7 +78,10 @@ impl Vllm {
         })
     }
 
-    fn by_completions(&self, ask: &Ask<'_>) -> Result<Vec<Sampled>, ServerError> {
+    fn by_completions(
+        &self,
+        ask: &SampleRequest<'_>,
+    ) -> Result<Vec<SampledCompletion>, ServerError> {
         let mut body = Vllm::sampling(ask);
         body["model"] = self.model_or(ask.adapter)?.into();
         body["prompt"] = json!(ask.prompt);
@@ -85,8 +89,10 @@ impl Vllm {
         body["return_token_ids"] = true.into();
         body["cache_salt"] = ask.label.into();
         body["stream"] = false.into();
+
         let answer = self.address.post(COMPLETIONS, &body, ask.deadline, ask.limit())?;
         self.check_version(ask)?;
+
         self.read(ask, COMPLETIONS, &answer, |choice| {
             let list = choice["logprobs"]["token_logprobs"].as_array();
             numbers(list.into_iter().flatten().map(Value::as_f64))
@@ -95,35 +101,38 @@ impl Vllm {
 
     fn read(
         &self,
-        ask: &Ask<'_>,
+        ask: &SampleRequest<'_>,
         request: &'static str,
         answer: &Value,
         logprobs: impl Fn(&Value) -> Vec<f64>,
-    ) -> Result<Vec<Sampled>, ServerError> {
-        let Ask { sampling, vocabulary, .. } = *ask;
-        let expected = Expected { request, sampling, vocabulary };
+    ) -> Result<Vec<SampledCompletion>, ServerError> {
+        let SampleRequest { sampling, vocabulary, .. } = *ask;
+        let expected = CompletionRules { request, sampling, vocabulary };
         let choices = answer["choices"].as_array();
         let choices = choices.ok_or_else(|| expected.wrong("it has no choices".into()))?;
+
         let read = |choice: &Value| {
             let index = choice["index"].as_u64().unwrap_or(u64::MAX) as usize;
             let label = &choice["weight_versions"];
             if let Some(other) = other_version(label, ask) {
                 return Err(expected.wrong(format!(
-                    "completion {index} is from the weights {other}, expected {}",
+                    "completion {index} was sampled with the weights {other}, expected {}",
                     ask.label
                 )));
             }
-            let (tokens, finish) = (&choice["token_ids"], choice["finish_reason"].as_str());
+            let tokens = &choice["token_ids"];
+            let finish = choice["finish_reason"].as_str();
             Ok((index, expected.check(index, tokens, logprobs(choice), finish)?))
         };
-        // One completion that ended early spoils the whole answer, so the others are not looked at.
-        let came = choices.iter().take(ask.count + 1).map(read).collect::<Result<_, _>>()?;
-        expected.in_order(ask.count, came)
+
+        // One completion that ended early spoils the entire answer, so the others are not read.
+        let actual = choices.iter().take(ask.count + 1).map(read).collect::<Result<_, _>>()?;
+        expected.in_order(ask.count, actual)
     }
 
-    /// Asks which weights the server has, if its completions don't say it: a restarted server has those that
-    /// it began with.
-    fn check_version(&self, ask: &Ask<'_>) -> Result<(), ServerError> {
+    /// Asks which weights the server has, if its completions don't say it: after a restart, it has those that it began
+    /// with.
+    fn check_version(&self, ask: &SampleRequest<'_>) -> Result<(), ServerError> {
         const INFO: &str = "/weight_info";
         let version = match self.address.get(INFO, SHORT) {
             Ok(info) => info["weight_version"].clone(),
@@ -131,6 +140,7 @@ impl Vllm {
             Err(ServerError::Refused { status: 404, .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
+
         match version.as_str() {
             Some(version) if ask.adapter.is_none() && version != ask.label => {
                 let problem = format!("it has the weights {version}, expected {}", ask.label);
@@ -140,7 +150,7 @@ impl Vllm {
         }
     }
 
-    /// Gives the model that a request is for, as the completions endpoint wants it.
+    /// Returns the model that a request is for, as the completions endpoint expects it.
     fn model_or(&self, adapter: Option<&str>) -> Result<String, ServerError> {
         if let Some(adapter) = adapter {
             return Ok(adapter.to_owned());
@@ -148,6 +158,7 @@ impl Vllm {
         if let Some(model) = self.model.get() {
             return Ok(model.clone());
         }
+
         const MODELS: &str = "/v1/models";
         let answer = self.address.get(MODELS, SHORT)?;
         let model = answer["data"][0]["id"].as_str().ok_or_else(|| ServerError::Answer {
@@ -157,7 +168,7 @@ impl Vllm {
         Ok(self.model.get_or_init(|| model.to_owned()).clone())
     }
 
-    /// Asks by tokens. If that is switched off, asks by completions from then on.
+    /// Asks the token endpoint. If that is switched off, asks the completions endpoint, now and in later calls.
     fn either<T>(
         &self,
         by_tokens: impl Fn() -> Result<T, ServerError>,
@@ -169,8 +180,9 @@ impl Vllm {
                 answer => return answer,
             }
         }
+
         let answer = by_completions();
-        // If both refuse, the first may have refused a wrong key.
+        // If both refuse, a wrong key may have been the first one's reason.
         if answer.is_ok() {
             self.without_tokens.store(true, Ordering::Relaxed);
         }
@@ -178,20 +190,20 @@ impl Vllm {
     }
 }
 
-/// Gives the version that a completion was sampled with, if it is not the version that was asked for. An
-/// adapter's weights have no version, and older servers don't say it.
-fn other_version(spans: &Value, ask: &Ask<'_>) -> Option<String> {
+/// Returns the version that a completion was sampled with, if it is not the version that was asked for. An adapter's
+/// weights have no version, and older servers don't report it.
+fn other_version(spans: &Value, ask: &SampleRequest<'_>) -> Option<String> {
     let spans = spans.as_array().filter(|_| ask.adapter.is_none())?;
     let other = spans.iter().map(|span| &span["version"]).find(|it| it.as_str() != Some(ask.label));
     other.map(Value::to_string)
 }
 
-impl Speaks for Vllm {
+impl ServerApi for Vllm {
     fn address(&self) -> &Address {
         &self.address
     }
 
-    fn sample(&self, ask: &Ask<'_>) -> Result<Vec<Sampled>, ServerError> {
+    fn sample(&self, ask: &SampleRequest<'_>) -> Result<Vec<SampledCompletion>, ServerError> {
         self.either(|| self.by_tokens(ask), || self.by_completions(ask))
     }
 
@@ -201,22 +213,25 @@ impl Speaks for Vllm {
         tokens: &[TokenId],
         deadline: Duration,
     ) -> Result<Vec<f32>, ServerError> {
-        let of = |request, answer: &Value| {
+        let logprobs_of = |request, answer: &Value| {
             let entries = answer["prompt_logprobs"].as_array();
             let logprob = |(token, entry): (&TokenId, &Value)| {
                 entry[token.to_string().as_str()]["logprob"].as_f64()
             };
+
             let entries = entries.into_iter().flatten();
             // The first token has nothing before it.
-            let behind = tokens.iter().zip(entries).skip(1).map(logprob);
-            of_probe(request, tokens.len() - 1, numbers(behind))
+            let logprobs = tokens.iter().zip(entries).skip(1).map(logprob);
+            of_probe(request, tokens.len() - 1, numbers(logprobs))
         };
+
         let limit = (tokens.len() as u64) * 400 + SMALL;
         let plain = |prompt_logprobs: &'static str| {
             let mut body = json!({"max_tokens": 1, "temperature": 1.0, "top_p": 1.0, "seed": 0});
             body[prompt_logprobs] = 0.into();
             body
         };
+
         self.either(
             || {
                 let mut body =
@@ -224,26 +239,30 @@ impl Speaks for Vllm {
                 if let Some(adapter) = adapter {
                     body["model"] = adapter.into();
                 }
-                of(TOKENS, &self.address.post(TOKENS, &body, deadline, limit)?)
+                logprobs_of(TOKENS, &self.address.post(TOKENS, &body, deadline, limit)?)
             },
             || {
                 let mut body = plain("prompt_logprobs");
                 body["model"] = self.model_or(adapter)?.into();
                 body["prompt"] = json!(tokens);
                 let answer = self.address.post(COMPLETIONS, &body, deadline, limit)?;
-                of(COMPLETIONS, &answer["choices"][0])
+                logprobs_of(COMPLETIONS, &answer["choices"][0])
             },
         )
     }
 
     fn abort(&self, names: &[String]) -> Result<(), ServerError> {
-        // vLLM puts words of its own around the names of each endpoint's requests.
+        // vLLM adds its own prefixes and suffixes to the names of each endpoint's requests.
         let by_completions = self.without_tokens.load(Ordering::Relaxed);
-        let named = |name: &String| match by_completions {
-            true => format!("cmpl-{name}-0"),
-            false => format!("generate-tokens-{name}"),
+        let request_id = |name: &String| {
+            if by_completions {
+                format!("cmpl-{name}-0")
+            } else {
+                format!("generate-tokens-{name}")
+            }
         };
-        let body = json!({"request_ids": names.iter().map(named).collect::<Vec<String>>()});
+
+        let body = json!({"request_ids": names.iter().map(request_id).collect::<Vec<String>>()});
         let request =
             if by_completions { "/abort_requests" } else { "/inference/v1/abort_requests" };
         self.address.post(request, &body, SHORT, SMALL).map(drop)
@@ -261,15 +280,18 @@ impl Speaks for Vllm {
         self.address.post("/resume", &json!({}), SHORT, SMALL).map(drop)
     }
 
-    fn load(&self, weights: &Loadable<'_>, deadline: Duration) -> Result<(), ServerError> {
-        let Loadable { folder, label, form } = weights;
+    fn load(&self, weights: &LoadRequest<'_>, deadline: Duration) -> Result<(), ServerError> {
+        let LoadRequest { folder, label, kind } = weights;
         let path = folder.to_string_lossy();
-        if *form == Form::Adapter {
+
+        if *kind == WeightsKind::Adapter {
             let body = json!({"lora_name": label, "lora_path": path});
             return self.address.post("/v1/load_lora_adapter", &body, deadline, SMALL).map(drop);
         }
+
         let body = json!({"method": "reload_weights", "kwargs": {"weights_path": path}});
         self.address.post("/collective_rpc", &body, deadline, SMALL)?;
+        // Keys and values of the old weights must be removed before the new version has a name.
         self.address.post("/reset_prefix_cache", &json!({}), SHORT, SMALL)?;
         let body = json!({"new_version": label});
         self.address.post("/update_weight_version", &body, SHORT, SMALL).map(drop)

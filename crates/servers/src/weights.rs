@@ -7,14 +7,14 @@ use std::{
 
 use firebrick_core::{TokenId, Version};
 
-/// Gives a pool the things that it needs of a policy: the weights as files, and the policy's own
-/// log-probabilities to compare with.
+/// Supplies what a pool needs from a policy: the weights as files, and the policy's own log-probabilities to compare
+/// with.
 pub trait Weights<M>: Send {
-    /// Gives a number that stands for the weights of `policy`: other weights have another number. `None` if
-    /// nobody can tell; the weights are then published each time.
+    /// Returns a fingerprint of the weights of `policy`: different weights have different fingerprints. `None` if it is
+    /// not known; the weights are then published each time.
     fn fingerprint(&mut self, policy: &M) -> Option<[u8; 32]>;
 
-    /// Writes the weights to a folder that nobody has read before, whole or not at all, and gives its path.
+    /// Writes the weights to a new folder, completely or not at all, and returns its path.
     ///
     /// # Errors
     /// When the device or the file system fails.
@@ -27,16 +27,16 @@ pub trait Weights<M>: Send {
     /// Removes the folders that [`Weights::write`] has made, except for those `in_use`.
     fn keep_only(&mut self, in_use: &[PathBuf]);
 
-    /// Gives the path of `folder` as servers see it.
+    /// Returns the path of `folder` as servers see it.
     fn seen_by_servers(&self, folder: &Path) -> PathBuf {
         folder.to_owned()
     }
 
-    /// Gives the kind of files that [`Weights::write`] writes.
-    fn form(&self) -> Form;
+    /// Returns the kind of files that [`Weights::write`] writes.
+    fn kind(&self) -> WeightsKind;
 
-    /// Gives the log-probability of each token of `completion` behind `prompt`, at temperature 1. The prompt
-    /// has at least one token.
+    /// Returns the log-probability of each token of `completion` after `prompt`, at temperature 1. The prompt has at
+    /// least one token.
     ///
     /// # Errors
     /// When the device fails.
@@ -48,10 +48,10 @@ pub trait Weights<M>: Send {
     ) -> Result<Vec<f32>, Box<dyn Error + Send + Sync>>;
 }
 
-/// The weights in a folder, by the use that a server makes of them.
+/// How a server uses the weights in a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// A whole model, which takes the place of the server's.
+pub enum WeightsKind {
+    /// A complete model, which replaces the server's.
     Model,
     /// An adapter to the model that the server began with.
     Adapter,

@@ -5,16 +5,16 @@ use firebrick_core::Metrics;
 
 use crate::{Sample, TrainError};
 
-/// The rule: score = w_a · mean |A| + w_c · mean |Δ log p| + w_e / (mean H + 1e-8), and
-/// n = ⌊clip(n_base · score, n_min, n_max)⌋ updates, ended early by the policy's change.
+/// score = w_a · mean |A| + w_c · mean |Δ log p| + w_e / (mean H + 1e-8), and n = ⌊clip(n_base · score,
+/// n_min, n_max)⌋ updates, ended early by the policy's change.
 ///
-/// The change is counted from the old policy on, which is the policy that sampled unless its
-/// log-probabilities are recomputed. The first update of a mini-batch is made whatever the change is. So the
-/// bound ends the updates of one mini-batch, and not those of a step: each later mini-batch makes at least one
-/// update, however far the policy has gone.
+/// That change is counted from the old policy, which is the policy that sampled unless its log-probabilities
+/// are recomputed. The first update of a mini-batch is made whatever the change is, so the bound ends the
+/// updates of one mini-batch and not those of a step: each later mini-batch makes at least one, however far
+/// the policy has moved.
 ///
-/// The last term grows without bound as the entropy H falls, so the rule as published gives most updates to
-/// the policy that is nearest to collapse. `max_entropy_term` is the guard against that.
+/// Because the last term grows without bound as the entropy H falls, the rule as published gives most updates
+/// to the policy that is nearest to collapse. `max_entropy_term` guards against that.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdaptiveUpdates {
     /// w_a, the weight of the mean absolute advantage; 0.5 as published.
@@ -27,34 +27,33 @@ pub struct AdaptiveUpdates {
     pub max_entropy_term: f64,
     /// The number of updates at a score of 1.
     pub n_base: usize,
-    /// The fewest updates; at least 1.
+    /// The minimum of updates; at least 1.
     pub n_min: usize,
-    /// The most updates; at least `n_min`.
+    /// The maximum of updates; at least `n_min`.
     pub n_max: usize,
-    /// The mean absolute change of log-probabilities, in nats, beyond which no second or further update is
-    /// made.
+    /// Mean absolute change of log-probabilities, in nats, beyond which no second or further update is made.
     pub kl_stop: f64,
 }
 
-/// The numbers of a mini-batch that the rule sees before the first update: means over the tokens that count.
+/// What the rule sees of a mini-batch before the first update: means over the tokens that count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Signals {
     /// Mean |A|.
     pub advantage: f64,
-    /// Mean |log p now − log p under the old policy|, in nats.
+    /// Mean |log p − log p under the old policy|, in nats, where p is the current policy's.
     pub change: f64,
     /// Mean entropy of the policy, in nats.
     pub entropy: f64,
 }
 
-/// The three terms of a score, each with its weight in it.
+/// Terms of a score, each already multiplied by its weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Importance {
-    /// The part of the advantages.
+    /// Contribution of the advantages.
     pub advantage: f64,
-    /// The part of the change.
+    /// Contribution of the change.
     pub change: f64,
-    /// The part of 1 / entropy.
+    /// Contribution of 1 / entropy.
     pub entropy: f64,
     /// True if [`AdaptiveUpdates::max_entropy_term`] made the entropy term smaller.
     pub capped: bool,
@@ -68,9 +67,10 @@ impl Importance {
 }
 
 impl AdaptiveUpdates {
-    /// Gives the terms of a mini-batch's score.
+    /// Returns the terms of a mini-batch's score.
     pub fn importance(&self, signals: &Signals) -> Importance {
         let inverse = 1.0 / (signals.entropy + 1e-8);
+
         Importance {
             advantage: self.weight_advantage * signals.advantage,
             change: self.weight_change * signals.change,
@@ -79,14 +79,15 @@ impl AdaptiveUpdates {
         }
     }
 
-    /// Gives the number of updates that a score is worth; the fewest if the score is not a number.
+    /// Returns the number of updates that a score is worth; the minimum if the score is not a number.
     pub fn updates(&self, score: f64) -> usize {
         let updates = self.n_base as f64 * score;
-        // `clamp` would hand NaN on, and NaN casts to 0.
+
+        // `clamp` would return NaN, and NaN casts to 0.
         updates.max(self.n_min as f64).min(self.n_max as f64) as usize
     }
 
-    /// Tells whether a policy that has changed by `change` gets no further update.
+    /// Returns true if a policy that has changed by `change` gets no further update.
     pub fn stops(&self, change: f64) -> bool {
         change > self.kl_stop
     }
@@ -94,23 +95,23 @@ impl AdaptiveUpdates {
 
 /// A mini-batch that may get more than one update.
 pub trait Repeatable {
-    /// A gradient, and the facts that are known after making it.
+    /// A gradient, and what is known after computing it.
     type Pass;
 
-    /// Computes loss and gradient of the mini-batch under the present weights.
+    /// Computes loss and gradient of the mini-batch under the current weights.
     ///
     /// # Errors
     /// When the device fails.
     fn pass(&mut self) -> Result<(Self::Pass, Signals), TrainError>;
 
-    /// Moves the weights by the gradient of `pass`. Gives false if the gradient was not finite and nothing has
-    /// moved.
+    /// Moves the weights by the gradient of `pass`. Returns false if the gradient was not finite and nothing
+    /// was moved.
     ///
     /// # Errors
     /// When the device fails.
     fn apply(&mut self, pass: Self::Pass) -> Result<bool, TrainError>;
 
-    /// Computes [`Signals::change`] under the present weights, without a gradient.
+    /// Computes [`Signals::change`] under the current weights, without a gradient.
     ///
     /// # Errors
     /// When the device fails.
@@ -136,13 +137,13 @@ pub struct Repeats {
 
 /// Plans a mini-batch from its first pass, and makes its updates.
 ///
-/// The change after an update comes from the pass of the next gradient. That gradient is thrown away if the
-/// pass shows that the last update was one too many. A forward pass has about a third of a gradient's
-/// products: a forward pass after each of k updates costs k/3 gradients, and a pass thrown away costs one. So
-/// the gradient's pass is the cheaper way from three updates on, and a mini-batch is meant to get at least
-/// five. No gradient follows the last planned update, so the change after it comes from a forward pass.
+/// The change after an update comes from the pass of the next gradient, which is thrown away if that pass
+/// shows that the last update was one too many. A forward pass has about a third of a gradient's matmuls: one
+/// after each of k updates costs k/3 gradients, while a pass thrown away costs one. So the gradient's pass is
+/// cheaper for three updates or more, and a mini-batch is meant to get at least five. No gradient follows the
+/// last planned update, so the change after it comes from a forward pass.
 ///
-/// A gradient that is not finite ends the mini-batch: the same weights would give it again.
+/// A gradient that is not finite ends the mini-batch, because the same weights would give it again.
 ///
 /// # Errors
 /// When the device fails.
@@ -150,73 +151,84 @@ pub fn repeat<B: Repeatable>(batch: &mut B, rule: &AdaptiveUpdates) -> Result<Re
     let (mut pass, mut signals) = batch.pass()?;
     let importance = rule.importance(&signals);
     let planned = rule.updates(importance.score());
-    let (mut done, mut stopped_by_gradient) = (0, false);
+    let mut done = 0;
+    let mut stopped_by_gradient = false;
+
     let change = loop {
         if !batch.apply(pass)? {
             stopped_by_gradient = true;
             break signals.change;
         }
         done += 1;
+
+        // No gradient follows the last planned update, so a forward pass is enough.
         if done == planned {
             break batch.change()?;
         }
+
         (pass, signals) = batch.pass()?;
         if rule.stops(signals.change) {
             break signals.change;
         }
     };
+
     let stopped_by_kl = done > 0 && rule.stops(change);
     Ok(Repeats { importance, planned, done, change, stopped_by_kl, stopped_by_gradient })
 }
 
-/// Gives the mean |A| over the tokens that count, the same tokens that the other two signals are means over.
-/// So a long completion has more say than a short one, as it has in a loss by `token_mean`. The advantages
-/// are taken as they are: the published rule normalises them by batch first, and ours are already normalised
+/// Returns the mean |A| over the tokens that count, the same tokens that the other two signals are means
+/// over. So a long completion has more weight than a short one, as in a loss by `token_mean`. Advantages are
+/// taken as they are: although the published rule first normalises them by batch, ours are already normalised
 /// by group.
 pub fn mean_advantage(samples: &[Sample]) -> f64 {
     mean(samples.iter().map(|sample| {
-        let own = || sample.own().filter(|_| sample.in_loss);
-        (own().map(|place| f64::from(sample.advantages[place].abs())).sum(), own().count() as f64)
+        let tokens = || sample.policy_tokens().filter(|_| sample.in_loss);
+        let sum: f64 = tokens().map(|index| f64::from(sample.advantages[index].abs())).sum();
+        (sum, tokens().count() as f64)
     }))
 }
 
-/// Gives the mean |log p now − log p under the old policy| over the tokens that count. `logprobs` has the
-/// present log-probabilities of each sample.
+/// Returns the mean |log p − log p under the old policy| over the tokens that count. `logprobs` has each
+/// sample's log-probabilities under the current policy.
 pub fn mean_change(samples: &[Sample], logprobs: &[Vec<f32>]) -> f64 {
-    mean(samples.iter().zip(logprobs).filter(|(sample, _)| sample.in_loss).map(|(sample, now)| {
-        let change = |place: usize| f64::from((now[place] - sample.old_logprobs[place]).abs());
-        let sum: f64 = sample.own().map(change).sum();
-        (sum, sample.counted() as f64)
+    let in_loss = samples.iter().zip(logprobs).filter(|(sample, _)| sample.in_loss);
+    mean(in_loss.map(|(sample, logprobs)| {
+        let change = |index: usize| f64::from((logprobs[index] - sample.old_logprobs[index]).abs());
+        let sum: f64 = sample.policy_tokens().map(change).sum();
+        (sum, sample.loss_tokens() as f64)
     }))
 }
 
-/// Gives Σ of the first numbers over Σ of the second.
+/// Divides the sum of the first numbers by the sum of the second; 0 if there are none.
 fn mean(parts: impl Iterator<Item = (f64, f64)>) -> f64 {
     let (sum, count) = parts.fold((0.0, 0.0), |(sum, count), part| (sum + part.0, count + part.1));
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-/// Sets the means over the step's mini-batches, and the fewest and the most updates of a mini-batch. Sets
+/// Records the means over the step's mini-batches, and the minimum and maximum of updates of a mini-batch;
 /// nothing if there was no mini-batch.
-pub(crate) fn measure(repeats: &[Repeats], metrics: &mut Metrics) {
+pub(crate) fn record_metrics(repeats: &[Repeats], metrics: &mut Metrics) {
     if repeats.is_empty() {
         return;
     }
+
     let mut set = |name: &str, value: fn(&Repeats) -> f64| {
         let sum: f64 = repeats.iter().map(value).sum();
         metrics.set(format!("adaptive/{name}"), sum / repeats.len() as f64);
     };
-    set("score", |of| of.importance.score());
-    set("score_advantage", |of| of.importance.advantage);
-    set("score_change", |of| of.importance.change);
-    set("score_entropy", |of| of.importance.entropy);
-    set("capped", |of| f64::from(u8::from(of.importance.capped)));
-    set("updates_planned", |of| of.planned as f64);
-    set("updates_done", |of| of.done as f64);
-    set("stopped_by_kl", |of| f64::from(u8::from(of.stopped_by_kl)));
-    set("stopped_by_gradient", |of| f64::from(u8::from(of.stopped_by_gradient)));
-    set("change", |of| of.change);
-    let done = || repeats.iter().map(|of| of.done);
+
+    set("score", |it| it.importance.score());
+    set("score_advantage", |it| it.importance.advantage);
+    set("score_change", |it| it.importance.change);
+    set("score_entropy", |it| it.importance.entropy);
+    set("capped", |it| f64::from(u8::from(it.importance.capped)));
+    set("updates_planned", |it| it.planned as f64);
+    set("updates_done", |it| it.done as f64);
+    set("stopped_by_kl", |it| f64::from(u8::from(it.stopped_by_kl)));
+    set("stopped_by_gradient", |it| f64::from(u8::from(it.stopped_by_gradient)));
+    set("change", |it| it.change);
+
+    let done = || repeats.iter().map(|it| it.done);
     metrics.set("adaptive/updates_done_min", done().min().unwrap_or(0) as f64);
     metrics.set("adaptive/updates_done_max", done().max().unwrap_or(0) as f64);
 }
@@ -236,7 +248,7 @@ mod tests {
         kl_stop: 0.02,
     };
 
-    /// Changes by `change` with every update, and has no gradient at the update `broken`.
+    /// Changes by `change` with every update, and has a broken gradient at the update `broken`.
     struct Script {
         change: f64,
         broken: Option<usize>,
@@ -281,6 +293,7 @@ mod tests {
             let mut script = Script { change, broken, applied: 0, passes: 0, forwards: 0 };
             let repeats = repeat(&mut script, &RULE).unwrap();
             let label = format!("{change} {broken:?}");
+
             assert_eq!(repeats.stopped_by_gradient, broken.is_some(), "{label}");
             let Repeats { planned: plan, done: made, stopped_by_kl, .. } = repeats;
             assert_eq!((plan, made, stopped_by_kl), (planned, done, by_kl), "{label}");
@@ -295,6 +308,7 @@ mod tests {
             let importance = rule.importance(&signals);
             (rule.updates(importance.score()), importance.capped)
         };
+
         let guarded = AdaptiveUpdates { max_entropy_term: 2.0, ..RULE };
         for (entropy, as_written, with_guard) in [
             (1.0, (5, false), (5, false)),

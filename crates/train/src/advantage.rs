@@ -1,4 +1,4 @@
-//! Estimators, which turn the rewards of a step into advantages. Each estimator normalises over something else:
+//! Estimators, which turn the rewards of a step into advantages. They differ in what they normalise over:
 //!
 //! | estimator | subtracts the mean of | divides by the deviation of |
 //! |---|---|---|
@@ -15,16 +15,16 @@ use firebrick_core::{AdvantageEstimator, Advantages, Reward, RewardedGroup};
 
 use crate::whiten;
 
-/// The largest spread of rewards that teaches nothing: every advantage is then exactly 0.
+/// Largest spread of rewards that counts as none: every advantage is then exactly 0.
 ///
-/// Without this rule, floating-point noise in a group of equal fractional rewards becomes signal: an epsilon
-/// of 1e-9 turned it into advantages of up to 0.9 in a peer.
+/// Without this rule, floating-point noise in a group of equal fractional rewards becomes signal: in a peer,
+/// an epsilon of 1e-9 turned it into advantages of up to 0.9.
 pub const SPREAD_TOLERANCE: f32 = 1e-6;
 
 /// (r − mean) / (std + epsilon): DAPO and GRPO.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupNorm {
-    /// The number that is added to the standard deviation; 1e-6 in verl and SkyRL.
+    /// Added to the standard deviation; 1e-6 in verl and SkyRL.
     pub epsilon: f64,
     /// True if the squares are divided by n − 1, as every peer does; false if by n.
     pub unbiased: bool,
@@ -37,7 +37,7 @@ impl Default for GroupNorm {
 }
 
 impl GroupNorm {
-    /// Gives the advantages of one group with these rewards.
+    /// Computes the advantages of one group with these rewards.
     pub fn of_group(&self, rewards: &[f32]) -> Vec<f32> {
         centred(rewards, |deviations| {
             let squares: f64 = deviations.iter().map(|deviation| deviation * deviation).sum();
@@ -58,7 +58,7 @@ impl AdvantageEstimator for GroupNorm {
 pub struct MeanOnly;
 
 impl MeanOnly {
-    /// Gives the advantages of one group with these rewards.
+    /// Computes the advantages of one group with these rewards.
     pub fn of_group(&self, rewards: &[f32]) -> Vec<f32> {
         centred(rewards, |_| 1.0)
     }
@@ -75,7 +75,7 @@ impl AdvantageEstimator for MeanOnly {
 pub struct LeaveOneOut;
 
 impl LeaveOneOut {
-    /// Gives the advantages of one group with these rewards.
+    /// Computes the advantages of one group with these rewards.
     pub fn of_group(&self, rewards: &[f32]) -> Vec<f32> {
         // r − (sum − r) / (n − 1) = (r − mean) · n / (n − 1).
         centred(rewards, |deviations| {
@@ -91,11 +91,11 @@ impl AdvantageEstimator for LeaveOneOut {
     }
 }
 
-/// (r − mean of the group) / (std of all rewards of the step + epsilon): Lite PPO (Liu et al. 2025,
-/// arXiv 2508.08221). A group of nearly equal rewards is then not blown up to the size of the others.
+/// (r − mean of the group) / (std of all rewards of the step + epsilon): Lite PPO (Liu et al. 2025, arXiv
+/// 2508.08221). So a group of nearly equal rewards is not blown up to the size of the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchNorm {
-    /// The number that is added to the standard deviation, which divides by n − 1.
+    /// Added to the standard deviation, which divides by n − 1.
     pub epsilon: f64,
 }
 
@@ -122,36 +122,42 @@ impl AdvantageEstimator for ReinforceBaseline {
             let rewards: Vec<f32> = group.shaped_rewards().collect();
             let deviations = MeanOnly.of_group(&rewards).into_iter();
             let completions = deviations.zip(&group.group.completions);
-            completions.map(|(own, completion)| vec![own; completion.tokens.len()]).collect()
+            completions
+                .map(|(advantage, completion)| vec![advantage; completion.tokens.len()])
+                .collect()
         };
+
         let mut advantages: Vec<Vec<Vec<f32>>> = groups.iter().map(of_group).collect();
+
+        // Only the policy's own tokens of completions in the loss are shifted and scaled.
         let counted = advantages.iter_mut().zip(groups).flat_map(|(advantages, group)| {
             let rewarded = group.group.completions.iter().zip(&group.rewards);
             let in_loss =
                 advantages.iter_mut().zip(rewarded).filter(|(_, (_, reward))| reward.in_loss);
             in_loss.flat_map(|(advantages, (completion, _))| {
-                let own = advantages.iter_mut().zip(&completion.mask);
-                own.filter(|(_, own)| **own).map(|(advantage, _)| advantage)
+                let tokens = advantages.iter_mut().zip(&completion.mask);
+                tokens.filter(|(_, by_policy)| **by_policy).map(|(advantage, _)| advantage)
             })
         });
+
         whiten(counted);
         advantages.into_iter().map(Advantages::PerToken).collect()
     }
 }
 
 /// Normalises every part of the reward within its group, sums the parts, and normalises the sums over the
-/// step: GDPO (Liu et al. 2026, arXiv 2601.05242). So a part with large numbers or much spread does not drown
-/// the others, as it does if the sum alone is normalised.
+/// step: GDPO (Liu et al. 2026, arXiv 2601.05242). So a part with large numbers or much spread does not
+/// dominate the others, as it does if only the sum is normalised.
 ///
 /// The parts are those of the verifier ([`Score::parts`](firebrick_core::Score)), without the parts of parts,
 /// if every completion of the group has the same ones. Otherwise the credit itself is the one part, for
-/// example if a reward model could not read a completion. Anything that shaping added is one more part,
-/// called `shaping`.
+/// example if a reward model could not read a completion. Whatever shaping added is one more part, called
+/// `shaping`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gdpo {
-    /// The factors of the parts by name; 1 for a part that is not named.
+    /// Factors of the parts by name; 1 for a part that is not named.
     pub weights: BTreeMap<String, f32>,
-    /// The number that is added to every standard deviation, which divides by n − 1.
+    /// Added to every standard deviation, which divides by n − 1.
     pub epsilon: f64,
 }
 
@@ -160,6 +166,7 @@ impl AdvantageEstimator for Gdpo {
         let norm = GroupNorm { epsilon: self.epsilon, unbiased: true };
         let mut sums: Vec<Vec<f64>> =
             groups.iter().map(|group| vec![0.0; group.rewards.len()]).collect();
+
         for (group, sums) in groups.iter().zip(&mut sums) {
             for (name, of_part) in parts(group) {
                 let weight = f64::from(self.weights.get(name).copied().unwrap_or(1.0));
@@ -168,15 +175,17 @@ impl AdvantageEstimator for Gdpo {
                 }
             }
         }
+
         let all: Vec<f64> = sums.iter().flatten().copied().collect();
-        let (mean, scale) = (mean(&all), inverse(deviation(&all), self.epsilon));
+        let mean = mean(&all);
+        let scale = inverse(deviation(&all), self.epsilon);
         let of_group =
             |sums: Vec<f64>| sums.iter().map(|sum| ((sum - mean) * scale) as f32).collect();
         sums.into_iter().map(|sums| Advantages::PerCompletion(of_group(sums))).collect()
     }
 }
 
-/// Gives the parts of a group's rewards in the order of their names: one number per completion.
+/// Returns the parts of a group's rewards in the order of their names: one number per completion.
 ///
 /// If one completion lacks a part, no number for it would be fair. And a lone part that says more than the
 /// credit, such as a reward model's raw score, is not the reward that the recipe made of it.
@@ -186,6 +195,7 @@ fn parts(group: &RewardedGroup) -> Vec<(&str, Vec<f32>)> {
         names.filter(|name| !name.contains('/')).collect()
     };
     let names: BTreeSet<String> = group.rewards.first().map(outer).unwrap_or_default();
+
     let mut parts: BTreeMap<&str, Vec<f32>> = BTreeMap::new();
     if names.len() > 1 && group.rewards.iter().all(|reward| outer(reward) == names) {
         for (name, credit) in group.rewards.iter().flat_map(|reward| &reward.score.parts) {
@@ -196,22 +206,23 @@ fn parts(group: &RewardedGroup) -> Vec<(&str, Vec<f32>)> {
     } else {
         parts.insert("credit", group.rewards.iter().map(|reward| reward.score.credit).collect());
     }
+
     let shaping = group.rewards.iter().map(|reward| reward.reward - reward.base_reward);
-    // A verifier of a program's own may have a part of this name, which is a part all the same.
+    // A custom verifier may have a part of this name, which is a part all the same.
     let mut parts: Vec<(&str, Vec<f32>)> = parts.into_iter().collect();
     parts.push(("shaping", shaping.collect()));
     parts.sort_by_key(|(name, _)| *name);
     parts
 }
 
-/// Gives the advantages of each group from its own shaped rewards.
+/// Computes the advantages of each group from its own shaped rewards.
 fn by_group(groups: &[RewardedGroup], advantages: impl Fn(&[f32]) -> Vec<f32>) -> Vec<Advantages> {
     let of_group =
         |group: &RewardedGroup| advantages(&group.shaped_rewards().collect::<Vec<f32>>());
     groups.iter().map(|group| Advantages::PerCompletion(of_group(group))).collect()
 }
 
-/// Gives the deviations from the mean, times `scale`. All are 0 for a group of one, or for a group without
+/// Returns the deviations from the mean, times `scale`. All are 0 for a group of one, or for a group without
 /// spread. Sums are f64, so that the order of a group's rewards does not show.
 // ANCHOR: tour
 fn centred(rewards: &[f32], scale: impl FnOnce(&[f64]) -> f64) -> Vec<f32> {
@@ -222,6 +233,7 @@ fn centred(rewards: &[f32], scale: impl FnOnce(&[f64]) -> f64) -> Vec<f32> {
     if rewards.len() < 2 || high - low <= SPREAD_TOLERANCE {
         return vec![0.0; rewards.len()];
     }
+
     let mean = rewards.iter().map(|&reward| f64::from(reward)).sum::<f64>() / rewards.len() as f64;
     let deviations: Vec<f64> = rewards.iter().map(|&reward| f64::from(reward) - mean).collect();
     let scale = scale(&deviations);
@@ -229,7 +241,7 @@ fn centred(rewards: &[f32], scale: impl FnOnce(&[f64]) -> f64) -> Vec<f32> {
 }
 // ANCHOR_END: tour
 
-/// Gives 1 / (deviation + epsilon); 0 if there is nothing to divide.
+/// Returns 1 / (deviation + epsilon); 0 if there is nothing to divide.
 fn inverse(deviation: f64, epsilon: f64) -> f64 {
     if deviation > f64::from(SPREAD_TOLERANCE) { 1.0 / (deviation + epsilon) } else { 0.0 }
 }
@@ -238,7 +250,7 @@ fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
 }
 
-/// Gives the unbiased standard deviation; 0 for fewer than two numbers.
+/// Computes the unbiased standard deviation; 0 for fewer than two numbers.
 fn deviation(numbers: &[f64]) -> f64 {
     let mean = mean(numbers);
     let squares: f64 = numbers.iter().map(|number| (number - mean).powi(2)).sum();
@@ -260,6 +272,7 @@ mod tests {
         };
         let reward =
             |&(_, credit): &(usize, f32)| SCALE.reward(Score::partial(Verdict::Wrong, credit, ""));
+
         RewardedGroup {
             group: Group {
                 prompt: Prompt::default(),
@@ -305,15 +318,17 @@ mod tests {
             [Advantages::PerToken(rows)] => rows.concat(),
             _ => panic!("one group with a number for each token was expected"),
         };
+
         let advantages = ReinforceBaseline.advantages(&groups);
         assert_close(&expected(&advantages), &[1.5, -0.5, -0.5, -0.5]);
 
-        // Tokens that the policy was told, and completions that are out of the loss, have no part in it.
+        // Tokens that the policy did not write, and completions that are out of the loss, are left out.
         groups[0].group.completions[1].observe(&[7, 7, 7, 7]);
         groups[0].group.completions.push(groups[0].group.completions[0].clone());
         let mut masked = SCALE.reward(Score::partial(Verdict::Wrong, 0.5, ""));
         masked.in_loss = false;
         groups[0].rewards.push(masked);
+
         let advantages = expected(&ReinforceBaseline.advantages(&groups));
         assert_close(&advantages[..4], &[1.5, -0.5, -0.5, -0.5]);
     }
@@ -327,18 +342,21 @@ mod tests {
         let part = |right: f32, form: f32| vec![("right".into(), right), ("form".into(), form)];
         one.rewards[0].score.parts = part(1.0, 0.0);
         one.rewards[1].score.parts = part(0.0, 100.0);
+
         let weights = BTreeMap::from([("right".to_owned(), 3.0)]);
         let gdpo = Gdpo { weights, epsilon: 0.0 };
         let root = std::f64::consts::FRAC_1_SQRT_2;
         assert_close(&per_completion(&gdpo.advantages(&[one.clone()])), &[root, -root]);
 
-        // Beside ±2/√2 = ±√2 there are now ±3/√2: the squares add up to 2 · 2 + 2 · 9/2 = 13, divided by 3
+        // Next to ±2/√2 = ±√2 there are now ±3/√2: the squares add up to 2 · 2 + 2 · 9/2 = 13, divided by 3
         // they give √(13/3) = 2.0817.
         let mut other = group(&[(1, 0.0), (1, 0.0)]);
         other.rewards[0].score.parts = part(1.0, 5.0);
         other.rewards[1].score.parts = part(0.0, 5.0);
+
         let deviation = (13.0_f64 / 3.0).sqrt();
-        let (small, large) = (2.0_f64.sqrt() / deviation, 3.0 * root / deviation);
+        let small = 2.0_f64.sqrt() / deviation;
+        let large = 3.0 * root / deviation;
         assert_close(
             &per_completion(&gdpo.advantages(&[one, other])),
             &[small, -small, large, -large],
@@ -352,6 +370,7 @@ mod tests {
         let mut group = group(&[(1, 0.5), (1, 0.25), (1, 0.0)]);
         group.rewards[0].score.parts = vec![("score".into(), -3.0)];
         group.rewards[1].score.parts = vec![("score".into(), -5.0)];
+
         let gdpo = Gdpo { weights: BTreeMap::new(), epsilon: 0.0 };
         assert_close(&per_completion(&gdpo.advantages(&[group])), &[1.0, 0.0, -1.0]);
     }
@@ -362,6 +381,7 @@ mod tests {
         // the step is then 1.
         let mut group = group(&[(1, 1.0), (1, 1.0)]);
         group.rewards[1].reward -= 0.25;
+
         let gdpo = Gdpo { weights: BTreeMap::new(), epsilon: 0.0 };
         let root = std::f64::consts::FRAC_1_SQRT_2;
         assert_close(&per_completion(&gdpo.advantages(&[group.clone()])), &[root, -root]);

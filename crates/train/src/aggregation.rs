@@ -1,12 +1,12 @@
-//! The rules by which per-token losses become one number: a weight for each token.
+//! Aggregation of per-token losses to one number, by a weight for each token.
 
 use std::collections::BTreeMap;
 
-/// The way in which per-token losses become one number.
+/// How per-token losses become one number.
 ///
-/// Every rule is a weight per token, fixed by the whole optimizer update before it is cut into micro-batches.
-/// So the loss of an update is the plain sum of its parts, however it is cut. Five of seven other systems
-/// divided by something that belonged to the micro-batch at least once.
+/// Every rule is a weight per token, fixed by the whole optimizer update before it is split into
+/// micro-batches, so that the loss of an update is the plain sum of its parts, however it is split. Five of
+/// seven other systems divided by something that belonged to the micro-batch at least once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregation {
     /// Every token weighs the same: DAPO.
@@ -22,16 +22,16 @@ pub enum Aggregation {
     Constant,
 }
 
-/// The numbers that the losses of one optimizer update are divided by.
+/// What the losses of one optimizer update are divided by.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Divisors {
     /// The number of tokens that count.
     pub tokens: f64,
-    /// The number of completions with at least one such token.
+    /// Completions with at least one such token.
     pub rows: f64,
-    /// The number of tokens that count, by prompt. A prompt without such tokens still counts as a prompt.
+    /// Tokens that count, by prompt. A prompt without such tokens still counts as a prompt.
     pub prompts: BTreeMap<u64, f64>,
-    /// The divisor of [`Aggregation::Constant`] alone.
+    /// Divisor of [`Aggregation::Constant`] alone.
     pub constant: f64,
 }
 
@@ -44,21 +44,22 @@ impl Divisors {
             divisors.rows += f64::from(u8::from(tokens > 0));
             *divisors.prompts.entry(prompt).or_default() += tokens as f64;
         }
+
         divisors
     }
 }
 
 impl Aggregation {
-    /// Gives the weight of each counted token of a completion that has `tokens` counted tokens. A divisor of
-    /// 0 counts as 1, so an empty update has loss 0.
+    /// Returns the weight of each counted token of a completion that has `tokens` counted tokens. A divisor
+    /// of 0 counts as 1, so an empty update has loss 0.
     pub fn weight(self, divisors: &Divisors, prompt: u64, tokens: usize) -> f64 {
         let or_one = |divisor: f64| if divisor == 0.0 { 1.0 } else { divisor };
         // ANCHOR: tour
         let divisor = match self {
             Aggregation::TokenMean => or_one(divisors.tokens),
             Aggregation::PromptMean => {
-                let own = divisors.prompts.get(&prompt).copied().unwrap_or(0.0);
-                or_one(divisors.prompts.len() as f64) * or_one(own)
+                let prompt_tokens = divisors.prompts.get(&prompt).copied().unwrap_or(0.0);
+                or_one(divisors.prompts.len() as f64) * or_one(prompt_tokens)
             }
             Aggregation::SequenceMean => or_one(divisors.rows) * or_one(tokens as f64),
             Aggregation::SequenceSum => or_one(divisors.rows),

@@ -1,4 +1,4 @@
-//! The state of the trainer in a checkpoint, besides the weights.
+//! State of the trainer in a checkpoint, besides the weights.
 
 use std::{
     fs::{self, File},
@@ -16,46 +16,45 @@ use crate::{
     curriculum::{load_history, save_history},
 };
 
-/// The state, besides the weights, that a resumed run needs to continue as if it had never stopped. It holds no
-/// random numbers: they follow from the seed and the step.
+/// What a resumed run needs, besides the weights, to continue as if it had never stopped. It holds no random
+/// numbers: they follow from the seed and the step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainerState {
-    /// The number of steps done.
+    /// Steps done.
     pub step: Step,
-    /// The number of prompts drawn.
+    /// Prompts drawn.
     pub cursor: u64,
-    /// A number made from all the prompts that the run draws from, to recognise them.
+    /// Hash of all the prompts that the run draws from, to recognise them.
     pub prompts: u64,
     /// Groups with spread that no step has used yet.
     pub carried_over: Vec<RewardedGroup>,
-    /// The records of the prompts that were sampled; empty without a curriculum. They have a file of their own,
-    /// because they may be larger than everything else.
+    /// Records of the prompts that were sampled; empty without a curriculum. They have a separate file, because
+    /// they may be larger than everything else.
     #[serde(skip)]
     pub history: PromptHistory,
-    /// The next step's groups, if they were sampled before its turn. They too have a file of their own.
+    /// The next step's groups, if they were prefetched. They too have a separate file.
     #[serde(skip)]
     pub prefetched: Option<Prefetched>,
-    /// The number of completions sampled so far, without those of `prefetched`.
+    /// Completions sampled so far, without those of `prefetched`.
     pub generated: u64,
-    /// The number of completions that went into an update.
+    /// Completions that went into an update.
     pub trained: u64,
-    /// The limits that the device's memory has set so far.
+    /// Limits that the device's memory has set so far.
     #[serde(default)]
     pub oom_backoff: OomBackoff,
-    /// The last mean difference between the log-probabilities of engine and updater on the same weights, in
-    /// nats.
+    /// Last mean difference between the log-probabilities of engine and updater on the same weights, in nats.
     #[serde(default)]
     pub logprob_diff: Option<f64>,
-    /// The number of mini-batches in a row whose gradient was not finite.
+    /// Mini-batches in a row whose gradient was not finite.
     #[serde(default)]
     pub skipped_in_a_row: u64,
-    /// The scale of the loss for products in f16.
+    /// Scale of the loss for matmuls in f16.
     #[serde(default)]
     pub loss_scale: LossScale,
 }
 
-/// Writes `state.json` and `optimizer.safetensors` into `folder`, which exists. Writes `prompts.safetensors`
-/// too if prompts have a history, and `prefetched.json` if there are groups of the next step.
+/// Writes `state.json` and `optimizer.safetensors` into `folder`, which exists; also `prompts.safetensors` if
+/// prompts have a history, and `prefetched.json` if there are groups of the next step.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -69,12 +68,13 @@ pub fn save_state<M: Module>(
     let text = serde_json::to_string(&written).expect("the state has only names as keys");
     fs::write(&path, text)
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be written: {error}")))?;
+
     save_history(folder, &state.history)?;
     save_prefetched(folder, state.prefetched.as_ref())?;
     optimizer.save(&folder.join(OPTIMIZER))
 }
 
-/// Reads the files of [`save_state`]; the optimizer's state goes to `optimizer`.
+/// Reads the files of [`save_state`]; the optimizer's state is loaded into `optimizer`.
 ///
 /// # Errors
 /// When a file is missing, damaged, or belongs to another model or another state.
@@ -86,13 +86,16 @@ pub fn load_state<M: Module>(
     let path = folder.join(STATE);
     let text = fs::read_to_string(&path)
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be read: {error}")))?;
+
     let fault = |error: serde_json::Error| {
         TrainError::checkpoint(&path, format!("is not a trainer's state: {error}"))
     };
     let mut state: TrainerState = serde_json::from_str(&text).map_err(fault)?;
     let Expected { remembered } = serde_json::from_str(&text).map_err(fault)?;
+
     state.history = load_history(folder, remembered)?;
     state.prefetched = load_prefetched(folder)?;
+
     let device = module.devices().into_iter().next().map(burn::tensor::Device::inner);
     if let Some(device) = device {
         optimizer.load(module, &folder.join(OPTIMIZER), &device)?;
@@ -100,20 +103,20 @@ pub fn load_state<M: Module>(
     Ok(state)
 }
 
-/// The content of `state.json`: the state, and the number of records in the history's file. Without that
-/// number a lost history would be read as an empty one, and the run would become another run.
+/// Content of `state.json`: the state, and the number of records in the history's file. Without that number a
+/// lost history would be read as an empty one, and the run would become another run.
 #[derive(Serialize)]
 struct Written<'a> {
     #[serde(flatten)]
     state: &'a TrainerState,
-    /// The number of prompts with a record.
+    /// Prompts with a record.
     remembered: usize,
 }
 
-/// The part of [`Written`] that does not belong to the state.
+/// What [`Written`] adds to the state.
 #[derive(Deserialize)]
 struct Expected {
-    /// `None` in a checkpoint from before the number was written down.
+    /// `None` in a checkpoint of an older version, which did not write the number.
     #[serde(default)]
     remembered: Option<usize>,
 }
@@ -126,6 +129,7 @@ fn save_prefetched(folder: &Path, prefetched: Option<&Prefetched>) -> Result<(),
         serde_json::to_writer(&mut file, prefetched)?;
         file.flush()
     };
+
     let fault = |error| TrainError::checkpoint(&path, format!("cannot be written: {error}"));
     write().map_err(fault)
 }
@@ -136,6 +140,7 @@ fn load_prefetched(folder: &Path) -> Result<Option<Prefetched>, TrainError> {
     if !path.exists() {
         return Ok(None);
     }
+
     let fault = |error: String| TrainError::checkpoint(&path, format!("cannot be read: {error}"));
     let file = File::open(&path).map_err(|error| fault(error.to_string()))?;
     let prefetched = serde_json::from_reader(BufReader::new(file));
@@ -146,9 +151,9 @@ const STATE: &str = "state.json";
 const PREFETCHED: &str = "prefetched.json";
 const OPTIMIZER: &str = "optimizer.safetensors";
 
-/// Writes a safetensors file with the rights of every other file of a checkpoint, those that the umask leaves.
-/// safetensors (0.8) writes a temporary file and renames it, and a temporary file is its owner's alone: nobody else
-/// could resume from such a checkpoint.
+/// Writes a safetensors file with the permissions of every other file of a checkpoint, which are those that
+/// the umask leaves. safetensors (0.8) writes a temporary file and renames it, and only its owner may read a
+/// temporary file: nobody else could resume from such a checkpoint.
 pub(crate) fn write_tensors<'a, S: AsRef<str> + Ord + std::fmt::Display>(
     tensors: impl IntoIterator<Item = (S, TensorView<'a>)>,
     path: &Path,
@@ -178,6 +183,7 @@ mod tests {
             fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777
         };
         fs::write(folder.path().join("any"), "").unwrap();
+
         let one = TensorView::new(Dtype::U8, vec![1], &[7]).unwrap();
         write_tensors([("one", one)], &folder.path().join("tensors")).unwrap();
         assert_eq!(rights("tensors"), rights("any"));

@@ -1,4 +1,4 @@
-//! The groups of a step, while they are being collected: dynamic sampling at work.
+//! Collection of a step's groups: dynamic sampling at work.
 
 use std::{collections::BTreeMap, thread, time::Instant};
 
@@ -13,37 +13,36 @@ use crate::{
     report::Sampled,
 };
 
-/// Sends prompts out and takes groups in, until there are enough or the cap is reached.
+/// Sends prompts to the engine and takes groups in, until there are enough or the cap is reached.
 ///
-/// Nobody waits for a whole round: further prompts go out while earlier groups are still being written, and
+/// Nobody waits for a full round: further prompts are sent while earlier groups are still being written, and
 /// groups are judged at the same time. All the same, the requests depend on no clock and no batch. Groups are
 /// taken in the order in which their prompts were drawn, a quarter of a step's groups at a time, and only
 /// these groups decide how many more prompts are wanted. A quarter is taken in when all of its groups were
 /// finished before the last call to the engine: by then the groups are judged, or the loop waits until they
-/// are. So an engine that computes in this process gets its requests in the same turn every time.
+/// are. So an engine that computes in this process gets its requests at the same point every time.
 pub(crate) struct Collection<'a> {
     config: &'a TrainConfig,
     step: u64,
     seed: Seed,
     selector: Box<dyn PromptSelector + 'a>,
     buffer: GroupBuffer,
-    /// The number of prompts that were drawn, and the number of those whose groups were offered to the
-    /// filter.
+    /// Prompts that were drawn, and those of them whose groups were offered to the filter.
     drawn: RequestId,
     offered: RequestId,
-    /// The number of times that prompts were drawn.
+    /// How often prompts were drawn.
     draws: u64,
     in_flight: InFlight,
-    /// The judged groups that wait for their turn to be offered.
+    /// Judged groups that wait for their turn to be offered.
     early: BTreeMap<RequestId, RewardedGroup>,
-    /// The groups and counts so far; the lists of groups to train on are filled at the end.
+    /// Groups and counts so far; the lists of groups to train on are filled at the end.
     pub(crate) sampled: Sampled,
 }
 
 impl<'a> Collection<'a> {
-    /// Begins with the groups that earlier steps carried over, as far as they are not stale. They are copied, because a
-    /// step that ends the run at the cap leaves the state as it was: if the run is resumed with a higher cap,
-    /// the step samples the same groups again, and continues from them.
+    /// Begins with the groups that earlier steps carried over, as far as they are not stale. They are copied,
+    /// because a step that ends the run at the cap leaves the state as it was: if the run is resumed with a
+    /// higher cap, the step samples the same groups again, and continues from them.
     pub(crate) fn begin(
         config: &'a TrainConfig,
         carried_over: &[RewardedGroup],
@@ -55,11 +54,13 @@ impl<'a> Collection<'a> {
             .iter()
             .cloned()
             .partition(|group| step - group.group.step <= config.max_carry_over_age);
-        let (carried_count, stale) = (carried.len(), stale.len());
+        let carried_count = carried.len();
+
         let mut buffer = GroupBuffer::new(config.prompts_per_step, config.rounds(), carried);
         buffer.enough = config.dynamic.enough(buffer.target);
+
         let selector = selector(config.curriculum.as_ref(), history, step, config.group_size);
-        let sampled = Sampled { stale, carried: carried_count, ..Sampled::default() };
+        let sampled = Sampled { stale: stale.len(), carried: carried_count, ..Sampled::default() };
         Collection {
             config,
             step,
@@ -91,24 +92,27 @@ impl<'a> Collection<'a> {
         if self.buffer.status() == BufferStatus::Full {
             return Ok(());
         }
+
         thread::scope(|scope| {
             let mut judge = Judge::begin(scope, task, self.step);
-            let began = Instant::now();
+            let started = Instant::now();
             let outcome = self.sample(engine, source, &mut judge, task, vocab, observer);
             observer.end();
             self.sampled.reward_seconds = judge.seconds;
+
             if outcome.is_err() {
                 self.in_flight.cancel(engine);
                 judge.end();
             }
+
             self.sampled.waited_seconds = outcome?;
-            let seconds = began.elapsed().as_secs_f64();
+            let seconds = started.elapsed().as_secs_f64();
             self.sampled.rollout_seconds = seconds - self.sampled.waited_seconds;
             Ok(())
         })
     }
 
-    /// Samples, and gives the seconds that were spent waiting for the judge.
+    /// Samples, and returns the seconds that were spent waiting for the judge.
     fn sample<M>(
         &mut self,
         engine: &mut dyn RolloutEngine<M>,
@@ -119,7 +123,7 @@ impl<'a> Collection<'a> {
         observer: &mut dyn Observer,
     ) -> Result<f64, TrainError> {
         let quarter = self.buffer.target.div_ceil(4) as RequestId;
-        // All requests before this one were finished before the last call to the engine.
+        // Every request before this one was finished before the last call to the engine.
         let mut settled = 0;
         let mut waited = 0.0;
         loop {
@@ -131,7 +135,9 @@ impl<'a> Collection<'a> {
                 (_, 1) => observer.begin(Phase::Rollout, completions),
                 _ => observer.extend(completions),
             }
+
             self.in_flight.ask(requests)?;
+
             let until = (self.offered + quarter).min(self.drawn);
             while self.in_flight.open() > 0 && settled < until {
                 settled = self.in_flight.first_open().unwrap_or(self.drawn);
@@ -139,11 +145,13 @@ impl<'a> Collection<'a> {
                 known_tokens(&answers, vocab)?;
                 judge.give(answers);
             }
-            let began = Instant::now();
+
+            let started = Instant::now();
             while !(self.offered..until).all(|id| self.early.contains_key(&id)) {
                 self.early.extend(judge.take()?);
             }
-            waited += began.elapsed().as_secs_f64();
+            waited += started.elapsed().as_secs_f64();
+
             self.offer(until, &*task.filter);
             if self.offered == self.drawn && self.buffer.want(0) == 0 {
                 return Ok(waited);
@@ -155,19 +163,22 @@ impl<'a> Collection<'a> {
     /// Makes requests for the prompts that are wanted now, as far as that is known.
     fn draw(&mut self, source: &mut dyn PromptSource) -> Vec<GroupRequest> {
         let in_flight = (self.drawn - self.offered) as usize;
-        let whole = self.selector.whole_rounds() && in_flight > 0;
-        let count = if whole { 0 } else { self.buffer.want(in_flight) };
+        let round_is_open = self.selector.whole_rounds() && in_flight > 0;
+        let count = if round_is_open { 0 } else { self.buffer.want(in_flight) };
         if count == 0 {
             return Vec::new();
         }
+
         self.buffer.ask(count);
         self.draws += 1;
         let seed = self.seed.derive("memory", &[self.step, self.draws]);
         let drawn = self.selector.draw(source, count, seed);
+
         let seed = self.seed.derive("rollout", &[self.step]);
         let config = self.config;
         let mut requests =
             GroupRequest::of_prompts(drawn, config.group_size, &config.sampling, seed);
+
         for request in &mut requests {
             request.id += self.drawn;
             request.step = self.step;
@@ -189,7 +200,7 @@ impl<'a> Collection<'a> {
         }
     }
 
-    /// Gives the groups to train on, or the reason to end the run.
+    /// Returns the groups to train on, or the reason to end the run.
     ///
     /// # Errors
     /// When the cap was reached and the configuration makes that an error.
@@ -197,25 +208,31 @@ impl<'a> Collection<'a> {
         let Collection { config, step, seed, selector, buffer, mut sampled, .. } = self;
         sampled.rounds = buffer.rounds;
         sampled.filtered = buffer.filtered;
-        let full = buffer.status() == BufferStatus::Full || !config.wants_all();
-        let (rounds, kept, wanted) = (buffer.rounds, buffer.kept.len(), buffer.enough);
+        let full = buffer.status() == BufferStatus::Full || !config.requires_full_batch();
+        let rounds = buffer.rounds;
+        let kept = buffer.kept.len();
+        let wanted = buffer.enough;
+
         let (groups, surplus) = buffer.finish();
         sampled
             .statuses
             .extend(surplus.iter().map(|group| (group.group.draw, GroupStatus::Surplus)));
         sampled.kept = groups;
-        if let (Dynamic::Replace { .. }, true) = (config.dynamic, full) {
-            let places = config.prompts_per_step - sampled.kept.len();
-            for index in copies(sampled.kept.len(), places, seed.derive("copies", &[step])) {
+
+        if full && matches!(config.dynamic, Dynamic::Replace { .. }) {
+            let missing = config.prompts_per_step - sampled.kept.len();
+            for index in copies(sampled.kept.len(), missing, seed.derive("copies", &[step])) {
                 sampled.kept.push(sampled.kept[index].clone());
                 sampled.copied += 1;
             }
         }
+
         if let Some((curriculum, records)) = selector.finish() {
             sampled.curriculum = Some(curriculum);
             sampled.records = records;
         }
         sampled.surplus = surplus.len();
+
         match config.on_cap {
             OnCap::Stop if !full => {
                 sampled.stop = Some(format!(
@@ -227,6 +244,7 @@ impl<'a> Collection<'a> {
             }
             _ => sampled.carried_over = if config.carry_over { surplus } else { Vec::new() },
         }
+
         Ok(sampled)
     }
 }

@@ -1,8 +1,8 @@
-//! The curriculum: the outcome of a prompt's earlier groups decides whether the prompt is sampled again.
+//! Curriculum: the outcome of a prompt's earlier groups decides whether the prompt is sampled again.
 //!
-//! Dynamic sampling throws groups without spread away after their completions were paid for. The curriculum looks
-//! before: a prompt that is not likely to give spread is drawn and passed over, which costs nothing. Two
-//! rules pick such prompts, [`VarianceRule`] and [`PosteriorRule`]. Neither passes over a prompt that was
+//! Dynamic sampling throws groups without spread away after their completions were sampled. The curriculum
+//! acts earlier: a prompt that is not likely to give spread is drawn and passed over, which costs nothing.
+//! Two rules pick such prompts, [`VarianceRule`] and [`PosteriorRule`]. Neither passes over a prompt that was
 //! never sampled, and by default both come back to prompts that they passed over. If records never expire, or
 //! no share is left for exploration, a prompt may be lost for ever.
 
@@ -23,16 +23,16 @@ pub use variance::{Selection, VarianceRule};
 
 use crate::Spread;
 
-/// The way in which a run uses its prompts' history.
+/// How a run uses its prompts' history.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Curriculum {
-    /// The rule that picks the prompts to pass over.
+    /// Picks the prompts to pass over.
     pub rule: CurriculumRule,
-    /// The test for a group with spread. It applies even if the run keeps groups without spread.
+    /// Test for a group with spread. It applies even if the run keeps groups without spread.
     pub spread: Spread,
 }
 
-/// The rule that picks the prompts to pass over.
+/// Picks the prompts to pass over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CurriculumRule {
     /// Passes over prompts whose last group had hardly any variance of rewards.
@@ -42,7 +42,7 @@ pub enum CurriculumRule {
 }
 
 impl CurriculumRule {
-    /// Gives the share of a completion's weight as evidence that is left after so many steps.
+    /// Returns the fraction of a completion's weight as evidence that is left after that many steps.
     fn discount(&self, steps: f64) -> f64 {
         match self {
             CurriculumRule::Variance(_) => 1.0,
@@ -51,7 +51,7 @@ impl CurriculumRule {
     }
 }
 
-/// A run's records of its prompts, by [`Prompt::id`](firebrick_core::Prompt).
+/// Records of a run's prompts, by [`Prompt::id`](firebrick_core::Prompt).
 ///
 /// Only prompts that were sampled have a record. A record takes 24 bytes in a checkpoint and 38 to 48 in
 /// memory, so ten million of them take 240 MB and at most 480 MB.
@@ -61,7 +61,7 @@ pub struct PromptHistory {
 }
 
 impl PromptHistory {
-    /// Gives the record of a prompt, if it was sampled.
+    /// Returns the record of a prompt, if it was sampled.
     pub fn get(&self, id: u64) -> Option<PromptRecord> {
         self.records.get(&id).copied()
     }
@@ -71,7 +71,7 @@ impl PromptHistory {
         self.records.len()
     }
 
-    /// Tells whether no prompt has a record.
+    /// Returns true if no prompt has a record.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
@@ -82,28 +82,27 @@ impl PromptHistory {
     }
 }
 
-/// The record of a prompt.
+/// What a run remembers of a prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PromptRecord {
-    /// The step in which the prompt was last sampled.
+    /// Step in which the prompt was last sampled.
     pub step: u32,
-    /// The variance of the base rewards of the last group, with the squares divided by the number of
-    /// rewards.
+    /// Variance of the base rewards of the last group, with the squares divided by the number of rewards.
     pub variance: f32,
-    /// The number of right completions so far; earlier steps count less, by the rule.
+    /// Right completions so far; earlier steps count less, by the rule.
     pub right: f32,
-    /// The number of wrong completions so far; earlier steps count less, by the rule.
+    /// Wrong completions so far; earlier steps count less, by the rule.
     pub wrong: f32,
 }
 
 impl PromptRecord {
-    /// Gives the record after `group`, which was sampled at `step`.
+    /// Makes the record after `group`, which was sampled at `step`.
     ///
-    /// Only completions that count in the loss are looked at, as for dynamic sampling. Partial credit is added
-    /// up. The counts are there to predict spread. So a group with spread counts at least one right and one
-    /// wrong completion. A group without spread counts as all right or all wrong, whichever its marks are
-    /// nearer to. For right-or-wrong credits this changes nothing. A group without any completion that counts
-    /// could not be used: it is all wrong.
+    /// Only completions that count in the loss are considered, as for dynamic sampling, and partial credit is
+    /// added up. The counts are there to predict spread, so a group with spread counts at least one right and
+    /// one wrong completion. A group without spread counts as all right or all wrong, whichever its credits
+    /// are nearer to. For right-or-wrong credits this changes nothing. A group without any completion that
+    /// counts could not be used: it is all wrong.
     fn after(
         before: Option<PromptRecord>,
         group: &RewardedGroup,
@@ -114,6 +113,7 @@ impl PromptRecord {
         let in_loss = || group.rewards.iter().filter(|reward| reward.in_loss);
         let count = in_loss().count() as f64;
         let credit = in_loss().map(|reward| f64::from(reward.score.credit)).sum::<f64>();
+
         let (all, right) = if count == 0.0 {
             (group.rewards.len() as f64, 0.0)
         } else if has_spread(group, curriculum) {
@@ -121,23 +121,25 @@ impl PromptRecord {
         } else {
             (count, if credit < count / 2.0 { 0.0 } else { count })
         };
+
         let before = before.unwrap_or_default();
-        let rest = curriculum.rule.discount(f64::from(step.saturating_sub(before.step)));
+        let discount = curriculum.rule.discount(f64::from(step.saturating_sub(before.step)));
+
         PromptRecord {
             step,
             variance: variance(group) as f32,
-            right: (f64::from(before.right) * rest + right) as f32,
-            wrong: (f64::from(before.wrong) * rest + all - right) as f32,
+            right: (f64::from(before.right) * discount + right) as f32,
+            wrong: (f64::from(before.wrong) * discount + all - right) as f32,
         }
     }
 }
 
-/// Tells whether dynamic sampling could use the group: at least two completions count, and they differ.
+/// Returns true if dynamic sampling could use the group: at least two completions count, and they differ.
 fn has_spread(group: &RewardedGroup, curriculum: &Curriculum) -> bool {
     group.base_rewards_in_loss().count() > 1 && curriculum.spread.keep(group)
 }
 
-/// Gives Σ (r − mean)² / n over the base rewards that count; 0 without any.
+/// Computes Σ (r − mean)² / n over the base rewards that count; 0 without any.
 fn variance(group: &RewardedGroup) -> f64 {
     let rewards = || group.base_rewards_in_loss().map(f64::from);
     let count = rewards().count().max(1) as f64;
@@ -174,17 +176,19 @@ mod tests {
         assert_eq!(first, PromptRecord { step: 5, variance: 1.0, right: 2.0, wrong: 2.0 });
         let second = PromptRecord::after(Some(first), &group(&[1.0; 4]), 15, &curriculum);
         assert_eq!(second, PromptRecord { step: 15, variance: 0.0, right: 5.0, wrong: 1.0 });
+
         let again = PromptRecord::after(Some(second), &group(&[0.0; 4]), 15, &curriculum);
         assert_eq!((again.right, again.wrong), (5.0, 5.0));
     }
 
     #[test]
-    fn part_marks_count_by_whether_they_give_spread() {
+    fn partial_credit_counts_by_whether_it_gives_spread() {
         let curriculum = curriculum(10.0);
         let counts = |credits: &[f32]| {
             let record = PromptRecord::after(None, &group(credits), 1, &curriculum);
             (record.right, record.wrong)
         };
+
         assert_eq!(counts(&[0.25, 0.5, 0.75, 1.0]), (2.5, 1.5));
         assert_eq!(counts(&[0.97, 0.98, 0.99, 1.0]), (3.0, 1.0));
         assert_eq!(counts(&[0.1, 0.1, 0.1, 0.2]), (1.0, 3.0));
@@ -195,6 +199,7 @@ mod tests {
         masked.rewards[1].in_loss = false;
         let record = PromptRecord::after(None, &masked, 1, &curriculum);
         assert_eq!((record.right, record.wrong, record.variance), (1.0, 0.0, 0.0));
+
         masked.rewards[0].in_loss = false;
         let record = PromptRecord::after(None, &masked, 1, &curriculum);
         assert_eq!((record.right, record.wrong, record.variance), (0.0, 2.0, 0.0));

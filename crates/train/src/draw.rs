@@ -1,4 +1,4 @@
-//! The choice of the prompts that a step samples.
+//! Choice of the prompts that a step samples.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) trait PromptSelector {
     /// can. `count` is at least 1.
     fn draw(&mut self, source: &mut dyn PromptSource, count: usize, seed: Seed) -> Vec<Drawn>;
 
-    /// Tells whether all groups have to be judged before more prompts are drawn.
+    /// Returns true if all groups have to be judged before more prompts are drawn.
     fn whole_rounds(&self) -> bool {
         false
     }
@@ -26,7 +26,7 @@ pub(crate) trait PromptSelector {
     /// Notes the outcome of a group that was sampled, whether the group was kept or not.
     fn note(&mut self, group: &RewardedGroup);
 
-    /// Ends the step, and gives the count of prompts passed over, and the records that the step leaves.
+    /// Ends the step, and returns the count of prompts passed over and the records that the step leaves;
     /// `None` without a curriculum.
     fn finish(self: Box<Self>) -> Option<(CurriculumStats, BTreeMap<u64, PromptRecord>)>;
 }

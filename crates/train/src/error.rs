@@ -6,30 +6,30 @@ use firebrick_core::{Step, VerifierFailed};
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
 
-/// The reasons why training could not continue.
+/// Reasons why training could not continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
     /// Completions could not be sampled.
     #[error(transparent)]
     Rollout(#[from] RolloutError),
-    /// The sampling cap was reached and the recipe asks for an error.
+    /// The sampling cap was reached, and the recipe asks for an error.
     #[error(
-        "step {step}: {rounds} rounds of sampling gave {kept} of {wanted} groups to train on, and \
+        "step {step}: sampling yielded {kept} of {wanted} groups to train on (rounds: {rounds}), and \
          sampling.on_cap is \"error\"; raise sampling.max_rounds, choose easier or harder prompts, \
          or set on_cap to \"train_smaller\" or \"stop\""
     )]
     CapReached {
         /// The step.
         step: u64,
-        /// The number of rounds sampled.
+        /// Rounds sampled.
         rounds: usize,
-        /// The number of groups kept.
+        /// Groups kept.
         kept: usize,
-        /// The number of groups that the step wants, from `sampling.prompts_per_step`.
+        /// Groups that the step wants, from `sampling.prompts_per_step`.
         wanted: usize,
     },
-    /// The loss has a KL penalty, and there is no reference policy to measure it from.
+    /// The loss has a KL penalty, and there is no reference policy.
     #[error(
         "loss.kl needs the policy that the run started from, and there is none: begin a new run \
          with loss.kl, or leave loss.kl out"
@@ -37,45 +37,45 @@ pub enum TrainError {
     NoReference,
     /// A verifier did not judge every completion that it was given.
     #[error(
-        "the verifier gave {came} scores for {expected} completions, expected one for each, in their order \
+        "the verifier returned the wrong number of scores ({actual}, expected {expected}): one for each completion, in their order \
          (Verifier::score_all)"
     )]
     Scores {
         /// The number of completions.
         expected: usize,
         /// The number of scores.
-        came: usize,
+        actual: usize,
     },
-    /// The verifier failed too often to learn or measure anything.
+    /// The verifier failed too often to train on or evaluate the completions.
     #[error(
-        "{errors} of {completions} completions could not be judged, but reward.max_errors allows a share of {most}: the \
+        "{errors} of {completions} completions could not be judged, but reward.max_errors allows a share of {max_share}: the \
          verifier or the environment failed, or the references can't be read"
     )]
     Unjudged {
-        /// The number of completions without a verdict.
+        /// Completions without a verdict.
         errors: u64,
-        /// The number of completions of the step or the evaluation.
+        /// Completions of the step or the evaluation.
         completions: u64,
-        /// The largest share of such completions that is borne.
-        most: f64,
+        /// Largest share of such completions that is allowed.
+        max_share: f64,
     },
-    /// The verifier can judge nothing any more.
+    /// The verifier can no longer judge anything.
     #[error(transparent)]
     Verifier(#[from] VerifierFailed),
-    /// An estimator did not give as many advantages as it was asked for.
+    /// An estimator did not return as many advantages as it was asked for.
     #[error(
-        "the advantage estimator gave advantages for {came} {what}, expected {expected} \
+        "the advantage estimator gave advantages for {actual} {what}, expected {expected} \
          (AdvantageEstimator::advantages)"
     )]
     Advantages {
-        /// The things that were counted, such as `lists of tokens of a group`.
+        /// What was counted, such as `lists of tokens of a group`.
         what: &'static str,
-        /// The number of things that were asked for.
+        /// How many were asked for.
         expected: usize,
-        /// The number of things that were given.
-        came: usize,
+        /// How many were returned.
+        actual: usize,
     },
-    /// An engine gave a token that the policy does not have.
+    /// An engine returned a token that the policy does not have.
     #[error(
         "the rollout engine gave token {token}, expected a token below {vocab}, the size of the policy's \
          vocabulary: does the engine serve another model?"
@@ -83,19 +83,19 @@ pub enum TrainError {
     Token {
         /// The token.
         token: u32,
-        /// The number of rows of the policy's head.
+        /// Rows of the policy's head.
         vocab: usize,
     },
-    /// A part that the program itself supplied failed, with an error of its own.
+    /// A custom component failed, with its own error.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
-    /// Nothing gives advantages.
+    /// There is neither a critic nor an estimator to compute advantages.
     #[error(
         "neither Task::advantage nor Trainer::critic is set: set Task::advantage, or Trainer::critic for \
          token-level advantages (GAE)"
     )]
     NoAdvantage,
-    /// Two things would give advantages.
+    /// A critic and an estimator would both compute advantages.
     #[error(
         "both Task::advantage and Trainer::critic are set, expected one of them: with a critic, set \
          Task::advantage to None"
@@ -108,21 +108,21 @@ pub enum TrainError {
         folder.display()
     )]
     NoCritic {
-        /// The folder in which the critic should be.
+        /// Where the critic should be.
         folder: PathBuf,
     },
-    /// The schedule of the learning rate gave a number that is no learning rate.
+    /// The schedule of the learning rate returned a number that is not a learning rate.
     #[error(
         "step {step}: the schedule of the learning rate gave a rate of {lr}, expected a finite number of at \
-         least 0: correct `LrSchedule::lr({asked})`"
+         least 0: correct `LrSchedule::lr({schedule_step})`"
     )]
     Rate {
         /// The run's step, counted from 1.
         step: Step,
-        /// The step that the schedule was asked for, counted from 0. The policy's schedule begins behind the
-        /// steps in which the critic alone learns.
-        asked: Step,
-        /// The number that the schedule gave.
+        /// Step that the schedule was asked for, counted from 0. The policy's schedule begins after the steps
+        /// in which only the critic is trained.
+        schedule_step: Step,
+        /// What the schedule returned.
         lr: f64,
     },
     /// A critic's weights could not be written or read.
@@ -133,10 +133,10 @@ pub enum TrainError {
     Checkpoint {
         /// The path of the file.
         path: PathBuf,
-        /// The fault of the file, as a verb phrase.
+        /// Fault of the file, as a verb phrase.
         problem: String,
     },
-    /// The run is to end; weights may be on the way from one step to the next.
+    /// The run was interrupted; weights may be between one step and the next.
     #[error("the step was interrupted")]
     Interrupted,
     /// Some weights are infinite or not numbers.
@@ -145,7 +145,7 @@ pub enum TrainError {
          first"
     )]
     NotFinite {
-        /// The parameter's place in the policy.
+        /// Path of the parameter in the policy.
         parameter: String,
     },
     /// The device failed, or has no memory left.

@@ -9,108 +9,117 @@ use rayon::prelude::*;
 
 use crate::{TrainError, reward};
 
-/// The measures of how well a policy answers a set of prompts.
+/// Measures of how well a policy answers a set of prompts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvalReport {
-    /// The number of prompts. The shares below count only the completions that could be judged, and the
-    /// prompts that have such completions.
+    /// Prompts in the set. The shares below count only the completions that could be judged, and the prompts
+    /// that have such completions.
     pub prompts: usize,
-    /// The number of completions per prompt: the k of avg@k and maj@k.
+    /// Completions per prompt: the k of avg@k and maj@k.
     pub samples: usize,
-    /// The share of right completions: avg@k, and the unbiased estimate of pass@1.
+    /// Share of right completions: avg@k, and the unbiased estimate of pass@1.
     pub accuracy: f64,
-    /// The standard error of `accuracy` over prompts.
+    /// Standard error of `accuracy` over prompts.
     pub standard_error: f64,
-    /// The range that holds `accuracy` with a probability of 95 %, by the bootstrap over prompts (Efron
-    /// 1979), 2,000 times.
+    /// Range that holds `accuracy` with a probability of 95 %, by the bootstrap over prompts (Efron 1979),
+    /// 2,000 times.
     pub interval: (f64, f64),
-    /// The number of prompts by how hard they are for this policy: never answered right, sometimes, always.
+    /// Prompts by how hard they are for this policy: never answered right, sometimes, always.
     pub solved: [usize; 3],
-    /// The number of prompts of each difficulty, and the accuracy on them, if the data says how hard its
-    /// prompts are.
+    /// Prompts of each difficulty, and the accuracy on them, if the data says how hard its prompts are.
     pub by_difficulty: BTreeMap<String, (usize, f64)>,
     /// pass@k, the chance that at least one of k completions is right, for k = 1, 2, 4, … up to `samples`,
     /// and up to the number of verdicts of the prompt that has the fewest.
     pub pass_at: Vec<(usize, f64)>,
-    /// The share of prompts whose most frequent answer is right; a tie counts by its share. Answers that are
-    /// the same to the verifier ([`Verifier::same`]) vote together, and so do all right answers.
+    /// Share of prompts whose most frequent answer is right; a tie counts by its share. Answers that are the
+    /// same to the verifier ([`Verifier::same`]) vote together, and so do all right answers.
     pub majority: f64,
-    /// The number of completions by verdict, in the order of [`Verdict::ALL`].
+    /// Completions by verdict, in the order of [`Verdict::ALL`].
     pub verdicts: [usize; 5],
-    /// The mean completion length in tokens.
+    /// Mean completion length in tokens.
     pub length: f64,
-    /// The share of completions that were cut off.
+    /// Share of completions that were cut off.
     pub truncated: f64,
 }
 
-/// Samples `samples` completions of each prompt and scores them. Gives the report, and the groups for a
-/// closer look.
+/// Samples `completions_per_prompt` completions of each prompt and scores them. Returns the report and the
+/// groups.
 ///
-/// Completions without a verdict are in no share, so a caller asks [`EvalReport::check_errors`] whether they are too
-/// many.
+/// Completions without a verdict are left out of every share, so a caller asks [`EvalReport::check_errors`]
+/// whether there are too many of them.
 ///
 /// # Errors
-/// When the engine fails, or the verifier can judge no more.
+/// When the engine fails, or the verifier can no longer judge.
 pub fn evaluate<M>(
     engine: &mut dyn RolloutEngine<M>,
     verifier: &dyn Verifier,
     prompts: &[Prompt],
-    samples: usize,
+    completions_per_prompt: usize,
     sampling: &Sampling,
     seed: Seed,
-    finished: &mut dyn FnMut(usize),
+    on_finished: &mut dyn FnMut(usize),
 ) -> Result<(EvalReport, Vec<RewardedGroup>), TrainError> {
     let prompts = prompts.iter().map(|prompt| (0, prompt.clone()));
-    let requests = GroupRequest::of_prompts(prompts, samples, sampling, seed);
-    let groups = generate(engine, requests, finished)?;
+    let requests = GroupRequest::of_prompts(prompts, completions_per_prompt, sampling, seed);
+    let groups = generate(engine, requests, on_finished)?;
     let groups = reward(groups, verifier, RewardScale { right: 1.0, wrong: 0.0 }, &[], 0)?;
-    Ok((EvalReport::new(&groups, samples, verifier), groups))
+    Ok((EvalReport::new(&groups, completions_per_prompt, verifier), groups))
 }
 
 impl EvalReport {
-    /// Counts the completions that have a verdict. If there are none, every share of the report is NaN.
+    /// Counts the completions that have a verdict; without any, every share of the report is NaN.
     pub fn judged(&self) -> usize {
         self.verdicts.iter().sum::<usize>() - self.verdicts[Verdict::Error as usize]
     }
 
-    /// Fails if a larger share than `most` of the completions has no verdict (`reward.max_errors`).
+    /// Fails if a larger share than `max_share` of the completions has no verdict (`reward.max_errors`).
     ///
     /// # Errors
     /// Then, with [`TrainError::Unjudged`].
-    pub fn check_errors(&self, most: f64) -> Result<(), TrainError> {
+    pub fn check_errors(&self, max_share: f64) -> Result<(), TrainError> {
         let completions = self.verdicts.iter().sum::<usize>();
-        check_error_rate((completions - self.judged()) as u64, completions as u64, most)
+        check_error_rate((completions - self.judged()) as u64, completions as u64, max_share)
     }
 
-    fn new(groups: &[RewardedGroup], samples: usize, verifier: &dyn Verifier) -> Self {
-        // The worth of a completion without a verdict is unknown.
+    fn new(
+        groups: &[RewardedGroup],
+        completions_per_prompt: usize,
+        verifier: &dyn Verifier,
+    ) -> Self {
+        // The reward of a completion without a verdict is unknown.
         let judged: Vec<RewardedGroup> = groups.iter().map(RewardedGroup::judged).collect();
         let judged: Vec<&RewardedGroup> =
             judged.iter().filter(|group| !group.rewards.is_empty()).collect();
+
         // If no group is left, every share is NaN.
         let count = judged.len() as f64;
         let rights: Vec<(usize, usize)> =
             judged.iter().map(|group| (right(group), group.rewards.len())).collect();
-        let shares: Vec<f64> = rights.iter().map(|&(right, of)| right as f64 / of as f64).collect();
+        let shares: Vec<f64> =
+            rights.iter().map(|&(right, count)| right as f64 / count as f64).collect();
         let accuracy = shares.iter().sum::<f64>() / count;
         let variance = shares.iter().map(|share| (share - accuracy).powi(2)).sum::<f64>()
             / (count - 1.0).max(1.0);
+
         // A prompt with fewer than k verdicts says nothing about pass@k.
-        let fewest = rights.iter().map(|&(_, of)| of).min().unwrap_or(1);
+        let fewest = rights.iter().map(|&(_, count)| count).min().unwrap_or(1);
         let pass_at = std::iter::successors(Some(1), |k| Some(k * 2))
-            .take_while(|&k| k <= samples.min(fewest))
+            .take_while(|&k| k <= completions_per_prompt.min(fewest))
             .map(|k| {
-                let chances = rights.iter().map(|&(right, of)| pass_at_k(of, right, k));
+                let chances = rights.iter().map(|&(right, count)| pass_at_k(count, right, k));
                 (k, chances.sum::<f64>() / count)
             })
             .collect();
+
         // The sum is taken in one order, whatever thread has which prompt.
         let majorities: Vec<f64> =
             judged.par_iter().map(|group| majority(group, verifier)).collect();
+
         let mut solved = [0; 3];
-        for &(right, of) in &rights {
-            solved[usize::from(right > 0) + usize::from(right == of)] += 1;
+        for &(right, count) in &rights {
+            solved[usize::from(right > 0) + usize::from(right == count)] += 1;
         }
+
         let mut by_difficulty: BTreeMap<String, (usize, f64)> = BTreeMap::new();
         for (group, share) in judged.iter().zip(&shares) {
             let difficulty = &group.group.prompt.difficulty;
@@ -119,11 +128,15 @@ impl EvalReport {
                 (*prompts, *sum) = (*prompts + 1, *sum + share);
             }
         }
+
         for (prompts, accuracy) in by_difficulty.values_mut() {
             *accuracy /= *prompts as f64;
         }
+
         let mut verdicts = [0; 5];
-        let (mut tokens, mut truncated, mut completions) = (0, 0, 0);
+        let mut tokens = 0;
+        let mut truncated = 0;
+        let mut completions = 0;
         for group in groups {
             for (completion, reward) in group.group.completions.iter().zip(&group.rewards) {
                 verdicts[reward.score.verdict as usize] += 1;
@@ -132,9 +145,10 @@ impl EvalReport {
                 completions += 1;
             }
         }
+
         EvalReport {
             prompts: groups.len(),
-            samples,
+            samples: completions_per_prompt,
             accuracy,
             standard_error: (variance / count).sqrt(),
             interval: interval(&shares),
@@ -149,17 +163,20 @@ impl EvalReport {
     }
 }
 
-/// Fails if a larger share than `most` of some completions has no verdict, because little can be learnt or measured
-/// from the rest.
-pub(crate) fn check_error_rate(errors: u64, completions: u64, most: f64) -> Result<(), TrainError> {
-    if errors as f64 > most * completions as f64 {
-        return Err(TrainError::Unjudged { errors, completions, most });
+/// Fails if a larger share than `max_share` of some completions has no verdict, because the rest says little.
+pub(crate) fn check_error_rate(
+    errors: u64,
+    completions: u64,
+    max_share: f64,
+) -> Result<(), TrainError> {
+    if errors as f64 > max_share * completions as f64 {
+        return Err(TrainError::Unjudged { errors, completions, max_share });
     }
     Ok(())
 }
 
-/// Gives the chance that at least one of `k` completions is right, if `right` of `samples` were:
-/// 1 − C(samples − right, k) / C(samples, k) (Chen et al. 2021), as a product that cannot overflow.
+/// Computes the chance that at least one of `k` completions is right, if `right` of `samples` were: 1 −
+/// C(samples − right, k) / C(samples, k) (Chen et al. 2021), as a product that cannot overflow.
 pub fn pass_at_k(samples: usize, right: usize, k: usize) -> f64 {
     if samples - right < k {
         return 1.0;
@@ -171,7 +188,7 @@ fn right(group: &RewardedGroup) -> usize {
     group.rewards.iter().filter(|reward| reward.score.verdict == Verdict::Right).count()
 }
 
-/// Gives 1 if the most frequent answer is right, 0 if it is wrong, and the right answer's share in a tie.
+/// Returns 1 if the most frequent answer is right, 0 if it is wrong, and the right answer's share in a tie.
 /// Completions without an answer do not vote.
 fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
     let mut right = 0;
@@ -183,11 +200,13 @@ fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
             _ => *others.entry(reward.score.extracted.trim()).or_default() += 1,
         }
     }
-    // Comparing answers by value is costly, and most often makes no difference.
-    let against: usize = others.values().sum();
-    if right == 0 || right > against {
+
+    // Comparing answers by value is costly, and rarely makes a difference.
+    let other_votes: usize = others.values().sum();
+    if right == 0 || right > other_votes {
         return f64::from(u8::from(right > 0));
     }
+
     let mut answers: Vec<(&str, usize)> = Vec::new();
     for (text, votes) in others {
         match answers.iter_mut().find(|(other, _)| verifier.same(other, text)) {
@@ -195,30 +214,33 @@ fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
             None => answers.push((text, votes)),
         }
     }
-    let most = answers.iter().map(|answer| answer.1).max().unwrap_or(0);
-    match right.cmp(&most) {
+
+    let max_votes = answers.iter().map(|answer| answer.1).max().unwrap_or(0);
+    match right.cmp(&max_votes) {
         Ordering::Less => 0.0,
         Ordering::Greater => 1.0,
         Ordering::Equal => {
-            1.0 / (1 + answers.iter().filter(|answer| answer.1 == most).count()) as f64
+            1.0 / (1 + answers.iter().filter(|answer| answer.1 == max_votes).count()) as f64
         }
     }
 }
 
-/// Gives the 95 % confidence interval of the mean of these shares, one share per prompt: the 2.5th and the
-/// 97.5th percentile of the means of resampled prompts, 2,000 times (Efron 1979). Gives NaN without a
-/// prompt. Equal shares always give the same bounds.
+/// Computes the 95 % confidence interval of the mean of these shares, one share per prompt: the 2.5th and the
+/// 97.5th percentile of the means of resampled prompts, 2,000 times (Efron 1979). It is NaN without a prompt.
+/// Equal shares always have the same bounds.
 pub fn interval(shares: &[f64]) -> (f64, f64) {
     const TIMES: usize = 2000;
     if shares.is_empty() {
         return (f64::NAN, f64::NAN);
     }
-    // The seed is fixed, because the interval of an evaluation has no part in a run's luck.
+
+    // A fixed seed, because the interval of an evaluation does not depend on the run's seed.
     let mut rng = Seed::run(0).derive("bootstrap", &[]).rng();
     let mut mean = || {
         let drawn = (0..shares.len()).map(|_| shares[rng.random_range(0..shares.len())]);
         drawn.sum::<f64>() / shares.len() as f64
     };
+
     let mut means: Vec<f64> = (0..TIMES).map(|_| mean()).collect();
     means.sort_by(f64::total_cmp);
     (means[TIMES / 40], means[TIMES - 1 - TIMES / 40])
@@ -254,6 +276,7 @@ mod tests {
             Group { prompt, completions, step: 0, draw: 0 }
         });
         let scale = RewardScale { right: 1.0, wrong: 0.0 };
+
         let groups = reward(groups.collect(), &Numbers, scale, &[], 0).unwrap();
         EvalReport::new(&groups, answers[0].len(), &Numbers)
     }
@@ -270,11 +293,13 @@ mod tests {
     fn what_has_no_verdict_is_in_no_share() {
         let whole = report(&[&["2", "3"], &["2", "2"], &["3", "3"]]);
         assert_eq!((whole.accuracy, whole.solved), (0.5, [1, 1, 1]));
+
         let broken = report(&[&["2", "crash"], &["crash", "crash"], &["3", "3"]]);
         assert_eq!((broken.accuracy, broken.solved), (0.5, [1, 0, 1]));
         // The first prompt has one verdict, so it says nothing about pass@2.
         assert_eq!(broken.pass_at, [(1, 0.5)]);
         assert_eq!(broken.verdicts[Verdict::Error as usize], 3);
+
         let nothing = report(&[&["crash"]]);
         assert!(nothing.accuracy.is_nan());
         assert_eq!((nothing.judged(), broken.judged()), (0, 3));
@@ -293,6 +318,7 @@ mod tests {
         let answers: Vec<&[&str]> =
             (0..400).map(|n| if n % 4 == 0 { &["2"][..] } else { &["3"] }).collect();
         let EvalReport { interval: (low, high), standard_error, .. } = report(&answers);
+
         let wide = 1.96 * standard_error;
         assert!(
             (low - (0.25 - wide)).abs() < 0.01 && (high - (0.25 + wide)).abs() < 0.01,

@@ -6,10 +6,10 @@ use crate::Sample;
 /// per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gae {
-    /// γ, in [0, 1]: the worth of a reward one token earlier.
+    /// γ, in [0, 1]: what a reward is worth one token earlier.
     pub gamma: f64,
-    /// λ, in [0, 1]. At 1 an advantage is the rewards that came minus the rewards that were expected. At 0 it
-    /// looks one token ahead and believes the critic from there on.
+    /// λ, in [0, 1]. At 1 an advantage is the actual rewards minus the expected rewards. At 0 it considers one
+    /// token ahead and relies on the critic after it.
     pub lambda: f64,
     /// True if the advantages of a step are shifted and scaled to mean 0 and variance 1.
     pub normalise: bool,
@@ -21,21 +21,23 @@ pub struct TokenValues {
     /// The critic's values before the step's first update.
     #[serde(with = "crate::numbers")]
     pub values: Vec<f32>,
-    /// The values that the critic should have given.
+    /// What the critic should have predicted.
     #[serde(with = "crate::numbers")]
     pub returns: Vec<f32>,
 }
 
 impl Gae {
-    /// Gives the advantages, not normalised, and the returns of one completion. `rewards` and `values` have
-    /// one number for each of its tokens.
+    /// Computes the advantages, not normalised, and the returns of one completion. `rewards` and `values`
+    /// have one number for each of its tokens.
     ///
-    /// δ_t = r_t + γ V_{t+1} − V_t, A_t = δ_t + γλ A_{t+1}, R_t = A_t + V_t. Behind the last token, value and
+    /// δ_t = r_t + γ V_{t+1} − V_t, A_t = δ_t + γλ A_{t+1}, R_t = A_t + V_t. After the last token, value and
     /// advantage are 0, even if the limit cut the completion off.
     pub fn estimate(&self, rewards: &[f32], values: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let mut advantages = vec![0.0; values.len()];
         let mut returns = vec![0.0; values.len()];
-        let (mut next_value, mut next_advantage) = (0.0, 0.0);
+        let mut next_value = 0.0;
+        let mut next_advantage = 0.0;
+
         for token in (0..values.len()).rev() {
             let value = f64::from(values[token]);
             let error = f64::from(rewards[token]) + self.gamma * next_value - value;
@@ -44,36 +46,41 @@ impl Gae {
             advantages[token] = next_advantage as f32;
             returns[token] = (next_advantage + value) as f32;
         }
+
         (advantages, returns)
     }
 
-    /// Gives the samples of a step their advantages, from the critic's values of their tokens. The reward is
-    /// paid for the last token that the policy wrote. Tokens that the policy was told lie between two of its
-    /// own tokens, and take no step in time. A completion that does not count has no values and no part in
-    /// the normalisation.
-    pub(crate) fn appraise(&self, samples: &mut [Sample], values: Vec<Vec<f32>>) {
+    /// Estimates the advantages of a step's samples, from the critic's values of their tokens. The reward is
+    /// paid for the last token that the policy wrote. Tokens that the policy did not write take no step in
+    /// time. A completion that does not count has no values, and is not part of the normalisation.
+    pub(crate) fn estimate_advantages(&self, samples: &mut [Sample], values: Vec<Vec<f32>>) {
         for (sample, values) in samples.iter_mut().zip(values) {
-            if sample.counted() == 0 {
+            if sample.loss_tokens() == 0 {
                 continue;
             }
-            let own: Vec<usize> = sample.own().collect();
-            let of_own: Vec<f32> = own.iter().map(|&place| values[place]).collect();
-            let mut rewards = vec![0.0; own.len()];
+
+            let indices: Vec<usize> = sample.policy_tokens().collect();
+            let policy_values: Vec<f32> = indices.iter().map(|&index| values[index]).collect();
+            let mut rewards = vec![0.0; indices.len()];
             if let Some(last) = rewards.last_mut() {
                 *last = sample.reward;
             }
-            let (advantages, of_returns) = self.estimate(&rewards, &of_own);
+
+            let (advantages, policy_returns) = self.estimate(&rewards, &policy_values);
             let mut returns = vec![0.0; values.len()];
-            for ((&place, advantage), came) in own.iter().zip(advantages).zip(of_returns) {
-                (sample.advantages[place], returns[place]) = (advantage, came);
+            let estimates = advantages.into_iter().zip(policy_returns);
+            for (&index, (advantage, value)) in indices.iter().zip(estimates) {
+                (sample.advantages[index], returns[index]) = (advantage, value);
             }
+
             sample.token_values = Some(TokenValues { values, returns });
         }
+
         if self.normalise {
             let counted = samples.iter_mut().filter(|sample| sample.token_values.is_some());
             whiten(counted.flat_map(|sample| {
-                let own = sample.advantages.iter_mut().zip(&sample.mask);
-                own.filter(|(_, own)| **own).map(|(advantage, _)| advantage)
+                let tokens = sample.advantages.iter_mut().zip(&sample.mask);
+                tokens.filter(|(_, by_policy)| **by_policy).map(|(advantage, _)| advantage)
             }));
         }
     }
@@ -88,6 +95,7 @@ pub fn whiten<'a>(tokens: impl Iterator<Item = &'a mut f32>) {
     let squares: f64 = tokens.iter().map(|token| (f64::from(**token) - mean).powi(2)).sum();
     let variance = squares / (count - 1.0).max(1.0);
     let scale = 1.0 / (variance + 1e-8).sqrt();
+
     for token in tokens {
         *token = ((f64::from(*token) - mean) * scale) as f32;
     }
@@ -111,7 +119,8 @@ mod tests {
     fn the_reward_is_paid_at_the_end_and_only_for_what_counts() {
         let gae = Gae { gamma: 0.5, lambda: 1.0, normalise: false };
         let mut samples = [sample(3, 2.0, true), sample(2, 9.0, false)];
-        gae.appraise(&mut samples, vec![vec![0.25, 0.0, 1.0], Vec::new()]);
+        gae.estimate_advantages(&mut samples, vec![vec![0.25, 0.0, 1.0], Vec::new()]);
+
         // λ is 1, so a return is the discounted reward, and each value changes the advantage of its own token
         // alone.
         assert_eq!(samples[0].token_values.as_ref().unwrap().returns, [0.5, 1.0, 2.0]);
@@ -120,15 +129,16 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_the_policy_was_told_take_no_time() {
+    fn tokens_that_the_policy_did_not_write_take_no_time() {
         let gae = Gae { gamma: 0.5, lambda: 1.0, normalise: false };
         let mut turns = Completion::written(vec![1, 2], vec![0.0; 2], FinishReason::Stop);
         turns.observe(&[8, 9]);
         turns.write(&[3], &[0.0]);
         let mut samples = [Sample::new(&[0], &turns, 0)];
         samples[0].reward = 2.0;
-        // The policy was told the third and the fourth token, so their values are never looked at.
-        gae.appraise(&mut samples, vec![vec![0.25, 0.0, 50.0, 50.0, 1.0]]);
+
+        // The policy did not write the third and the fourth token, so their values are never read.
+        gae.estimate_advantages(&mut samples, vec![vec![0.25, 0.0, 50.0, 50.0, 1.0]]);
         assert_eq!(samples[0].advantages, [0.25, 1.0, 0.0, 0.0, 1.0]);
         assert_eq!(samples[0].token_values.as_ref().unwrap().returns, [0.5, 1.0, 0.0, 0.0, 2.0]);
     }
@@ -137,14 +147,14 @@ mod tests {
     fn normalising_takes_the_step_as_one_and_a_lone_token_is_nothing() {
         let gae = Gae { gamma: 1.0, lambda: 1.0, normalise: true };
         let mut samples = [sample(1, 3.0, true), sample(2, -1.0, true), sample(1, 7.0, false)];
-        gae.appraise(&mut samples, vec![vec![0.0], vec![0.0, 0.0], Vec::new()]);
+        gae.estimate_advantages(&mut samples, vec![vec![0.0], vec![0.0, 0.0], Vec::new()]);
         let all: Vec<f32> =
             samples.iter().flat_map(|sample| sample.advantages.clone()).take(3).collect();
+
         let expected = [2.0 / 3.0f32.sqrt(), -1.0 / 3.0f32.sqrt(), -1.0 / 3.0f32.sqrt()];
         assert!(all.iter().zip(expected).all(|(all, want)| (all - want).abs() < 1e-6), "{all:?}");
-
         let mut alone = [sample(1, 3.0, true)];
-        gae.appraise(&mut alone, vec![vec![0.5]]);
+        gae.estimate_advantages(&mut alone, vec![vec![0.5]]);
         assert_eq!(alone[0].advantages, [0.0]);
     }
 }

@@ -1,4 +1,4 @@
-//! The wish that a run ends, and the moment that an update gets to end by itself.
+//! Interruption of a run, and how long an update may still take to end on its own.
 
 use std::{
     sync::{
@@ -8,35 +8,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time that the rest of a step's updates may take after a run was asked to end.
+/// How long the rest of a step's updates may take after a run was interrupted.
 ///
-/// An update that ends half way has moved weights, so all steps since the last checkpoint would have to be computed
-/// again. For a small model that is a poor trade for a fraction of a second.
+/// A step that ends between updates has moved weights, so all steps since the last checkpoint would have to be
+/// computed again. For a small model that is a poor trade for a fraction of a second.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A flag that is set from outside, such as by Ctrl-C, when the run is to end.
+/// A flag that is set from outside to interrupt the run, such as by Ctrl-C.
 #[derive(Clone, Debug, Default)]
 pub struct Interruption {
     flag: Arc<AtomicBool>,
-    /// The moment at which an update saw the flag first.
-    seen: Arc<OnceLock<Instant>>,
+    /// Time when an update first found the flag set.
+    first_seen: Arc<OnceLock<Instant>>,
 }
 
 impl Interruption {
-    /// Tells whether the run is to end.
+    /// Returns true if the run was interrupted.
     pub fn is_set(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
     }
 
-    /// Tells an update whether to stop where it is: the flag is set, and was already seen a second ago.
+    /// Returns true if an update should stop where it is: the flag is set, and an update found it set at least a
+    /// second ago.
     pub fn stops_an_update(&self) -> bool {
-        self.is_set() && self.seen.get_or_init(Instant::now).elapsed() >= GRACE
+        self.is_set() && self.first_seen.get_or_init(Instant::now).elapsed() >= GRACE
     }
 }
 
 impl From<Arc<AtomicBool>> for Interruption {
     fn from(flag: Arc<AtomicBool>) -> Self {
-        Interruption { flag, seen: Arc::default() }
+        Interruption { flag, first_seen: Arc::default() }
     }
 }
 
@@ -51,8 +52,9 @@ mod tests {
         assert!(!interruption.stops_an_update());
         flag.store(true, Ordering::Relaxed);
         assert!(!interruption.stops_an_update(), "it has just been asked");
+
         let earlier = Instant::now().checked_sub(GRACE).unwrap();
-        let seen = Arc::new(OnceLock::from(earlier));
-        assert!(Interruption { flag, seen }.stops_an_update());
+        let first_seen = Arc::new(OnceLock::from(earlier));
+        assert!(Interruption { flag, first_seen }.stops_an_update());
     }
 }

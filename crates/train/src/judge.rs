@@ -1,4 +1,4 @@
-//! The thread that judges groups while others are being sampled.
+//! Judging of groups, on a separate thread, while others are being sampled.
 
 use std::{
     panic::resume_unwind,
@@ -16,20 +16,20 @@ use rayon::{ThreadPool, ThreadPoolBuilder, current_num_threads};
 
 use crate::{Task, TrainError};
 
-/// Takes groups and gives them back with their rewards, in the order in which they came.
+/// Takes groups and returns them with their rewards, in the order in which they were given.
 pub(crate) struct Judge<'scope> {
     groups: Sender<Batch>,
     judged: Receiver<Judged>,
     thread: Option<ScopedJoinHandle<'scope, ()>>,
-    /// The number of batches that were given and not taken back.
+    /// Batches that were given and not taken back.
     open: usize,
-    /// The seconds that judging has taken, whoever waited for it.
+    /// Seconds that judging has taken, whoever waited for it.
     pub(crate) seconds: f64,
 }
 
 type Batch = (Vec<RequestId>, Vec<Group>);
 
-/// The groups of a batch, and the seconds that judging them took.
+/// Groups of a batch, and the seconds that judging them took.
 type Judged = (Vec<RequestId>, Result<Vec<RewardedGroup>, TrainError>, f64);
 
 impl<'scope> Judge<'scope> {
@@ -40,30 +40,32 @@ impl<'scope> Judge<'scope> {
         task: &'env Task,
         step: Step,
     ) -> Self {
-        let (groups, asked) = channel::<Batch>();
-        let (answer, judged) = channel();
+        let (groups, batches) = channel::<Batch>();
+        let (results, judged) = channel();
+
         let thread = scope.spawn(move || {
-            for (ids, groups) in asked {
-                let began = Instant::now();
-                let rewarded = aside(task.spare_cores, || task.reward(groups, step));
-                if answer.send((ids, rewarded, began.elapsed().as_secs_f64())).is_err() {
+            for (ids, groups) in batches {
+                let started = Instant::now();
+                let rewarded = on_judging_threads(task.spare_cores, || task.reward(groups, step));
+                if results.send((ids, rewarded, started.elapsed().as_secs_f64())).is_err() {
                     break;
                 }
             }
         });
+
         Judge { groups, judged, thread: Some(thread), open: 0, seconds: 0.0 }
     }
 
-    /// Gives the judge a batch, and does not wait.
+    /// Hands the judge a batch, without waiting.
     pub(crate) fn give(&mut self, finished: Vec<(RequestId, Group)>) {
         if !finished.is_empty() {
-            // If the judge is gone, sending fails. `take` notices that, because no answer comes.
+            // Sending fails if the judge has ended. `take` notices that, because no result comes.
             let _ = self.groups.send(finished.into_iter().unzip());
             self.open += 1;
         }
     }
 
-    /// Waits for the oldest open batch, and gives its groups. Gives nothing if no batch is open.
+    /// Waits for the oldest open batch, and returns its groups; nothing if no batch is open.
     ///
     /// # Errors
     /// When the verifier fails.
@@ -72,12 +74,13 @@ impl<'scope> Judge<'scope> {
         if self.open > 0 {
             self.open -= 1;
             let Ok((ids, rewarded, seconds)) = self.judged.recv() else {
-                // A judge is gone only if its verifier panicked, and the panic continues here.
+                // A judge has ended early only if its verifier panicked, and the panic continues here.
                 if let Some(Err(panic)) = self.thread.take().map(ScopedJoinHandle::join) {
                     resume_unwind(panic);
                 }
                 return Ok(all);
             };
+
             self.seconds += seconds;
             all.extend(ids.into_iter().zip(rewarded?));
         }
@@ -87,17 +90,17 @@ impl<'scope> Judge<'scope> {
     /// Ends the judge because something else has failed. The results of open batches are lost.
     pub(crate) fn end(self) {
         drop((self.groups, self.judged));
-        // A panic of the judge would take the place of the failure.
+        // A panic of the judge would hide the failure.
         let _ = self.thread.map(ScopedJoinHandle::join);
     }
 }
 
-/// Does `work` with threads of its own, because a verifier that waits for another program must not hold the
-/// threads that decode. They are as many as those that decode, less those to `spare` in the first call.
-fn aside<R: Send>(spare: usize, work: impl FnOnce() -> R + Send) -> R {
+/// Does `work` on separate threads, because a verifier that waits for another program must not block the
+/// threads that decode. There are as many as those that decode, minus `spare_cores` of the first call.
+fn on_judging_threads<R: Send>(spare_cores: usize, work: impl FnOnce() -> R + Send) -> R {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
     let pool = POOL.get_or_init(|| {
-        let threads = current_num_threads().saturating_sub(spare).max(1);
+        let threads = current_num_threads().saturating_sub(spare_cores).max(1);
         ThreadPoolBuilder::new().num_threads(threads).build().ok()
     });
 

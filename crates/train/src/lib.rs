@@ -1,10 +1,10 @@
-//! The training algorithm: sampling, advantage, batch, loss, update, evaluation, checkpoint.
+//! Training algorithm: sampling, advantage, batch, loss, update, evaluation, checkpoint.
 //!
-//! [`Trainer::step`] is the loop; each of its parts is a file of this crate. Nothing here knows a
-//! tokenizer, a data set or a recipe: values come in, values go out.
+//! [`Trainer::step`] is the loop; each of its parts is a file of this crate. Nothing here knows a tokenizer, a
+//! data set or a recipe.
 //!
-//! An update is fixed before it is cut: every divisor counts the whole update. So micro-batches, padding and
-//! order change memory and speed, and change the loss by rounding alone. Until a [`MicroBatch`] is made,
+//! An update is fixed before it is split, because every divisor counts the whole update. So micro-batches,
+//! padding and order change memory and speed, and the loss by rounding alone. Until a [`MicroBatch`] is made,
 //! everything is plain numbers, which a test can write down:
 //!
 //! ```
@@ -17,7 +17,7 @@
 //!
 //! let written = Completion::written(vec![7, 8], vec![-0.1, -2.3], FinishReason::Stop);
 //! let sample = Sample::new(&[1, 2, 3], &written, 0).with_advantage(advantages[1]);
-//! assert_eq!(sample.counted(), 2);
+//! assert_eq!(sample.loss_tokens(), 2);
 //! ```
 
 mod adaptive;
@@ -35,6 +35,7 @@ mod eval;
 mod gae;
 mod interruption;
 mod judge;
+mod logprob_check;
 mod loss;
 mod loss_scale;
 mod mini_batch;
@@ -51,7 +52,6 @@ mod sampling;
 mod schedule;
 mod sft;
 mod trainer;
-mod trust;
 mod update;
 mod value_loss;
 
@@ -95,6 +95,7 @@ pub use schedule::{
 pub use sft::{CrossEntropy, sft_step};
 pub use trainer::{Observer, OldLogprobs, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
 pub use update::{
-    EXPERT_LOAD_MAX, LARGEST_CHANGE, MicroBatching, Moves, ROUTER_AUX_LOSS, UpdateReport, Updater,
+    EXPERT_LOAD_MAX, LOGPROB_CHANGE_MAX, MicroBatching, ROUTER_AUX_LOSS, UpdateReport,
+    UpdateTarget, Updater,
 };
 pub use value_loss::{ValueInput, ValueLoss, ValueOutput};

@@ -1,60 +1,59 @@
-//! The policy losses, per token: DAPO's clipped surrogate and its relatives, KL and entropy.
+//! Policy losses, per token: DAPO's clipped surrogate and its relatives, KL and entropy.
 
 use burn::tensor::{Bool, Tensor};
 use firebrick_kernels::sum_all;
 
 /// Log-ratios are clamped to ±20 before `exp`. e²⁰ is 5·10⁸: a policy beyond that has come apart, and its
-/// ratio is not a number to train on.
+/// ratio is not usable for training.
 const MAX_LOG_RATIO: f64 = 20.0;
 
-/// The numbers of one micro-batch that a loss sees. Tensors are `[rows, tokens]`, log-probabilities are in
-/// nats.
+/// What a loss sees of one micro-batch. Tensors are `[rows, tokens]`, log-probabilities are in nats.
 ///
-/// Any numbers may stand behind the mask, infinities included, and must not leak.
+/// Where the mask is 0, numbers may have any value, infinities included, and must not leak.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LossInput {
-    /// The log-probabilities under the policy in training. Only this input and `entropy` receive gradient.
+    /// Log-probabilities under the policy in training. Only they and `entropy` receive gradient.
     pub logprobs: Tensor<2>,
-    /// The entropy of the policy's distribution at each token.
+    /// Entropy of the policy's distribution at each token.
     pub entropy: Tensor<2>,
-    /// The log-probabilities under the old policy, which the update starts from.
+    /// Log-probabilities under the old policy, which the update starts from.
     pub old_logprobs: Tensor<2>,
-    /// The log-probabilities under the reference policy, if a KL penalty asks for them.
+    /// Log-probabilities under the reference policy, if a KL penalty asks for them.
     pub ref_logprobs: Option<Tensor<2>>,
-    /// The advantages, one per token.
+    /// Advantages, one per token.
     pub advantages: Tensor<2>,
-    /// The truncated importance weights, if tokens are weighted; see [`Sample::weigh`](crate::Sample::weigh).
-    /// [`Objective`] applies them.
-    pub importance: Option<Tensor<2>>,
+    /// Weights of truncated importance sampling (TIS), if tokens are weighted; see
+    /// [`Sample::set_tis_weights`](crate::Sample::set_tis_weights). [`Objective`] applies them.
+    pub tis_weights: Option<Tensor<2>>,
     /// 1 for completion tokens that count, 0 elsewhere.
     pub mask: Tensor<2>,
-    /// The weight of each token in the loss, from the whole update; 0 where the mask is 0.
-    pub weights: Tensor<2>,
-    /// The weight of each token in the metrics: mask / counted tokens of the whole update.
-    pub shares: Tensor<2>,
+    /// Weight of each token in the loss, from the whole update; 0 where the mask is 0.
+    pub loss_weights: Tensor<2>,
+    /// Weight of each token in the metrics: mask / counted tokens of the whole update.
+    pub metric_weights: Tensor<2>,
 }
 
 impl LossInput {
     /// Makes the input of a micro-batch that is a whole update, in which each token weighs the same. It has
-    /// no entropy, reference or importance; set the field of the one that you need.
+    /// no entropy, reference or TIS weights; set the field of the one that you need.
     pub fn new(
         logprobs: Tensor<2>,
         old_logprobs: Tensor<2>,
         advantages: Tensor<2>,
         mask: Tensor<2>,
     ) -> Self {
-        let shares = mask.clone() / mask.clone().sum().clamp_min(1.0).unsqueeze();
+        let token_weights = mask.clone() / mask.clone().sum().clamp_min(1.0).unsqueeze();
         LossInput {
             entropy: logprobs.zeros_like(),
             logprobs,
             old_logprobs,
             ref_logprobs: None,
             advantages,
-            importance: None,
+            tis_weights: None,
             mask,
-            weights: shares.clone(),
-            shares,
+            loss_weights: token_weights.clone(),
+            metric_weights: token_weights,
         }
     }
 }
@@ -62,22 +61,22 @@ impl LossInput {
 /// A policy's loss per token, before aggregation.
 #[derive(Clone, Debug)]
 pub struct LossOutput {
-    /// The loss per token, `[rows, tokens]`; 0 behind the mask.
+    /// Loss per token, `[rows, tokens]`; 0 where the mask is 0.
     pub token_loss: Tensor<2>,
     /// Named parts of means over the update's tokens, one number each: they add up over micro-batches. The
-    /// update gives some metrics itself: `loss/total`, `loss/policy`, `loss/entropy`, `loss/kl`,
+    /// update computes some metrics itself: `loss/total`, `loss/policy`, `loss/entropy`, `loss/kl`,
     /// `loss/logprob_change` and `loss/logprob_change_max`. It ignores parts of those names.
     pub metrics: Vec<(&'static str, Tensor<1>)>,
 }
 
-/// The names of the metrics that an update gives itself.
-const OWN: [&str; 6] = [
+/// Names of the metrics that an update computes itself.
+const UPDATE_METRICS: [&str; 6] = [
     "loss/total",
     "loss/policy",
     "loss/entropy",
     "loss/kl",
     "loss/logprob_change",
-    crate::LARGEST_CHANGE,
+    crate::LOGPROB_CHANGE_MAX,
 ];
 
 /// A surrogate whose gradient improves the policy. It is plain tensor code: autodiff does the rest, and only
@@ -97,7 +96,7 @@ impl<T: PolicyLoss + ?Sized> PolicyLoss for Box<T> {
     }
 }
 
-/// The range in which the ratio may move before its gradient is cut: `[1 − low, 1 + high]`.
+/// Range in which the ratio may move before its gradient is cut: `[1 − low, 1 + high]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClipRange {
     /// ε_low, 0.2 in the paper.
@@ -106,8 +105,8 @@ pub struct ClipRange {
     pub high: f64,
 }
 
-/// The token-level surrogate with Clip-Higher (Yu et al. 2025, Eq. 8):
-/// ℓ = −min(ρA, clip(ρ, 1 − ε_low, 1 + ε_high) A).
+/// Token-level surrogate with Clip-Higher (Yu et al. 2025, Eq. 8): ℓ = −min(ρA, clip(ρ, 1 − ε_low, 1 +
+/// ε_high) A).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dapo {
     /// ε_low and ε_high.
@@ -123,30 +122,32 @@ impl PolicyLoss for Dapo {
         let surrogate = Surrogate::new(delta.clone().exp(), input, self.clip);
         let mut metrics = surrogate.clip_metrics(input);
         metrics.push(("loss/approx_kl", mean(delta.neg(), input)));
+
         let mut token_loss = surrogate.clipped();
-        let mut held = Tensor::zeros_like(&input.mask);
+        let mut bounded = Tensor::zeros_like(&input.mask);
         if let Some(c) = self.dual_clip {
             let cap = surrogate.advantages.clone().mul_scalar(-c);
             let negative = surrogate.advantages.clone().lower_elem(0.0);
             let above = negative.bool_and(token_loss.clone().detach().greater(cap.clone()));
             token_loss = token_loss.mask_where(above.clone(), cap);
-            held = above.float();
+            bounded = above.float();
         }
-        metrics.push(("loss/dual_clip_fraction", mean(held, input)));
+
+        metrics.push(("loss/dual_clip_fraction", mean(bounded, input)));
         LossOutput { token_loss: masked(token_loss, input), metrics }
     }
 }
 
-/// The surrogate with one ratio per completion, the geometric mean of the ratios of its tokens (GSPO, Zheng
-/// et al. 2025).
+/// Surrogate with one ratio per completion, the geometric mean of the ratios of its tokens (GSPO, Zheng et
+/// al. 2025).
 ///
-/// It is straight-through: each token's ratio is the completion's ratio, held, times the token's new
-/// probability over its new probability held. So advantages may differ within a completion.
+/// It is straight-through: each token's ratio is the completion's ratio, detached, times the token's new
+/// probability over its new probability detached. So advantages may differ within a completion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gspo {
     /// ε_low and ε_high of the completion's ratio; around 3e-4 in the paper.
     pub clip: ClipRange,
-    /// The largest log-ratio of a completion; 10 in verl. There is no lower bound.
+    /// Largest log-ratio of a completion; 10 in verl. There is no lower bound.
     pub max_log_ratio: f64,
 }
 
@@ -155,17 +156,20 @@ impl PolicyLoss for Gspo {
         let delta = masked(input.logprobs.clone() - input.old_logprobs.clone(), input);
         let tokens = input.mask.clone().sum_dim(1).clamp_min(1.0);
         let row = (delta.clone().detach().sum_dim(1) / tokens).expand(delta.shape());
-        let own = masked(input.logprobs.clone(), input);
-        let log_ratio = (own.clone() - own.detach() + row).clamp_max(self.max_log_ratio);
+
+        // `logprobs − logprobs.detach()` is 0: it adds nothing to the ratio but each token's gradient.
+        let logprobs = masked(input.logprobs.clone(), input);
+        let log_ratio = (logprobs.clone() - logprobs.detach() + row).clamp_max(self.max_log_ratio);
         let surrogate = Surrogate::new(log_ratio.exp(), input, self.clip);
+
         let mut metrics = surrogate.clip_metrics(input);
         metrics.push(("loss/approx_kl", mean(delta.neg(), input)));
         LossOutput { token_loss: masked(surrogate.clipped(), input), metrics }
     }
 }
 
-/// The surrogate that takes the clipped ratio as a held factor of the log-probability (CISPO, MiniMax 2025),
-/// so clipped tokens keep a gradient.
+/// Surrogate that takes the clipped ratio as a detached factor of the log-probability (CISPO, MiniMax 2025),
+/// so that clipped tokens keep a gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cispo {
     /// ε_low and ε_high; a `low` of 1 means no lower bound.
@@ -178,12 +182,16 @@ impl PolicyLoss for Cispo {
             .detach()
             .clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO);
         let ratio = delta.clone().exp();
-        let (low, high) = (1.0 - self.clip.low, 1.0 + self.clip.high);
+
+        let low = 1.0 - self.clip.low;
+        let high = 1.0 + self.clip.high;
         let below = ratio.clone().lower_elem(low);
         let above = ratio.clone().greater_elem(high);
-        let held = ratio.clamp(low, high);
+
+        let clipped = ratio.clamp(low, high);
         let advantages = masked(input.advantages.clone(), input);
-        let token_loss = (held * advantages * masked(input.logprobs.clone(), input)).neg();
+        let token_loss = (clipped * advantages * masked(input.logprobs.clone(), input)).neg();
+
         let metrics = vec![
             ("loss/clip_fraction_low", mean(below.float(), input)),
             ("loss/clip_fraction_high", mean(above.float(), input)),
@@ -193,7 +201,7 @@ impl PolicyLoss for Cispo {
     }
 }
 
-/// The ratio and the advantage of each token, for losses that clip as PPO does.
+/// Ratio and advantage of each token, for losses that clip as PPO does.
 struct Surrogate {
     ratio: Tensor<2>,
     advantages: Tensor<2>,
@@ -206,17 +214,17 @@ impl Surrogate {
     }
 
     // ANCHOR: tour
-    /// Gives −min(ρA, clip(ρ)A). A token whose clipped branch holds has no gradient.
+    /// Computes −min(ρA, clip(ρ)A). A token whose clipped branch applies has no gradient.
     fn clipped(&self) -> Tensor<2> {
-        let free = (self.advantages.clone() * self.ratio.clone()).neg();
+        let unclipped = (self.advantages.clone() * self.ratio.clone()).neg();
         let bounded = self.ratio.clone().detach().clamp(1.0 - self.clip.low, 1.0 + self.clip.high);
-        let held = (self.advantages.clone() * bounded).neg();
-        let worse = held.clone().greater(free.clone().detach());
-        free.mask_where(worse, held)
+        let clipped = (self.advantages.clone() * bounded).neg();
+        let worse = clipped.clone().greater(unclipped.clone().detach());
+        unclipped.mask_where(worse, clipped)
     }
     // ANCHOR_END: tour
 
-    /// Gives the shares of tokens whose gradient was cut: below the lower bound with a negative advantage,
+    /// Returns the fractions of tokens whose gradient was cut: below the lower bound with a negative advantage,
     /// above the upper bound with a positive advantage.
     fn clip_metrics(&self, input: &LossInput) -> Vec<(&'static str, Tensor<1>)> {
         let ratio = self.ratio.clone().detach();
@@ -234,11 +242,11 @@ impl Surrogate {
 /// A penalty for leaving the reference policy, with d = log π − log π_ref (Schulman 2020).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kl {
-    /// The estimate.
+    /// How the penalty is estimated.
     pub estimator: KlEstimator,
-    /// True if the gradient is that of k2, whatever estimate gives the value.
+    /// True if the gradient is that of k2, whatever estimate sets the value.
     pub gradient_of_k2: bool,
-    /// The factor of the penalty in the loss.
+    /// Factor of the penalty in the loss.
     pub coef: f64,
 }
 
@@ -256,7 +264,7 @@ pub enum KlEstimator {
 }
 
 impl Kl {
-    /// Gives the penalty of each token, without `coef`; `reference` has the shape of `logprobs`.
+    /// Estimates the penalty of each token, without `coef`; `reference` has the shape of `logprobs`.
     pub fn estimate(&self, logprobs: Tensor<2>, reference: Tensor<2>) -> Tensor<2> {
         let d = logprobs - reference;
         let k2 = |d: Tensor<2>| d.square().mul_scalar(0.5);
@@ -269,6 +277,8 @@ impl Kl {
             }
             KlEstimator::Abs => d.clone().abs(),
         };
+
+        // `k2 − k2.detach()` is 0: the value stays, and the gradient is that of k2.
         if self.gradient_of_k2 {
             let k2 = k2(d);
             value.detach() + k2.clone() - k2.detach()
@@ -280,58 +290,64 @@ impl Kl {
 
 /// The whole loss of an update: the policy's loss, minus the entropy bonus, plus the KL penalty.
 pub struct Objective {
-    /// The surrogate.
+    /// Surrogate that improves the policy.
     pub policy: Box<dyn PolicyLoss>,
-    /// The factor of the entropy bonus; 0 switches it off.
+    /// Factor of the entropy bonus; 0 switches it off.
     pub entropy_coef: f64,
-    /// The penalty, if any.
+    /// Penalty for leaving the reference policy, if any.
     pub kl: Option<Kl>,
 }
 
-/// One micro-batch's part of an update's loss. Every tensor is a scalar that adds up over the parts.
+/// Part of an update's loss from one micro-batch. Every tensor is a scalar that adds up over the parts.
 #[derive(Clone, Debug)]
 pub struct ObjectiveOutput {
     /// The loss to differentiate.
     pub loss: Tensor<1>,
-    /// The policy term of the loss.
+    /// Policy term of the loss.
     pub policy_loss: Tensor<1>,
-    /// The entropy, weighted like the loss.
+    /// Entropy, weighted like the loss.
     pub entropy: Tensor<1>,
-    /// The KL estimate, weighted like the loss; absent without a penalty.
+    /// KL estimate, weighted like the loss; absent without a penalty.
     pub kl: Option<Tensor<1>>,
     /// Parts of means over the update's tokens.
     pub metrics: Vec<(&'static str, Tensor<1>)>,
 }
 
 impl Objective {
-    /// Tells whether the loss needs [`LossInput::ref_logprobs`].
+    /// Returns true if the loss needs [`LossInput::ref_logprobs`].
     pub fn needs_reference(&self) -> bool {
         self.kl.is_some()
     }
 
     /// Evaluates the micro-batch.
     pub fn evaluate(&self, input: &LossInput) -> ObjectiveOutput {
-        let weighted = |x: Tensor<2>| sum_all(x * input.weights.clone());
+        let weighted = |x: Tensor<2>| sum_all(x * input.loss_weights.clone());
         let LossOutput { token_loss, mut metrics } = self.policy.loss(input);
-        metrics.retain(|(name, _)| !OWN.contains(name));
-        let token_loss = match input.importance.clone() {
-            Some(importance) => token_loss * masked(importance, input),
+        // A custom loss must not overwrite them.
+        metrics.retain(|(name, _)| !UPDATE_METRICS.contains(name));
+
+        let token_loss = match input.tis_weights.clone() {
+            Some(tis_weights) => token_loss * masked(tis_weights, input),
             None => token_loss,
         };
         let policy_loss = weighted(token_loss);
+
         let entropy_of_tokens = masked(input.entropy.clone(), input);
         metrics.push(("loss/entropy", mean(entropy_of_tokens.clone(), input)));
         let entropy = weighted(entropy_of_tokens);
+
         let mut loss = policy_loss.clone();
         if self.entropy_coef != 0.0 {
             loss = loss - entropy.clone().mul_scalar(self.entropy_coef);
         }
+
         let kl = self.kl.zip(input.ref_logprobs.clone()).map(|(kl, reference)| {
             let estimate =
                 kl.estimate(masked(input.logprobs.clone(), input), masked(reference, input));
             metrics.push(("loss/kl", mean(estimate.clone(), input)));
             (weighted(estimate), kl.coef)
         });
+
         if let Some((kl, coef)) = &kl {
             loss = loss + kl.clone().mul_scalar(*coef);
         }
@@ -339,13 +355,13 @@ impl Objective {
     }
 }
 
-/// Gives `x` with 0 behind the mask, whatever stood there.
+/// Sets numbers to 0 where the mask is 0.
 fn masked(x: Tensor<2>, input: &LossInput) -> Tensor<2> {
     let hidden: Tensor<2, Bool> = input.mask.clone().equal_elem(0.0);
     x.mask_fill(hidden, 0.0)
 }
 
-/// Gives this micro-batch's part of the mean of `x` over the update's tokens.
+/// Computes this micro-batch's part of the mean of `x` over the update's tokens.
 fn mean(x: Tensor<2>, input: &LossInput) -> Tensor<1> {
-    sum_all(x.detach() * input.shares.clone())
+    sum_all(x.detach() * input.metric_weights.clone())
 }

@@ -3,13 +3,13 @@
 use firebrick_models::PolicyModel;
 
 use crate::{
-    Moves, Repeatable, Sample, Signals, TrainError, Trainer, UpdateReport,
+    Repeatable, Sample, Signals, TrainError, Trainer, UpdateReport, UpdateTarget,
     adaptive::{mean_advantage, mean_change, repeat},
     global_norm,
     report::Updated,
 };
 
-/// A mini-batch of a step, and the places for its numbers.
+/// One mini-batch of a step, and where its results are recorded.
 pub(crate) struct MiniBatch<'a, M: PolicyModel> {
     pub(crate) trainer: &'a mut Trainer<M>,
     /// The samples of the mini-batch; at least one of them counts.
@@ -19,17 +19,18 @@ pub(crate) struct MiniBatch<'a, M: PolicyModel> {
 }
 
 impl<M: PolicyModel> MiniBatch<'_, M> {
-    /// Makes the updates of the mini-batch: one, or as many as [`crate::AdaptiveUpdates`] gives it. A
-    /// completion counts once among the trained ones, however many updates there are. It does not count while
-    /// the critic alone learns.
-    pub(crate) fn learn(mut self) -> Result<(), TrainError> {
+    /// Makes the updates of the mini-batch: one, or as many as [`crate::AdaptiveUpdates`] plans. A completion
+    /// counts once among the trained ones, however many updates there are. It does not count while only the
+    /// critic is trained.
+    pub(crate) fn run(mut self) -> Result<(), TrainError> {
         if self.trainer.warms_critic() {
             return self.warm_critic();
         }
-        let before = self.updated.updates;
+
+        let updates_before = self.updated.updates;
         match self.trainer.config.adaptive {
             Some(rule) => {
-                if self.updated.trust.is_some() {
+                if self.updated.logprob_check.is_some() {
                     let logprobs = self.logprobs()?;
                     self.refuse(&logprobs);
                 }
@@ -41,8 +42,8 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
             None => {
                 let (mut report, _) = self.pass()?;
                 // The pass has the log-probabilities, and nothing has moved yet.
-                if self.updated.trust.is_some()
-                    && self.refuse(&report.seen.logprobs(&self.samples)?)
+                if self.updated.logprob_check.is_some()
+                    && self.refuse(&report.token_stats.logprobs(&self.samples)?)
                 {
                     self.updated.note_change(&report.metrics);
                     if self.counts() {
@@ -54,22 +55,25 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
                 }
             }
         }
+
         if !self.counts() {
             self.updated.empty += 1;
         }
-        if self.updated.updates > before {
+
+        if self.updated.updates > updates_before {
             let in_loss = self.samples.iter().filter(|sample| sample.in_loss).count();
             self.trainer.state.trained += in_loss as u64;
         }
         Ok(())
     }
 
-    /// Takes completions out of the loss whose log-probabilities can't be those of the policy. Returns true if there
-    /// are any. `logprobs` has the present ones of each sample.
+    /// Takes completions out of the loss whose log-probabilities can't be those of the policy. Returns true
+    /// if there are any. `logprobs` has each sample's log-probabilities under the current policy.
     fn refuse(&mut self, logprobs: &[Vec<f32>]) -> bool {
-        let Some(trust) = &self.updated.trust else { return false };
+        let Some(check) = &self.updated.logprob_check else { return false };
         let moved = self.updated.updates > 0;
-        let refused = trust.refused(&self.samples, logprobs, moved);
+        let refused = check.refused(&self.samples, logprobs, moved);
+
         for &index in &refused {
             self.samples[index].in_loss = false;
         }
@@ -77,9 +81,9 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
         !refused.is_empty()
     }
 
-    /// Tells whether anything counts in the loss.
+    /// Returns true if anything counts in the loss.
     fn counts(&self) -> bool {
-        self.samples.iter().any(|sample| sample.counted() > 0)
+        self.samples.iter().any(|sample| sample.loss_tokens() > 0)
     }
 
     fn logprobs(&mut self) -> Result<Vec<Vec<f32>>, TrainError> {
@@ -88,17 +92,19 @@ impl<M: PolicyModel> MiniBatch<'_, M> {
         })
     }
 
-    /// Makes one update of the critic, however many updates the policy would get. The policy's change ends
-    /// such updates, and here the policy stands still.
+    /// Makes one update of the critic, however many updates the policy would get: such updates end by the
+    /// policy's change, and here the policy is not trained.
     fn warm_critic(self) -> Result<(), TrainError> {
-        let report = gradients(self.trainer, Moves::Critic, &self.samples)?;
+        let report = gradients(self.trainer, UpdateTarget::Critic, &self.samples)?;
+
         let trainer = self.trainer;
-        let before = std::mem::replace(&mut trainer.mid_update, true);
-        let moved = trainer.step_critic(report.of_critic, self.updated);
+        let mid_update = std::mem::replace(&mut trainer.mid_update, true);
+        let moved = trainer.step_critic(report.critic_gradients, self.updated);
         // As with the policy, an update that fails or is skipped has moved nothing.
         if !matches!(moved, Ok(true)) {
-            trainer.mid_update = before;
+            trainer.mid_update = mid_update;
         }
+
         if moved? {
             self.updated.note(report.metrics, report.tokens);
         }
@@ -110,7 +116,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     type Pass = UpdateReport;
 
     fn pass(&mut self) -> Result<(UpdateReport, Signals), TrainError> {
-        let report = gradients(self.trainer, Moves::Policy, &self.samples)?;
+        let report = gradients(self.trainer, UpdateTarget::Policy, &self.samples)?;
         let metric = |name| report.metrics.get(name).unwrap_or(f64::NAN);
         let signals = Signals {
             advantage: mean_advantage(&self.samples),
@@ -121,23 +127,24 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
     }
 
     fn apply(&mut self, report: UpdateReport) -> Result<bool, TrainError> {
-        // These numbers are read while nothing has moved.
-        let trained = if self.updated.looks {
-            report.seen.read(&self.samples)?
+        // The token statistics are read before anything moves.
+        let trained = if self.updated.record_token_stats {
+            report.token_stats.read(&self.samples)?
         } else {
             self.samples.iter().map(Sample::trained).collect()
         };
+
         let trainer = &mut *self.trainer;
         // ANCHOR: tour
-        let before = std::mem::replace(&mut trainer.mid_update, true);
+        let mid_update = std::mem::replace(&mut trainer.mid_update, true);
         let stepped = trainer.optimizer.step(trainer.policy.clone(), report.gradients, self.lr);
         // Only reading the gradients' norm can fail, and it comes before anything has moved.
         if stepped.as_ref().map_or(true, |(_, outcome)| outcome.skipped) {
-            trainer.mid_update = before;
+            trainer.mid_update = mid_update;
         }
         // ANCHOR_END: tour
         let (policy, outcome) = match stepped {
-            // If a device could not compute a tensor, that comes to light when the tensor is read.
+            // If a device could not compute a tensor, that shows when the tensor is read.
             Err(error) if error.is_out_of_memory() => {
                 trainer.back_off(&self.samples, error)?;
                 let (report, _) = self.pass()?;
@@ -145,17 +152,22 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
             }
             stepped => stepped?,
         };
+
         trainer.policy = policy;
-        if trainer.scale_again(&outcome) {
+
+        // With a smaller loss scale the same mini-batch is tried again.
+        if trainer.retry_with_smaller_scale(&outcome) {
             let (report, _) = self.pass()?;
             return self.apply(report);
         }
+
         let in_a_row = &mut trainer.state.skipped_in_a_row;
         *in_a_row = if outcome.skipped { *in_a_row + 1 } else { 0 };
+
         if outcome.skipped {
             self.updated.skipped.push(self.samples.clone());
         } else {
-            self.updated.shared += report.shared * report.tokens as f64;
+            self.updated.prompt_sharing += report.prompt_sharing * report.tokens as f64;
             // Only the first of several updates is recorded, because the others begin where it ended.
             for (sample, trained) in
                 self.samples.iter().zip(trained).filter(|(sample, _)| sample.in_loss)
@@ -163,7 +175,7 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
                 self.updated.trained.entry((sample.group, sample.place)).or_insert(trained);
             }
             self.updated.add(report.metrics, report.tokens, outcome.grad_norm);
-            trainer.step_critic(report.of_critic, self.updated)?;
+            trainer.step_critic(report.critic_gradients, self.updated)?;
         }
         Ok(!outcome.skipped)
     }
@@ -176,17 +188,17 @@ impl<M: PolicyModel> Repeatable for MiniBatch<'_, M> {
 
 fn gradients<M: PolicyModel>(
     trainer: &mut Trainer<M>,
-    moves: Moves,
+    target: UpdateTarget,
     samples: &[Sample],
 ) -> Result<UpdateReport, TrainError> {
     trainer.updater.loss_scale = trainer.state.loss_scale.of(trainer.policy.compute());
     trainer.retry_on_oom(samples, |trainer| {
         let Trainer { updater, policy, critic, .. } = trainer;
-        let report = updater.gradients_with(policy, critic.as_ref(), moves, samples)?;
-        // The gradient is checked here. The critic is moved after the policy, when it is too late to make its
-        // gradient again.
-        if let Some((critic, of_critic)) = critic.as_ref().zip(report.of_critic.as_ref()) {
-            global_norm(&critic.model, of_critic)?;
+        let report = updater.gradients_with(policy, critic.as_ref(), target, samples)?;
+        // The gradient is checked here, because the critic is moved after the policy, when it is too late to
+        // compute its gradient again.
+        if let Some((critic, gradients)) = critic.as_ref().zip(report.critic_gradients.as_ref()) {
+            global_norm(&critic.model, gradients)?;
         }
         Ok(report)
     })

@@ -1,4 +1,4 @@
-//! Numbers in JSON. JSON has only finite numbers, so others become texts.
+//! Numbers in JSON, which has only finite ones, so that others become strings.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -6,27 +6,27 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[serde(untagged)]
 enum Written {
     Number(f32),
-    Word(String),
+    Text(String),
 }
 
 impl Written {
     fn of(number: f32) -> Self {
         match number {
             number if number.is_finite() => Written::Number(number),
-            number if number.is_nan() => Written::Word("NaN".into()),
-            number if number > 0.0 => Written::Word("Infinity".into()),
-            _ => Written::Word("-Infinity".into()),
+            number if number.is_nan() => Written::Text("NaN".into()),
+            number if number > 0.0 => Written::Text("Infinity".into()),
+            _ => Written::Text("-Infinity".into()),
         }
     }
 
     fn read<E: serde::de::Error>(self) -> Result<f32, E> {
         match self {
             Written::Number(number) => Ok(number),
-            Written::Word(word) => match word.as_str() {
+            Written::Text(text) => match text.as_str() {
                 "NaN" => Ok(f32::NAN),
                 "Infinity" => Ok(f32::INFINITY),
                 "-Infinity" => Ok(f32::NEG_INFINITY),
-                _ => Err(E::custom(format!("{word:?} is not a number"))),
+                _ => Err(E::custom(format!("{text:?} is not a number"))),
             },
         }
     }

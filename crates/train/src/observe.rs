@@ -1,4 +1,4 @@
-//! Phrases that are looked for in the text of completions, and only counted.
+//! Phrases that are searched for in the text of completions, and only counted.
 
 use aho_corasick::AhoCorasick;
 use firebrick_core::{Metrics, RewardedGroup};
@@ -6,10 +6,10 @@ use firebrick_core::{Metrics, RewardedGroup};
 /// Phrases that show a policy checking itself, such as "wait". They are counted to see whether, and how
 /// often, they come up while nobody rewards them.
 ///
-/// A phrase is found anywhere in the text, inside of words too, whatever its case.
+/// A phrase is found anywhere in the text, even inside words, whatever its case.
 #[derive(Clone, Debug, Default)]
 pub struct Phrases {
-    /// The phrases as the recipe has them: they name metrics.
+    /// Phrases as the recipe has them: they name metrics.
     names: Vec<String>,
     automaton: Option<AhoCorasick>,
 }
@@ -24,54 +24,63 @@ impl Phrases {
         Phrases { names: phrases, automaton }
     }
 
-    /// Counts each phrase in `text`, in one go through it. Occurrences of one phrase do not overlap.
-    /// Occurrences of several phrases may: "wait" is in "wait a minute".
+    /// Counts each phrase in `text`, in one pass through it. Occurrences of one phrase do not overlap,
+    /// although those of several phrases may: "wait" is in "wait a minute".
     pub fn count(&self, text: &str) -> Vec<usize> {
         let mut counts = vec![0; self.names.len()];
         let mut ends = vec![0; self.names.len()];
         let Some(automaton) = &self.automaton else { return counts };
-        for found in automaton.find_overlapping_iter(&text.to_lowercase()) {
-            let phrase = found.pattern().as_usize();
-            if found.start() >= ends[phrase] {
+
+        for occurrence in automaton.find_overlapping_iter(&text.to_lowercase()) {
+            let phrase = occurrence.pattern().as_usize();
+            if occurrence.start() >= ends[phrase] {
                 counts[phrase] += 1;
-                ends[phrase] = found.end();
+                ends[phrase] = occurrence.end();
             }
         }
+
         counts
     }
 
-    /// Sets shares and means over every completion of `groups`; nothing without phrases or completions. The
-    /// mean credits leave out completions without a verdict.
-    pub(crate) fn measure(&self, groups: &[RewardedGroup], metrics: &mut Metrics) {
+    /// Records fractions and means over every completion of `groups`; nothing without phrases or completions.
+    /// Mean credits leave out completions without a verdict.
+    pub(crate) fn record_metrics(&self, groups: &[RewardedGroup], metrics: &mut Metrics) {
         let count: usize = groups.iter().map(|group| group.rewards.len()).sum();
         if self.names.is_empty() || count == 0 {
             return;
         }
+
         let mut share_any = 0.0;
-        let (mut with, mut without) = (Tally::default(), Tally::default());
+        let mut with_phrase = Tally::default();
+        let mut without_phrase = Tally::default();
         let mut phrases = vec![(0.0, 0.0); self.names.len()];
+
         let completions =
             groups.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
         for (completion, reward) in completions {
             let counts = self.count(&completion.text);
             let any = counts.iter().any(|&count| count > 0);
             share_any += f64::from(u8::from(any));
+
             if reward.is_judged() {
-                let tally = if any { &mut with } else { &mut without };
+                let tally = if any { &mut with_phrase } else { &mut without_phrase };
                 tally.add(f64::from(reward.score.credit));
             }
+
             for ((share, mean), count) in phrases.iter_mut().zip(counts) {
                 *share += f64::from(u8::from(count > 0));
                 *mean += count as f64;
             }
         }
+
         let of_all = |sum: f64| sum / count as f64;
         for (name, (share, mean)) in self.names.iter().zip(phrases) {
             metrics.set(format!("observe/phrase/{name}"), of_all(share));
             metrics.set(format!("observe/count/{name}"), of_all(mean));
         }
         metrics.set("observe/any", of_all(share_any));
-        for (name, tally) in [("with", with), ("without", without)] {
+
+        for (name, tally) in [("with", with_phrase), ("without", without_phrase)] {
             if tally.count > 0.0 {
                 metrics.set(format!("observe/credit_{name}"), tally.credit / tally.count);
             }
@@ -79,7 +88,7 @@ impl Phrases {
     }
 }
 
-/// A number of completions, and the sum of their credit.
+/// How many completions there are, and the sum of their credit.
 #[derive(Default)]
 struct Tally {
     count: f64,
@@ -107,14 +116,17 @@ mod tests {
             ("no", Score::none(Verdict::Error)),
             ("no", Score::partial(Verdict::Wrong, 0.5, "")),
         ];
+
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         let (texts, scores): (Vec<&str>, Vec<Score>) = judged.into_iter().unzip();
         let completions = texts.into_iter().map(Completion::of_text).collect();
         let group = Group { prompt: Prompt::default(), completions, step: 1, draw: 0 };
         let rewards = scores.into_iter().map(|score| scale.reward(score)).collect();
+
         let phrases = Phrases::new(vec!["wait".into()]);
         let mut metrics = Metrics::default();
-        phrases.measure(&[RewardedGroup { group, rewards }], &mut metrics);
+        phrases.record_metrics(&[RewardedGroup { group, rewards }], &mut metrics);
+
         let expected = [
             ("observe/any", 0.5),
             ("observe/count/wait", 0.5),
@@ -122,11 +134,13 @@ mod tests {
             ("observe/credit_without", 0.5),
             ("observe/phrase/wait", 0.5),
         ];
-        let came: Vec<_> = metrics.0.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        assert_eq!(came, expected);
-        // Nothing has no share.
+        let actual: Vec<_> =
+            metrics.0.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        assert_eq!(actual, expected);
+
+        // There is no fraction of nothing.
         let mut metrics = Metrics::default();
-        phrases.measure(&[], &mut metrics);
+        phrases.record_metrics(&[], &mut metrics);
         assert_eq!(metrics, Metrics::default());
     }
 

@@ -1,4 +1,4 @@
-//! The trait of optimizers, which turn gradients into new weights, and the code that they share.
+//! Optimizers: the trait that turns gradients into new weights, and the code that its implementations share.
 
 mod adamw;
 mod clip;
@@ -25,12 +25,12 @@ pub use state::{Moments, NamedState, Part};
 
 /// Turns the gradients of a module into its next weights.
 ///
-/// An optimizer's memory is kept by the paths of parameters. burn's identities of parameters are new in every
-/// process, and a resumed run continues in another process.
+/// An optimizer keeps its state by the paths of parameters: burn's parameter ids are new in every process,
+/// while a resumed run continues in another process.
 ///
-/// To write your own optimizer, write a rule for one tensor. [`clipped_step`] calls the rule for every
-/// parameter that has a gradient. [`NamedState`] keeps the rule's memory of each parameter, at run time and
-/// in a checkpoint:
+/// To write your own optimizer, write a rule for one tensor. [`clipped_step`] calls it for every parameter
+/// that has a gradient, and [`NamedState`] keeps the rule's state of each parameter, at run time and in a
+/// checkpoint:
 ///
 /// ```
 /// use std::path::Path;
@@ -97,10 +97,9 @@ pub use state::{Moments, NamedState, Part};
             one tensor into an optimizer, see the trait's documentation"
 )]
 pub trait Optimizer<M: Module>: Send + Sync {
-    /// Moves `module` once, at the learning rate `lr`. A parameter without a gradient stays as it is.
+    /// Takes one step of `module`, at the learning rate `lr`. A parameter without a gradient stays as it is.
     ///
-    /// Gradients that are not finite move nothing, and leave the state as it was. The outcome is then
-    /// `skipped`.
+    /// If gradients are not finite, weights and state stay as they were, and the outcome is `skipped`.
     ///
     /// # Errors
     /// When the device fails. The optimizer's state is then unchanged.
@@ -118,8 +117,8 @@ pub trait Optimizer<M: Module>: Send + Sync {
     /// When the device or the file system fails.
     fn save(&self, path: &Path) -> Result<(), TrainError>;
 
-    /// Replaces the state by the state in the file `path`, for the parameters of `module`. `device` is the
-    /// device of the parameters, without autodiff.
+    /// Replaces the state by the one in the file `path`, for the parameters of `module`. `device` is that of
+    /// the parameters, without autodiff.
     ///
     /// # Errors
     /// When the file is missing or damaged, or belongs to another model or another optimizer.
@@ -152,7 +151,7 @@ impl<M: Module, O: Optimizer<M> + ?Sized> Optimizer<M> for Box<O> {
     }
 }
 
-/// Reads a tensor's values to the host.
+/// Copies a tensor's values to the host.
 pub(crate) fn read(tensor: Tensor<1>) -> Result<Vec<f32>, TrainError> {
     tensor.try_into_vec_as::<f32>().map_err(|error| TrainError::Device(format!("{error:?}")))
 }

@@ -7,10 +7,10 @@ use firebrick_models::PolicyModel;
 
 use crate::{Sample, TrainError};
 
-/// The devices that an update is computed on, beside the policy's; none by default.
+/// Devices that an update is computed on, besides the policy's; none by default.
 ///
-/// Each device gets a copy of the policy and a part of the update's micro-batches. Losses are divided by the
-/// tokens of the whole update before that. So gradients are added up, once for each update, and never
+/// Each device gets a replica of the policy and a part of the update's micro-batches. Because losses are
+/// already divided by the tokens of the whole update, gradients are summed, once for each update, and never
 /// averaged, and it does not matter which device had how many tokens. The optimizer's state is on the
 /// policy's device alone.
 #[derive(Clone, Debug, Default)]
@@ -19,23 +19,23 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// Computes on `devices` too. All of them are without autodiff and of the kind of the policy's.
+    /// Computes on `devices` too. They are without autodiff and of the same kind as the policy's.
     pub fn new(devices: Vec<Device>) -> Self {
         Replicas { devices }
     }
 
-    /// Counts the devices, the policy's among them.
+    /// Counts the devices, including the policy's.
     pub(crate) fn count(&self) -> usize {
         1 + self.devices.len()
     }
 
-    /// Does `work` on each device, with a part of `batches` and the policy, and gives the results, the
-    /// policy's own device first. The numbers of tokens in the parts are as equal as whole micro-batches
+    /// Does `work` on each device, with a part of `batches` and the policy, and returns the results, that of
+    /// the policy's device first. The numbers of tokens in the parts are as equal as whole micro-batches
     /// allow.
     ///
     /// # Errors
     /// The first error of a device. If a device panics, the panic continues.
-    pub(crate) fn each<M: PolicyModel, T: Send>(
+    pub(crate) fn map_devices<M: PolicyModel, T: Send>(
         &self,
         policy: &M,
         samples: &[Sample],
@@ -45,12 +45,14 @@ impl Replicas {
         if self.devices.is_empty() {
             return Ok(vec![work(policy, batches)?]);
         }
-        let mut parts = share_out(batches, self.count(), |batch| {
+
+        let mut parts = partition_by_cost(batches, self.count(), |batch| {
             batch.iter().map(|&index| samples[index].length()).sum()
         });
-        let own = parts.remove(0);
+
+        let first_part = parts.remove(0);
         let autodiff = policy.device().is_autodiff();
-        let copies: Vec<(M, Vec<Vec<usize>>)> = self
+        let replicas: Vec<(M, Vec<Vec<usize>>)> = self
             .devices
             .iter()
             .zip(parts)
@@ -59,13 +61,16 @@ impl Replicas {
                 (policy.clone().fork(&device), part)
             })
             .collect();
+
+        // The policy's device works on this thread, and every other device on a separate thread.
         let work = &work;
         thread::scope(|scope| {
-            let threads: Vec<_> = copies
+            let threads: Vec<_> = replicas
                 .into_iter()
-                .map(|(copy, part)| scope.spawn(move || work(&copy, part)))
+                .map(|(replica, part)| scope.spawn(move || work(&replica, part)))
                 .collect();
-            let mut results = vec![work(policy, own)];
+
+            let mut results = vec![work(policy, first_part)];
             for thread in threads {
                 results.push(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
             }
@@ -74,16 +79,22 @@ impl Replicas {
     }
 }
 
-/// Shares `items` out among `count` parts of nearly equal cost: the next costliest item goes to the part that
-/// costs least so far.
-fn share_out<T>(mut items: Vec<T>, count: usize, cost: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+/// Partitions `items` into `count` parts of nearly equal cost: the next costliest item is added to the part
+/// that costs least so far.
+fn partition_by_cost<T>(
+    mut items: Vec<T>,
+    count: usize,
+    cost: impl Fn(&T) -> usize,
+) -> Vec<Vec<T>> {
     items.sort_by_key(|item| Reverse(cost(item)));
     let mut parts: Vec<(usize, Vec<T>)> = (0..count).map(|_| (0, Vec::new())).collect();
+
     for item in items {
-        let least = parts.iter_mut().min_by_key(|(cost, _)| *cost).expect("there is a part");
-        least.0 += cost(&item);
-        least.1.push(item);
+        let cheapest = parts.iter_mut().min_by_key(|(cost, _)| *cost).expect("there is a part");
+        cheapest.0 += cost(&item);
+        cheapest.1.push(item);
     }
+
     parts.into_iter().map(|(_, items)| items).collect()
 }
 
@@ -93,10 +104,10 @@ mod tests {
 
     #[test]
     fn parts_are_of_equal_cost_as_far_as_that_goes() {
-        let parts = share_out(vec![7, 1, 5, 3, 4, 4, 2], 3, |cost| *cost);
+        let parts = partition_by_cost(vec![7, 1, 5, 3, 4, 4, 2], 3, |cost| *cost);
         let sums: Vec<usize> = parts.iter().map(|part| part.iter().sum()).collect();
         assert_eq!(sums.iter().sum::<usize>(), 26);
         assert!(sums.iter().all(|sum| (8..=9).contains(sum)), "{parts:?}");
-        assert_eq!(share_out(vec![1], 3, |cost| *cost), [vec![1], vec![], vec![]]);
+        assert_eq!(partition_by_cost(vec![1], 3, |cost| *cost), [vec![1], vec![], vec![]]);
     }
 }

@@ -1,4 +1,4 @@
-//! The numbers of a step, from its sampling and its updates.
+//! Metrics of a step, from its sampling and its updates.
 
 use std::collections::BTreeMap;
 
@@ -10,73 +10,72 @@ use firebrick_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    LARGEST_CHANGE, PromptRecord, Repeats, Sample, adaptive, critic::CriticUpdates,
-    curriculum::CurriculumStats, trust::Trust,
+    LOGPROB_CHANGE_MAX, PromptRecord, Repeats, Sample, adaptive, critic::CriticUpdates,
+    curriculum::CurriculumStats, logprob_check::LogprobCheck,
 };
 
-/// The outcome of sampling a step, in numbers.
+/// Outcome of sampling a step, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SamplingReport {
-    /// The number of rounds of prompts.
+    /// Rounds of prompts.
     pub rounds: usize,
-    /// The number of completions, kept or not.
+    /// Completions, kept or not.
     pub completions: u64,
-    /// The number of tokens that the policy wrote in them.
+    /// Tokens that the policy wrote in them.
     pub tokens: u64,
-    /// The number of completions that were cut off.
+    /// Completions that were cut off.
     pub truncated: u64,
-    /// The number of completions in which no answer could be read.
+    /// Completions in which no answer could be read.
     pub unparsable: u64,
-    /// The number of completions that could not be judged.
+    /// Completions that could not be judged.
     pub errors: u64,
-    /// The number of groups with only right completions.
+    /// Groups with only right completions.
     pub groups_all_right: usize,
-    /// The number of groups without a right completion.
+    /// Groups without a right completion.
     pub groups_all_wrong: usize,
-    /// The seconds spent on sampling.
+    /// Seconds spent on sampling.
     pub rollout_seconds: f64,
-    /// The seconds spent on judging.
+    /// Seconds spent on judging.
     pub reward_seconds: f64,
 }
 
-/// The outcome of a step's updates, in numbers.
+/// Outcome of a step's updates, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateTotals {
-    /// The number of optimizer steps of the policy.
+    /// Optimizer steps of the policy.
     pub updates: usize,
-    /// The number of tokens that counted. A repeated mini-batch counts every time.
+    /// Tokens that counted. A repeated mini-batch counts every time.
     pub tokens: u64,
-    /// The number of optimizer steps, of policy or critic, that were left out because a gradient was not
-    /// finite.
+    /// Optimizer steps, of policy or critic, that were skipped because a gradient was not finite.
     pub skipped: usize,
     /// The policy's learning rate.
     pub lr: f64,
-    /// The seconds spent on updating.
+    /// Seconds spent on updating.
     pub seconds: f64,
 }
 
-/// The result of sampling a step.
+/// Result of sampling a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sampled {
     pub(crate) kept: Vec<RewardedGroup>,
     pub(crate) all: Vec<RewardedGroup>,
-    /// The status of each group by its draw; a surplus group of an earlier step may be among them.
+    /// Status of each group by its draw; a surplus group of an earlier step may be among them.
     pub(crate) statuses: BTreeMap<u64, GroupStatus>,
-    /// The groups for the next step.
+    /// Groups for the next step.
     pub(crate) carried_over: Vec<RewardedGroup>,
     pub(crate) rounds: usize,
     pub(crate) filtered: usize,
     pub(crate) carried: usize,
     pub(crate) stale: usize,
     pub(crate) surplus: usize,
-    /// The number of kept groups that are copies of others.
+    /// Kept groups that are copies of others.
     pub(crate) copied: usize,
-    /// The numbers of the curriculum, and the new records for it; nothing without a curriculum.
+    /// What the curriculum did, and its new records; nothing without a curriculum.
     pub(crate) curriculum: Option<CurriculumStats>,
     pub(crate) records: BTreeMap<u64, PromptRecord>,
     pub(crate) rollout_seconds: f64,
     pub(crate) reward_seconds: f64,
-    /// The seconds in which nothing was sampled because a verdict was waited for.
+    /// Seconds in which nothing was sampled because a verdict was waited for.
     pub(crate) waited_seconds: f64,
     pub(crate) stop: Option<String>,
 }
@@ -92,26 +91,29 @@ impl Sampled {
         rewards.filter(|reward| !reward.is_judged()).count() as u64
     }
 
-    /// Measures rewards, verdicts and lengths of everything that was sampled. So they show the policy as it
-    /// is, and not the part that the filter left. Nothing has no mean: a step that samples nothing,
+    /// Records rewards, verdicts and lengths of everything that was sampled, so that they show the policy as it
+    /// is, and not the part that the filter kept. There is no mean of nothing: a step that samples nothing,
     /// because the surplus fills it, has no lengths, and a step without verdicts has no rewards.
-    pub(crate) fn measure(&self, metrics: &mut Metrics) -> SamplingReport {
+    pub(crate) fn record_metrics(&self, metrics: &mut Metrics) -> SamplingReport {
         let completions =
             || self.all.iter().flat_map(|group| group.group.completions.iter().zip(&group.rewards));
+
         for verdict in Verdict::ALL {
-            let of_verdict =
-                completions().filter(|(_, reward)| reward.score.verdict == verdict).count();
-            metrics.set(format!("reward/{}", verdict.name()), of_verdict as f64);
+            let count = completions().filter(|(_, reward)| reward.score.verdict == verdict).count();
+            metrics.set(format!("reward/{}", verdict.name()), count as f64);
         }
-        // The worth of completions without a verdict is unknown.
+
+        // The reward of completions without a verdict is unknown.
         let judged = || completions().map(|(_, reward)| reward).filter(|reward| reward.is_judged());
         let count_judged = judged().count();
         let mean = |total: f64| total / count_judged as f64;
+
         if count_judged > 0 {
             let credits = judged().map(|reward| f64::from(reward.score.credit));
             metrics.set("reward/credit", mean(credits.sum()));
             metrics.set("reward/mean", mean(judged().map(|reward| f64::from(reward.reward)).sum()));
         }
+
         let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
         for (name, credit) in judged().flat_map(|reward| &reward.score.parts) {
             *parts.entry(name).or_default() += f64::from(*credit);
@@ -119,6 +121,7 @@ impl Sampled {
         for (name, credit) in parts {
             metrics.set(format!("reward/part/{name}"), mean(credit));
         }
+
         let filtered = judged().filter(|reward| !reward.in_loss).count();
         metrics.set("reward/overlong_filtered", filtered as f64);
 
@@ -126,6 +129,7 @@ impl Sampled {
         let cut_off = |completion: &Completion| completion.finish == FinishReason::Length;
         let truncated = completions().filter(|(completion, _)| cut_off(completion)).count();
         let tokens: usize = lengths().sum();
+
         if let Some(longest) = lengths().max() {
             let share = |total: usize| total as f64 / self.completions() as f64;
             metrics.set("rollout/length_mean", share(tokens));
@@ -134,10 +138,11 @@ impl Sampled {
             let seconds = self.rollout_seconds.max(1e-9);
             metrics.set("rollout/tokens_per_second", tokens as f64 / seconds);
         }
+
         let mean_length =
-            |metrics: &mut Metrics, name: &str, of: &dyn Fn(&Completion, &Reward) -> bool| {
+            |metrics: &mut Metrics, name: &str, counts: &dyn Fn(&Completion, &Reward) -> bool| {
                 let lengths: Vec<usize> = completions()
-                    .filter(|(completion, reward)| of(completion, reward))
+                    .filter(|(completion, reward)| counts(completion, reward))
                     .map(|(completion, _)| completion.count())
                     .collect();
                 // The mean of an empty list would look like a fall to nothing.
@@ -146,6 +151,7 @@ impl Sampled {
                     metrics.set(format!("rollout/length_{name}"), mean);
                 }
             };
+
         let right = |reward: &Reward| reward.score.verdict == Verdict::Right;
         mean_length(metrics, "right", &|_, reward| right(reward));
         mean_length(metrics, "wrong", &|_, reward| reward.is_judged() && !right(reward));
@@ -153,10 +159,10 @@ impl Sampled {
         metrics.set("rollout/tokens", tokens as f64);
 
         let outcomes: Vec<_> =
-            completions().filter_map(|(of, _)| Some((of, of.outcome.as_ref()?))).collect();
+            completions().filter_map(|(it, _)| Some((it, it.outcome.as_ref()?))).collect();
         if !outcomes.is_empty() {
-            let mean = |of: &dyn Fn(&Completion, &Outcome) -> f64| {
-                let all = outcomes.iter().map(|(completion, outcome)| of(completion, outcome));
+            let mean = |value: &dyn Fn(&Completion, &Outcome) -> f64| {
+                let all = outcomes.iter().map(|(completion, outcome)| value(completion, outcome));
                 all.sum::<f64>() / outcomes.len() as f64
             };
             metrics.set("environment/turns_mean", mean(&|_, outcome| outcome.turns as f64));
@@ -176,6 +182,7 @@ impl Sampled {
             );
         }
 
+        // A group counts by its judged completions; one without any is neither all right nor all wrong.
         let uniform = |verdict_right: bool| {
             let all = |group: &&RewardedGroup| {
                 let mut judged =
@@ -186,6 +193,7 @@ impl Sampled {
             };
             self.all.iter().filter(all).count() as f64
         };
+
         metrics.set("sampling/completions", self.completions() as f64);
         metrics.set("sampling/groups_sampled", self.all.len() as f64);
         metrics.set("sampling/groups_kept", (self.kept.len() - self.copied) as f64);
@@ -197,12 +205,15 @@ impl Sampled {
         metrics.set("sampling/groups_stale", self.stale as f64);
         metrics.set("sampling/groups_surplus", self.surplus as f64);
         metrics.set("sampling/rounds", self.rounds as f64);
+
         if let Some(curriculum) = &self.curriculum {
-            curriculum.measure(metrics);
+            curriculum.record_metrics(metrics);
         }
+
         metrics.set("time/rollout", self.rollout_seconds);
         metrics.set("time/reward", self.reward_seconds);
         metrics.set("time/reward_wait", self.waited_seconds);
+
         let unparsable =
             completions().filter(|(_, reward)| reward.score.verdict == Verdict::Unparsable);
         SamplingReport {
@@ -220,33 +231,34 @@ impl Sampled {
     }
 }
 
-/// The result of a step's updates.
+/// Result of a step's updates.
 #[derive(Default)]
 pub(crate) struct Updated {
     pub(crate) sums: Metrics,
-    /// The mean change of log-probabilities before the first update. It is the difference between sampling
-    /// and training on the same weights, plus the effect of old surplus groups.
-    pub(crate) first_change: Option<f64>,
-    /// The largest change before the first update, and the largest of the whole step.
-    pub(crate) first_largest: Option<f64>,
-    pub(crate) largest: f64,
+    /// Mean change of log-probabilities before the first update: the difference between sampling and training
+    /// on the same weights, plus the effect of old surplus groups.
+    pub(crate) first_change_mean: Option<f64>,
+    /// Largest change before the first update, and the largest of the whole step.
+    pub(crate) first_change_max: Option<f64>,
+    pub(crate) change_max: f64,
     pub(crate) tokens: usize,
-    /// The share of tokens that were not computed, times the tokens that counted.
-    pub(crate) shared: f64,
+    /// [`UpdateReport::prompt_sharing`](crate::UpdateReport::prompt_sharing) of each update, times its tokens
+    /// that counted.
+    pub(crate) prompt_sharing: f64,
     pub(crate) updates: usize,
     pub(crate) empty: usize,
-    /// The rule for completions of an engine that may give wrong numbers, if it may.
-    pub(crate) trust: Option<Trust>,
-    /// The number of completions that were left out by that rule.
+    /// Check of an engine's log-probabilities, if they may be wrong.
+    pub(crate) logprob_check: Option<LogprobCheck>,
+    /// Completions that the check took out of the loss.
     pub(crate) refused: usize,
-    /// The repeats of each mini-batch, if the number of updates is adaptive.
+    /// Repeats of each mini-batch, if the number of updates is adaptive.
     pub(crate) repeats: Vec<Repeats>,
     pub(crate) grad_norm: f64,
     pub(crate) skipped: Vec<Vec<Sample>>,
-    /// True if the update looks at each token.
-    pub(crate) looks: bool,
-    /// The completions that counted, by their group's place among the groups trained on, and their place in
-    /// the group.
+    /// True if the update records each token's ratio and entropy.
+    pub(crate) record_token_stats: bool,
+    /// Completions that counted, by their group's index among the groups trained on, and their index in the
+    /// group.
     pub(crate) trained: BTreeMap<(u64, usize), Trained>,
     pub(crate) critic: CriticUpdates,
     pub(crate) lr: f64,
@@ -254,33 +266,34 @@ pub(crate) struct Updated {
 }
 
 impl Updated {
-    /// Notes an update of the policy.
+    /// Records an update of the policy.
     pub(crate) fn add(&mut self, metrics: Metrics, tokens: usize, grad_norm: f64) {
         self.note(metrics, tokens);
         self.updates += 1;
         self.grad_norm += grad_norm;
     }
 
-    /// Notes how far the engine's log-probabilities are from the trainer's, if nothing was noted before.
+    /// Records how far the engine's log-probabilities are from the trainer's, if nothing was recorded before.
     pub(crate) fn note_change(&mut self, metrics: &Metrics) {
-        self.first_change = self.first_change.or(metrics.get("loss/logprob_change"));
-        self.first_largest = self.first_largest.or(metrics.get(LARGEST_CHANGE));
+        self.first_change_mean = self.first_change_mean.or(metrics.get("loss/logprob_change"));
+        self.first_change_max = self.first_change_max.or(metrics.get(LOGPROB_CHANGE_MAX));
     }
 
-    /// Notes the numbers of a mini-batch from before an update of the policy, or of the critic alone.
+    /// Records the metrics of a mini-batch from before an update of the policy, or of the critic alone.
     pub(crate) fn note(&mut self, mut metrics: Metrics, tokens: usize) {
-        let largest = metrics.0.remove(LARGEST_CHANGE).unwrap_or(0.0);
-        self.largest = self.largest.max(largest);
-        self.first_largest = self.first_largest.or(Some(largest));
-        self.first_change = self.first_change.or(metrics.get("loss/logprob_change"));
+        let largest = metrics.0.remove(LOGPROB_CHANGE_MAX).unwrap_or(0.0);
+        self.change_max = self.change_max.max(largest);
+        self.first_change_max = self.first_change_max.or(Some(largest));
+        self.first_change_mean = self.first_change_mean.or(metrics.get("loss/logprob_change"));
+
         for (name, value) in metrics.0 {
             *self.sums.0.entry(name).or_default() += value * tokens as f64;
         }
         self.tokens += tokens;
     }
 
-    /// Sets means over the step's tokens; an update without tokens has none.
-    pub(crate) fn measure(self, metrics: &mut Metrics) -> (UpdateTotals, Vec<Vec<Sample>>) {
+    /// Records means over the step's tokens; an update without tokens has none.
+    pub(crate) fn record_metrics(self, metrics: &mut Metrics) -> (UpdateTotals, Vec<Vec<Sample>>) {
         let totals = UpdateTotals {
             updates: self.updates,
             tokens: self.tokens as u64,
@@ -288,32 +301,37 @@ impl Updated {
             lr: self.lr,
             seconds: self.seconds,
         };
+
         for (name, sum) in self.sums.0 {
             metrics.set(name, sum / self.tokens.max(1) as f64);
         }
-        if let Some(change) = self.first_change {
+        if let Some(change) = self.first_change_mean {
             metrics.set("rollout/logprob_diff_mean", change);
         }
-        if let Some(largest) = self.first_largest {
+        if let Some(largest) = self.first_change_max {
             metrics.set("rollout/logprob_diff_max", largest);
-            metrics.set(LARGEST_CHANGE, self.largest);
+            metrics.set(LOGPROB_CHANGE_MAX, self.change_max);
         }
+
         if self.updates > 0 {
             metrics.set("update/grad_norm", self.grad_norm / self.updates as f64);
         }
-        if self.trust.is_some() {
+        if self.logprob_check.is_some() {
             metrics.set("rollout/refused", self.refused as f64);
         }
-        adaptive::measure(&self.repeats, metrics);
-        self.critic.measure(metrics);
+
+        adaptive::record_metrics(&self.repeats, metrics);
+        self.critic.record_metrics(metrics);
+
         metrics.set("update/count", self.updates as f64);
         metrics.set("update/empty", self.empty as f64);
         metrics.set("update/skipped", self.skipped.len() as f64);
         metrics.set("update/lr", self.lr);
         metrics.set("update/tokens", self.tokens as f64);
-        metrics.set("update/tokens_shared", self.shared / self.tokens.max(1) as f64);
+        metrics.set("update/tokens_shared", self.prompt_sharing / self.tokens.max(1) as f64);
         metrics.set("update/tokens_per_second", self.tokens as f64 / self.seconds.max(1e-9));
         metrics.set("time/update", self.seconds);
+
         (totals, self.skipped)
     }
 }
@@ -325,12 +343,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_nothing_there_is_no_mean() {
+    fn nothing_has_no_mean() {
         let lengths = ["rollout/length_mean", "rollout/length_max", "rollout/truncated"];
         let rewards = ["reward/credit", "reward/mean"];
         let measured = |all: Vec<RewardedGroup>| {
             let mut metrics = Metrics::default();
-            Sampled { all, ..Sampled::default() }.measure(&mut metrics);
+            Sampled { all, ..Sampled::default() }.record_metrics(&mut metrics);
             assert!(metrics.0.values().all(|value| value.is_finite()), "{metrics:?}");
             metrics
         };
@@ -345,6 +363,7 @@ mod tests {
         let group = Group { prompt: Prompt::default(), completions, step: 1, draw: 0 };
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         let rewards_of = vec![scale.reward(Score::none(Verdict::Error))];
+
         let unjudged = measured(vec![RewardedGroup { group, rewards: rewards_of }]);
         assert_eq!(lengths.map(|name| unjudged.get(name)), [2.0, 2.0, 1.0].map(Some));
         assert!(rewards.iter().all(|name| unjudged.get(name).is_none()));

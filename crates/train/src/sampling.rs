@@ -1,5 +1,5 @@
 //! Dynamic sampling, which keeps the groups that have something to teach, and samples more until there are
-//! enough. The other ways of treating groups that have nothing to teach are here too.
+//! enough; also the other ways of treating groups that have nothing to teach.
 
 use firebrick_core::{GroupFilter, GroupStatus, RewardedGroup, Seed};
 use rand::{RngExt as _, seq::index};
@@ -7,16 +7,16 @@ use rand::{RngExt as _, seq::index};
 /// Keeps a group whose base rewards in the loss differ by more than `tolerance`. For right-or-wrong rewards this
 /// is a group with 0 < correct < group size (Yu et al. 2025, Eq. 11).
 ///
-/// The spread is the largest minus the smallest reward, and not a standard deviation. In floating point the
-/// standard deviation of equal fractional rewards is not exactly 0, and so would keep groups that teach
-/// nothing. The spread is one of base rewards, and not of shaped ones: a group that is all right or all
-/// wrong does not become useful by differing in length.
+/// The spread is the largest minus the smallest reward, and not a standard deviation: in floating point, that
+/// of equal fractional rewards is not exactly 0, and so would keep groups that teach nothing. Base rewards
+/// are compared, and not shaped ones: a group that is all right or all wrong does not become useful by
+/// differing in length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The spread up to which rewards count as equal.
+    /// Spread up to which rewards count as equal.
     pub tolerance: f32,
     /// True if a group is kept in which fewer than two completions count, as SkyRL does. The lone completion
-    /// is then measured against those that overlong filtering took out. So a wrong completion among punished
+    /// is then compared with those that overlong filtering took out, so that a wrong completion among punished
     /// ones gets a positive advantage.
     pub keep_lone: bool,
 }
@@ -29,14 +29,15 @@ impl Spread {
 }
 
 impl GroupFilter for Spread {
-    /// Tells whether the spread is larger than the tolerance. A group of one has no spread to look at and is
-    /// kept: a critic gives its advantages.
+    /// Returns true if the spread is larger than the tolerance. A group of one has no spread to measure and
+    /// is kept: a critic gives its advantages.
     fn keep(&self, group: &RewardedGroup) -> bool {
         let (count, low, high) = group
             .base_rewards_in_loss()
             .fold((0, f32::INFINITY, f32::NEG_INFINITY), |(count, low, high), reward| {
                 (count + 1, low.min(reward), high.max(reward))
             });
+
         match count {
             0 | 1 => self.keep_lone || group.rewards.len() < 2,
             _ => high - low > self.tolerance,
@@ -54,25 +55,25 @@ impl GroupFilter for KeepAll {
     }
 }
 
-/// The ways in which a step treats groups that the filter does not keep.
+/// What a step does about groups that the filter does not keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Dynamic {
-    /// Samples further prompts in place of such groups, until there are enough groups (Yu et al. 2025).
+    /// Samples further prompts for such groups, until there are enough groups (Yu et al. 2025).
     Filter,
-    /// Puts copies of kept groups in place of such groups, if more than `min_ratio` of the step's groups were
+    /// Substitutes copies of kept groups for such groups, if more than `min_ratio` of the step's groups were
     /// kept. Samples further prompts until then (SkyRL's `replace`, after POLARIS).
     Replace {
-        /// The share of the step's groups, in `[0, 1)`.
+        /// Share of the step's groups, in `[0, 1)`.
         min_ratio: f64,
     },
-    /// Leaves the places of such groups empty.
+    /// Leaves such groups out, and the step smaller.
     Drop,
     /// Trains on such groups: the filter keeps everything.
     Off,
 }
 
 impl Dynamic {
-    /// Gives the number of kept groups that end the sampling of a step that wants `target` groups.
+    /// Returns the number of kept groups that ends the sampling of a step that wants `target` groups.
     pub fn enough(self, target: usize) -> usize {
         match self {
             Dynamic::Replace { min_ratio } => {
@@ -83,43 +84,43 @@ impl Dynamic {
     }
 }
 
-/// Chooses which of `kept` groups fill `places`, by their indices, in random order. No group is chosen twice
-/// if enough groups were kept (as SkyRL does).
-pub fn copies(kept: usize, places: usize, seed: Seed) -> Vec<usize> {
+/// Chooses which of `kept` groups are copied for `missing` groups, by their indices, in random order. No group
+/// is chosen twice if enough groups were kept (as SkyRL does).
+pub fn copies(kept: usize, missing: usize, seed: Seed) -> Vec<usize> {
     let mut rng = seed.rng();
     match kept {
         0 => Vec::new(),
-        _ if places <= kept => index::sample(&mut rng, kept, places).into_vec(),
-        _ => (0..places).map(|_| rng.random_range(0..kept)).collect(),
+        _ if missing <= kept => index::sample(&mut rng, kept, missing).into_vec(),
+        _ => (0..missing).map(|_| rng.random_range(0..kept)).collect(),
     }
 }
 
-/// The kept groups of a step, while they are being collected.
+/// Dynamic sampling: the kept groups of a step while they are being collected, and how many more prompts have to
+/// be sampled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupBuffer {
-    /// The number of groups that the update wants.
+    /// Groups that an update is made of.
     pub target: usize,
-    /// The number of kept groups that end the sampling; see [`Dynamic::enough`].
+    /// How many kept groups end the sampling; see [`Dynamic::enough`].
     pub enough: usize,
-    /// The number of rounds after which sampling ends, full or not; 0 means never.
+    /// Rounds after which sampling ends, full or not; 0 means never.
     pub max_rounds: usize,
-    /// The kept groups, oldest first.
+    /// Groups kept so far, oldest first.
     pub kept: Vec<RewardedGroup>,
-    /// The number of rounds sampled so far, counting a last round that has begun. A round is as many prompts
-    /// as the step wants groups.
+    /// Rounds sampled so far, counting a last round that has begun. One round is `target` prompts.
     pub rounds: usize,
-    /// The number of groups that were sampled and not kept.
+    /// Groups that were sampled and not kept.
     pub filtered: usize,
-    /// The number of kept groups that are surplus groups of an earlier step.
+    /// Kept groups that are surplus groups of an earlier step.
     carried: usize,
-    /// The number of prompts that were asked for.
-    asked: usize,
+    /// Prompts that were requested.
+    requested: usize,
 }
 
-/// The state of a [`GroupBuffer`], which tells whether another round is needed.
+/// State of a [`GroupBuffer`], which decides whether another round is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferStatus {
-    /// Enough groups are there.
+    /// There are enough groups.
     Full,
     /// More rounds are allowed and needed.
     NeedMore,
@@ -139,7 +140,7 @@ impl GroupBuffer {
             rounds: 0,
             filtered: 0,
             carried,
-            asked: 0,
+            requested: 0,
         }
     }
 
@@ -153,6 +154,7 @@ impl GroupBuffer {
         } else {
             GroupStatus::Filtered
         };
+
         match status {
             GroupStatus::Kept => self.kept.push(group),
             _ => self.filtered += 1,
@@ -160,61 +162,67 @@ impl GroupBuffer {
         status
     }
 
-    /// Tells whether there are enough groups.
+    /// Returns whether there are enough groups.
     pub fn status(&self) -> BufferStatus {
         if self.kept.len() >= self.enough {
             BufferStatus::Full
-        } else if self.left() == 0 {
+        } else if self.prompts_left() == 0 {
             BufferStatus::CapReached
         } else {
             BufferStatus::NeedMore
         }
     }
 
-    /// Gives the number of further prompts to sample, while `in_flight` groups have not been taken. At first
-    /// it is the number of missing groups, then the number that should fill the step at the rate seen so far.
+    /// Returns the number of further prompts to sample, while `in_flight` groups have not been taken. At
+    /// first it is the number of missing groups, then the number that should fill the step at the rate so far.
     /// At most a step's worth is in flight, and at most `max_rounds` in all.
     pub fn want(&self, in_flight: usize) -> usize {
         if self.status() != BufferStatus::NeedMore {
             return 0;
         }
-        if self.asked == 0 {
-            return self.first();
+        if self.requested == 0 {
+            return self.first_round();
         }
+
         let judged = self.kept.len() - self.carried + self.filtered;
-        // The rate counts one more group as kept: the first group without spread is no sign that all are.
+        // The rate counts one more group as kept: one group without spread does not mean that all are.
         let rate = (judged - self.filtered + 1) as f64 / (judged + 1) as f64;
+
         let missing = self.enough - self.kept.len();
         let wanted = ((missing as f64 / rate).ceil() as usize).min(self.target);
-        let more = wanted.saturating_sub(in_flight);
-        // A few prompts more can wait, because prompts that are prefilled together cost less.
-        if in_flight > 0 && more < self.target.div_ceil(4) { 0 } else { more.min(self.left()) }
+        let further = wanted.saturating_sub(in_flight);
+        // A few further prompts can wait, because prompts that are prefilled together cost less.
+        if in_flight > 0 && further < self.target.div_ceil(4) {
+            0
+        } else {
+            further.min(self.prompts_left())
+        }
     }
 
-    /// Counts prompts that are sampled from now on.
+    /// Counts prompts that are requested now.
     pub fn ask(&mut self, count: usize) {
-        self.asked += count;
-        let after_first = self.asked.saturating_sub(self.first());
+        self.requested += count;
+        let after_first = self.requested.saturating_sub(self.first_round());
         self.rounds = 1 + after_first.div_ceil(self.target.max(1));
     }
 
-    /// Gives the number of prompts that may still be asked for.
-    fn left(&self) -> usize {
+    /// Returns the number of prompts that may still be requested.
+    fn prompts_left(&self) -> usize {
         match self.max_rounds {
             0 => usize::MAX,
             rounds => self
-                .first()
+                .first_round()
                 .saturating_add((rounds - 1).saturating_mul(self.target))
-                .saturating_sub(self.asked),
+                .saturating_sub(self.requested),
         }
     }
 
-    /// Gives the number of prompts of the first round.
-    fn first(&self) -> usize {
+    /// Returns the number of prompts of the first round.
+    fn first_round(&self) -> usize {
         self.target.saturating_sub(self.carried).max(1)
     }
 
-    /// Gives the groups to train on, and the surplus.
+    /// Returns the groups to train on, and the surplus.
     pub fn finish(mut self) -> (Vec<RewardedGroup>, Vec<RewardedGroup>) {
         let surplus = self.kept.split_off(self.target.min(self.kept.len()));
         (self.kept, surplus)
@@ -231,11 +239,13 @@ mod tests {
     fn a_group_whose_completions_are_all_masked_is_never_kept() {
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         let mut rewards = vec![scale.reward(Score::right("1")), scale.reward(Score::wrong("2"))];
+
         let prompt = Prompt::default();
         let group = Group { prompt, completions: Vec::new(), step: 1, draw: 0 };
         let kept = RewardedGroup { group: group.clone(), rewards: rewards.clone() };
         rewards.iter_mut().for_each(|reward| reward.in_loss = false);
         let masked = RewardedGroup { group, rewards };
+
         for filter in [&Spread::new(1e-6) as &dyn GroupFilter, &KeepAll] {
             let mut buffer = GroupBuffer::new(2, 1, Vec::new());
             buffer.ask(2);
@@ -255,11 +265,13 @@ mod tests {
         for reward in &mut rewards[1..] {
             (reward.in_loss, reward.reward) = (false, -2.0);
         }
+
         let prompt = Prompt::default();
         let group = Group { prompt, completions: Vec::new(), step: 1, draw: 0 };
         let lone = RewardedGroup { group, rewards };
         let shaped: Vec<f32> = lone.shaped_rewards().collect();
         assert!(crate::GroupNorm::default().of_group(&shaped)[0] > 1.0);
+
         assert!(!Spread::new(1e-6).keep(&lone));
         assert!(Spread { keep_lone: true, ..Spread::new(1e-6) }.keep(&lone));
         let of_one = RewardedGroup { rewards: lone.rewards[..1].to_vec(), ..lone };

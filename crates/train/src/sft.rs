@@ -12,7 +12,7 @@ use crate::{
 /// Makes one supervised step: cross-entropy of the completions, averaged over their tokens.
 ///
 /// This is the cold start: a policy that never answers right has no group with spread, and nothing to learn
-/// from. The step runs through the same update as DAPO's, with another loss.
+/// from. The step is the same update as DAPO's, with another loss.
 ///
 /// # Errors
 /// When the device fails.
@@ -29,11 +29,11 @@ pub fn sft_step<M: PolicyModel>(
 }
 
 impl<M: PolicyModel> Trainer<M> {
-    /// Makes one [`sft_step`] of the policy, and gives its loss. If the device has no memory for the step,
-    /// it is cut smaller, like an update.
+    /// Makes one [`sft_step`] of the policy, and returns its loss. If the device has no memory for the step,
+    /// it is split smaller, like an update.
     ///
     /// # Errors
-    /// When the device fails, or the step is interrupted before anything has moved.
+    /// When the device fails, or the step is interrupted before anything was moved.
     pub fn sft_step(
         &mut self,
         examples: &[SftExample],
@@ -41,6 +41,7 @@ impl<M: PolicyModel> Trainer<M> {
     ) -> Result<(f64, StepOutcome), TrainError> {
         let samples = samples(examples);
         self.engine.sleep();
+
         loop {
             let report = self.retry_on_oom(&samples, |trainer| {
                 let mut updater = updater(trainer.updater.micro_batching);
@@ -48,12 +49,14 @@ impl<M: PolicyModel> Trainer<M> {
                 updater.loss_scale = trainer.state.loss_scale.of(trainer.policy.compute());
                 updater.gradients(&trainer.policy, &samples)
             })?;
+
             match self.optimizer.step(self.policy.clone(), report.gradients, lr) {
                 Err(error) if error.is_out_of_memory() => self.back_off(&samples, error)?,
                 stepped => {
                     let (policy, outcome) = stepped?;
                     self.policy = policy;
-                    if self.scale_again(&outcome) {
+
+                    if self.retry_with_smaller_scale(&outcome) {
                         continue;
                     }
                     return Ok((report.loss, outcome));
@@ -88,7 +91,7 @@ fn samples(examples: &[SftExample]) -> Vec<Sample> {
     examples.iter().map(sample).collect()
 }
 
-/// The loss −log p of each token: supervised learning as a policy loss.
+/// Loss −log p of each token: supervised learning as a policy loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrossEntropy;
 

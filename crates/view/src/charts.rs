@@ -1,35 +1,35 @@
-//! The charts that a run is shown by, and the meaning of each.
+//! Charts of a run, and the meaning of each.
 
 use std::collections::BTreeMap;
 
 use firebrick_core::Step;
 
-/// A chart: metrics that are looked at together.
+/// A chart: metrics that are shown together.
 #[derive(Debug)]
 pub(crate) struct Chart {
-    /// The chart's address on the page, after `chart-`.
+    /// Address of the chart on the page, after `chart-`.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
-    /// The unit of the values, if the title does not say it.
+    /// Unit of the values, if the title does not say it.
     pub(crate) unit: &'static str,
-    /// The metrics, each with its words in the legend. A name with a `*` stands for all metrics that match it. Its
-    /// words are followed by the part of the name that the `*` stands for.
+    /// Metrics, each with its text in the legend. A name with a `*` matches several metrics. Its text is followed by
+    /// the part of the name that the `*` matches.
     pub(crate) lines: &'static [(&'static str, &'static str)],
     pub(crate) scale: Scale,
-    /// The chart's meaning, its healthy values, and a remedy for others.
+    /// What the chart means, its healthy values, and a remedy for others.
     pub(crate) about: &'static str,
-    /// The section of the book's page of metrics.
+    /// Section of the book's page of metrics.
     pub(crate) section: &'static str,
 }
 
-/// The scale of the vertical axis.
+/// Scale of the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// The values as they are.
+    /// Values without a transformation.
     Linear,
     /// Values between 0 and 1. The axis shows only the part that has values.
     Share,
-    /// The decimal logarithms of the values. Values that are not above 0 are left out.
+    /// Decimal logarithms of the values. Values that are not above 0 are left out.
     Log,
 }
 
@@ -276,15 +276,14 @@ pub(crate) const HEADINGS: &[Heading] = &[
 
 /// A curve of a chart.
 pub(crate) struct Curve {
-    /// The curve's place among the chart's lines, whichever of them have numbers. The place sets the curve's
-    /// colour or dashes.
-    pub(crate) place: usize,
+    /// Position among all of the chart's lines, including those without numbers. It sets the curve's colour or dashes.
+    pub(crate) position: usize,
     pub(crate) metric: String,
     pub(crate) words: String,
     pub(crate) points: Vec<(Step, f64)>,
 }
 
-/// The largest number of curves that a pattern may stand for. Nobody could tell more of them apart.
+/// Limit of the curves that a pattern may match: more of them could not be told apart.
 const MOST: usize = 16;
 
 impl Chart {
@@ -292,22 +291,25 @@ impl Chart {
     /// throughout is left out if another curve is not, unless the chart shows shares.
     pub(crate) fn curves(&self, series: &BTreeMap<String, Vec<(Step, f64)>>) -> Vec<Curve> {
         let mut curves = Vec::new();
-        for (place, (pattern, words)) in self.lines.iter().enumerate() {
+        for (position, (pattern, words)) in self.lines.iter().enumerate() {
             let named = series.iter().filter_map(|(name, points)| {
                 let rest = if pattern == name { Some("") } else { rest(pattern, name) };
                 rest.map(|rest| (name, format!("{words}{rest}"), points))
             });
             for (more, (name, words, points)) in named.take(MOST).enumerate() {
-                let (metric, points) = (name.clone(), points.clone());
-                curves.push(Curve { place: place + more, metric, words, points });
+                let metric = name.clone();
+                let points = points.clone();
+                curves.push(Curve { position: position + more, metric, words, points });
             }
         }
+
         curves.retain(|curve| curve.points.iter().any(|(_, value)| value.is_finite()));
-        // A curve of zeros counts things that did not happen. But an accuracy of 0 is a result.
+        // A curve of zeros counts events that did not happen. But an accuracy of 0 is a result.
         let is_empty = |curve: &Curve| curve.points.iter().all(|(_, value)| *value == 0.0);
         if self.scale != Scale::Share && !curves.iter().all(is_empty) {
             curves.retain(|curve| !is_empty(curve));
         }
+
         curves
     }
 
@@ -317,8 +319,8 @@ impl Chart {
     }
 }
 
-/// Returns the part of `name` that the one `*` of the pattern stands for; `None` if they don't match, or if the
-/// pattern has no `*`.
+/// Returns the part of `name` that the single `*` of the pattern matches; `None` if they don't match, or if the pattern
+/// has no `*`.
 fn rest<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
     let (before, after) = pattern.split_once('*')?;
     name.strip_prefix(before)?.strip_suffix(after).filter(|rest| !rest.is_empty())

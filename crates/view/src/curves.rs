@@ -1,4 +1,4 @@
-//! The curves of runs as a part of the page.
+//! Curves of runs as a part of the page.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -14,10 +14,10 @@ use crate::{
     run::Run,
 };
 
-/// The number of points of a line beyond which some are left out.
+/// Number of points of a line beyond which some are left out.
 const POINTS: usize = 1200;
 
-/// The number of rows of the table below a chart.
+/// Number of rows of the table below a chart.
 const ROWS: usize = 30;
 
 /// Writes the figures, under their headings, of all charts that have numbers.
@@ -26,6 +26,7 @@ pub(crate) fn curves(runs: &[Run], book: Option<&str>) -> Result<String, ViewErr
         .iter()
         .map(|run| run.store.all_series(&(0..=Step::MAX >> 1)))
         .collect::<Result<_, _>>()?;
+
     let mut page = String::new();
     for heading in HEADINGS {
         let mut figures = String::new();
@@ -39,10 +40,11 @@ pub(crate) fn curves(runs: &[Run], book: Option<&str>) -> Result<String, ViewErr
             let _ = write!(page, "<h3>{}</h3>{figures}", heading.title);
         }
     }
-    match page.is_empty() {
-        true => Ok("<p>No step is finished: there are no numbers yet.</p>".into()),
-        false => Ok(page),
+
+    if page.is_empty() {
+        page += "<p>No step is finished: there are no numbers yet.</p>";
     }
+    Ok(page)
 }
 
 /// Makes the chart's lines. The lines of a single run differ in colour. If there are several runs, each run has a
@@ -53,34 +55,39 @@ fn lines(
     chart: &Chart,
 ) -> Result<Vec<Line>, ViewError> {
     let mut lines = Vec::new();
-    let alone = runs.len() == 1;
+    let is_single = runs.len() == 1;
+
     for (number, (run, series)) in runs.iter().zip(series).enumerate() {
-        for Curve { place, metric, words, mut points } in chart.curves(series) {
-            let band = match metric == "eval/heldout_accuracy" {
-                true => band(run, &mut points)?,
-                false => Vec::new(),
+        for Curve { position, metric, words, mut points } in chart.curves(series) {
+            let band = if metric == "eval/heldout_accuracy" {
+                band(run, &mut points)?
+            } else {
+                Vec::new()
             };
             let points = points.iter().map(|&(step, value)| (step as f64, value));
             lines.push(Line {
-                name: match alone {
-                    true => words,
-                    false if chart.has_one_line() => run.name.clone(),
-                    false => format!("{} · {words}", run.name),
+                name: if is_single {
+                    words
+                } else if chart.has_one_line() {
+                    run.name.clone()
+                } else {
+                    format!("{} · {words}", run.name)
                 },
-                color: if alone { place % COLORS } else { number % COLORS },
-                dash: if alone { 0 } else { place },
+                color: if is_single { position % COLORS } else { number % COLORS },
+                dash: if is_single { 0 } else { position },
                 run: number,
                 points: points.collect(),
                 band,
             });
         }
     }
+
     thin(&mut lines, POINTS);
     Ok(lines)
 }
 
-/// Returns the 95 % confidence interval of each held-out accuracy, as far as the record still has the evaluations.
-/// The evaluation before the first step is no metric of a step, so its accuracy is put before the others.
+/// Returns the 95 % confidence interval of each held-out accuracy, if the record still has the evaluations. The
+/// evaluation before the first step is not a metric of a step, so its accuracy is put before the others.
 fn band(run: &Run, points: &mut Vec<(Step, f64)>) -> Result<Vec<(f64, f64, f64)>, ViewError> {
     let shares = run.store.evaluated(HELDOUT)?;
     if let Some(first) = shares.get(&0)
@@ -88,6 +95,7 @@ fn band(run: &Run, points: &mut Vec<(Step, f64)>) -> Result<Vec<(f64, f64, f64)>
     {
         points.insert(0, (0, first.iter().sum::<f64>() / first.len() as f64));
     }
+
     let known = points.iter().filter_map(|(step, _)| Some((*step, shares.get(step)?)));
     let bounds = known.map(|(step, shares)| {
         let (low, high) = run.interval(step, shares);
@@ -104,6 +112,7 @@ fn figure(chart: &Chart, lines: &[Line], book: Option<&str>) -> Result<String, V
     let data = json!({
         "plot": plot, "x": x, "y": y, "log": chart.scale == Scale::Log, "series": series,
     });
+
     let unit = match chart.unit {
         "" => String::new(),
         unit => format!(" <small>{}</small>", html::text(unit)),
@@ -116,6 +125,7 @@ fn figure(chart: &Chart, lines: &[Line], book: Option<&str>) -> Result<String, V
         ),
         None => String::new(),
     };
+
     Ok(format!(
         "<figure class=\"chart\" id=\"chart-{id}\" data-chart=\"{data}\"><figcaption><h4>{title}{unit}</h4></figcaption>\
          {svg}<details class=\"about\"><summary>What it says</summary><p>{about}{section}</p></details>\
@@ -136,18 +146,19 @@ fn of_line(line: &Line) -> Value {
     })
 }
 
-/// Writes the words for a reader who can't see the lines: the first and the last value of each.
+/// Writes the text for a reader who can't see the lines: the first and the last value of each.
 fn label(chart: &Chart, lines: &[Line]) -> String {
     let of_line = |line: &Line| {
         let finite = || line.points.iter().filter(|point| point.1.is_finite());
-        let (first, last) = (finite().next()?, finite().next_back()?);
+        let first = finite().next()?;
+        let last_point = finite().next_back()?;
         Some(format!(
             "{}: {} at step {}, {} at step {}",
             line.name,
             short(first.1),
             first.0,
-            short(last.1),
-            last.0
+            short(last_point.1),
+            last_point.0
         ))
     };
     let lines: Vec<String> = lines.iter().filter_map(of_line).collect();
@@ -163,14 +174,17 @@ fn table(lines: &[Line]) -> String {
             row[column] = Some(value);
         }
     }
+
     let stride = steps.len().div_ceil(ROWS).max(1);
     let head: String = lines
         .iter()
         .map(|line| format!("<th scope=\"col\">{}</th>", html::text(&line.name)))
         .collect();
     let last = steps.len().saturating_sub(1);
+    // The stride is counted from the end, so that the last step is always included.
     let shown = steps.iter().enumerate().filter(|(at, _)| (last - at).is_multiple_of(stride));
     let rows: String = shown.map(|(_, (step, values))| row(*step, values)).collect();
+
     format!(
         "<table><thead><tr><th scope=\"col\">step</th>{head}</tr></thead><tbody>{rows}</tbody></table>"
     )

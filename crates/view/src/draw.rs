@@ -15,38 +15,38 @@ use crate::charts::Scale;
 
 /// A line of a chart.
 pub(crate) struct Line {
-    /// The line's words in the legend.
+    /// Text of the line in the legend.
     pub(crate) name: String,
-    /// The number of one of the page's colours.
+    /// Number of one of the page's colours.
     pub(crate) color: usize,
-    /// The number of the pattern of dashes; 0 means no dashes.
+    /// Number of the pattern of dashes; 0 means no dashes.
     pub(crate) dash: usize,
-    /// The run's number.
+    /// Number of the run.
     pub(crate) run: usize,
-    /// The points, each a step and a value. Values that are not finite are gaps.
+    /// Points, each a step and a value. Values that are not finite are gaps.
     pub(crate) points: Vec<(f64, f64)>,
-    /// The band around the values, each entry a step, a lower and an upper bound.
+    /// Band around the values, each entry a step, a lower and an upper bound.
     pub(crate) band: Vec<(f64, f64, f64)>,
 }
 
 /// A drawn chart.
 pub(crate) struct Drawing {
     pub(crate) svg: String,
-    /// The edges of the part that has the lines: left, top, right, bottom, in the picture's units.
+    /// Edges of the part that has the lines: left, top, right, bottom, in the picture's units.
     pub(crate) plot: [i32; 4],
-    /// The steps at the left and at the right of that part.
+    /// Steps at the left and at the right of that part.
     pub(crate) x: [f64; 2],
-    /// The values at the bottom and at the top of that part. On a logarithmic scale they are decimal logarithms.
+    /// Values at the bottom and at the top of that part. On a logarithmic scale they are decimal logarithms.
     pub(crate) y: [f64; 2],
 }
 
-/// The picture's size. The page scales the picture to its place.
+/// Size of the picture, which the page scales to the space it has.
 pub(crate) const SIZE: (u32, u32) = (640, 260);
 
-/// The number of the page's colours for lines.
+/// Number of the page's colours for lines.
 pub(crate) const COLORS: usize = 8;
 
-/// Draws the lines. `label` is read to readers who can't see them.
+/// Draws the lines. `label` is read out to readers who can't see them.
 pub(crate) fn draw(lines: &[Line], scale: Scale, label: &str) -> Result<Drawing, String> {
     paint(lines, scale, label).map_err(|error| error.to_string())
 }
@@ -82,6 +82,7 @@ fn paint(lines: &[Line], scale: Scale, label: &str) -> Result<Drawing, Box<dyn E
                 _ => short(marked(*value)),
             })
             .draw()?;
+
         for line in lines {
             if line.band.len() > 1 {
                 let upper = line.band.iter().map(|at| (at.0, at.2));
@@ -91,6 +92,7 @@ fn paint(lines: &[Line], scale: Scale, label: &str) -> Result<Drawing, Box<dyn E
                 chart.draw_series([Polygon::new(around, mark(BAND, line))])?;
             }
         }
+
         for line in lines {
             for piece in pieces(line, scale) {
                 // A single point is drawn as a short line.
@@ -101,15 +103,18 @@ fn paint(lines: &[Line], scale: Scale, label: &str) -> Result<Drawing, Box<dyn E
                 chart.draw_series(LineSeries::new(piece, mark(LINE, line).stroke_width(2)))?;
             }
         }
+
         let (across, upward) = chart.plotting_area().get_pixel_range();
         root.present()?;
         [across.start, upward.start, across.end, upward.end]
     };
-    let (x, y) = ([x.start, x.end], [y.start, y.end]);
+
+    let x = [x.start, x.end];
+    let y = [y.start, y.end];
     Ok(Drawing { svg: in_the_pages_colors(&svg, lines, label), plot, x, y })
 }
 
-/// The bound beyond which values are gaps.
+/// Bound beyond which values are gaps.
 const LARGEST: f64 = 1e300;
 
 impl Scale {
@@ -126,31 +131,40 @@ impl Scale {
 /// Returns the ranges of steps and values that are shown.
 fn ranges(lines: &[Line], scale: Scale) -> (Range<f64>, Range<f64>) {
     let steps = || lines.iter().flat_map(|line| &line.points).map(|point| point.0);
-    let (first, last) = (steps().fold(f64::MAX, f64::min), steps().fold(f64::MIN, f64::max));
+    let first = steps().fold(f64::MAX, f64::min);
+    let last = steps().fold(f64::MIN, f64::max);
     let across = if first < last { first..last } else { first - 1.0..first + 1.0 };
+
     let bounds = lines.iter().flat_map(|line| &line.band).flat_map(|&(_, low, high)| [low, high]);
     let values = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
     let values =
         values.chain(bounds).map(|value| scale.position(value)).filter(|value| value.is_finite());
     let (least, most) = values
         .fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)));
+
     if least > most {
         return (across, 0.0..1.0);
     }
+
+    // A range must not be empty even if all values are the same.
     let room = match most - least {
         0.0 if least == 0.0 => 1.0,
         0.0 => 0.1 * least.abs(),
         range => 0.06 * range,
     };
     let within = |value: f64| if scale == Scale::Share { value.clamp(0.0, 1.0) } else { value };
-    let (mut low, mut high) = (within(least - room), within(most + room));
+    let mut low = within(least - room);
+    let mut high = within(most + room);
+
     // A metric that is never negative is not shown below 0.
     if scale != Scale::Log && least >= 0.0 {
         low = low.max(0.0);
     }
     if low >= high {
-        (low, high) = (low - 0.5, high + 0.5);
+        low -= 0.5;
+        high += 0.5;
     }
+
     (across, low..high)
 }
 
@@ -162,18 +176,18 @@ fn pieces(line: &Line, scale: Scale) -> Vec<Vec<(f64, f64)>> {
     whole.filter(|piece| !piece.is_empty()).map(<[_]>::to_vec).collect()
 }
 
-// Nobody sees these colours. Each one tells what is drawn, and is replaced by a colour of the page.
+// These colours are placeholders. Each one marks what is drawn, and is replaced by a colour of the page.
 const INK: RGBColor = RGBColor(1, 0, 1);
 const GRID: RGBColor = RGBColor(1, 0, 2);
 const LINE: u8 = 2;
 const BAND: u8 = 3;
 
-/// The patterns of dashes. The page's keys have the same patterns.
+/// Patterns of dashes. The page's keys have the same patterns.
 const DASHES: [&str; 5] = ["", "6 4", "2 3", "10 3 2 3", "14 4"];
 
 fn mark(kind: u8, line: &Line) -> RGBColor {
-    let look = line.color % COLORS * DASHES.len() + line.dash % DASHES.len();
-    RGBColor(kind, (line.run % 256) as u8, look as u8)
+    let style = line.color % COLORS * DASHES.len() + line.dash % DASHES.len();
+    RGBColor(kind, (line.run % 256) as u8, style as u8)
 }
 
 fn text() -> TextStyle<'static> {
@@ -188,12 +202,15 @@ fn in_the_pages_colors(svg: &str, lines: &[Line], label: &str) -> String {
     let mut svg = svg.replacen(&begin, &own, 1);
     let hex = |color: RGBColor| format!("\"#{:02X}{:02X}{:02X}\"", color.0, color.1, color.2);
     svg = svg.replace(&hex(INK), "\"var(--ink)\"").replace(&hex(GRID), "\"var(--grid)\"");
+
     for line in lines {
-        let (run, color) = (line.run, line.color % COLORS);
+        let run = line.run;
+        let color = line.color % COLORS;
         let dashes = match DASHES[line.dash % DASHES.len()] {
             "" => String::new(),
             pattern => format!(" stroke-dasharray=\"{pattern}\""),
         };
+
         let stroke = format!("stroke={}", hex(mark(LINE, line)));
         let of_page = format!("class=\"run-{run}\" stroke=\"var(--series-{color})\"{dashes}");
         svg = svg.replace(&stroke, &of_page);
@@ -202,10 +219,11 @@ fn in_the_pages_colors(svg: &str, lines: &[Line], label: &str) -> String {
             format!("class=\"run-{run}\" fill=\"var(--series-{color})\" fill-opacity=\"0.15\"");
         svg = svg.replace(&fill, &of_page);
     }
+
     svg
 }
 
-/// Writes a number in few letters: `25k` for 25000, `2e-7` for 0.0000002.
+/// Writes a number in few characters: `25k` for 25000, `2e-7` for 0.0000002.
 pub(crate) fn short(value: f64) -> String {
     let tidy = |value: f64| {
         let text = format!("{value:.3}");
@@ -221,8 +239,8 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-/// Leaves about `most` steps to the lines of a chart. All lines keep the same steps: the first, the last, and in
-/// each stretch between them the steps at which some line is lowest or highest.
+/// Reduces the lines of a chart to about `most` steps. All lines keep the same steps: the first, the last, and in each
+/// stretch between them the steps at which some line is lowest or highest.
 pub(crate) fn thin(lines: &mut [Line], most: usize) {
     let mut steps: Vec<u64> =
         lines.iter().flat_map(|line| &line.points).map(|point| point.0 as u64).collect();
@@ -232,19 +250,22 @@ pub(crate) fn thin(lines: &mut [Line], most: usize) {
     if steps.len() <= most {
         return;
     }
+
+    // Each line keeps two steps of a stretch: its lowest and its highest.
     let stretches = (most / (2 * lines.len())).max(2);
-    let mut kept = BTreeSet::from([first, last]);
+    let mut kept_steps = BTreeSet::from([first, last]);
     for line in lines.iter() {
         let stretch = line.points.len().div_ceil(stretches).max(1);
         for points in line.points.chunks(stretch) {
             let finite = || points.iter().filter(|point| point.1.is_finite());
             let by_value = |one: &&(f64, f64), other: &&(f64, f64)| one.1.total_cmp(&other.1);
             let extremes = [finite().min_by(by_value), finite().max_by(by_value)];
-            kept.extend(extremes.into_iter().flatten().map(|point| point.0 as u64));
+            kept_steps.extend(extremes.into_iter().flatten().map(|point| point.0 as u64));
         }
     }
+
     for line in lines {
-        line.points.retain(|point| kept.contains(&(point.0 as u64)));
+        line.points.retain(|point| kept_steps.contains(&(point.0 as u64)));
     }
 }
 
@@ -265,6 +286,7 @@ mod tests {
         lines[0].points[2500].1 = 9.0;
         lines[1].points[3000].1 = f64::NAN;
         thin(&mut lines, 400);
+
         let steps = |line: &Line| line.points.iter().map(|point| point.0).collect::<Vec<_>>();
         assert_eq!(steps(&lines[0]), steps(&lines[1]));
         assert!((200..=402).contains(&lines[0].points.len()), "{}", lines[0].points.len());
@@ -274,7 +296,7 @@ mod tests {
 
     #[test]
     fn whatever_the_numbers_are_a_chart_comes() {
-        let numbers = [
+        let series = [
             vec![],
             vec![(0.0, f64::NAN)],
             vec![(1.0, 0.0)],
@@ -283,7 +305,8 @@ mod tests {
             vec![(0.0, 1e16), (1.0, 1e16 + 2.0)],
             vec![(9e15, 1.0), (0.0, 2.0)],
         ];
-        for points in numbers {
+
+        for points in series {
             for scale in [Scale::Linear, Scale::Share, Scale::Log] {
                 let drawing = draw(&[line(points.clone())], scale, "<a & \"b\">").unwrap();
                 assert!(drawing.svg.contains("aria-label=\"&lt;a &amp; &quot;b&quot;&gt;\""));

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use firebrick_core::is_unseen;
 
 /// Escapes a text, so that it is read as text in an element and in a quoted attribute. Control characters, and
-/// characters that turn the direction of writing, are shown and not obeyed.
+/// characters that change the direction of writing, are shown instead of executed.
 pub(crate) fn text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
+
     for letter in text.chars() {
         match letter {
             '&' => safe.push_str("&amp;"),
@@ -16,6 +17,7 @@ pub(crate) fn text(text: &str) -> String {
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
             '\n' | '\t' => safe.push(letter),
+            // Unicode has pictures of the control characters.
             '\0'..='\x1f' => {
                 safe.push(char::from_u32(0x2400 + u32::from(letter)).unwrap_or('\u{fffd}'));
             }
@@ -26,5 +28,6 @@ pub(crate) fn text(text: &str) -> String {
             _ => safe.push(letter),
         }
     }
+
     safe
 }

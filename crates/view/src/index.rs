@@ -1,4 +1,4 @@
-//! The completions of runs: a list of all, and their texts in blocks.
+//! Completions of runs: a list of all, and their texts in blocks.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::{ViewError, run::Run};
 
-/// The number of completions of a block.
+/// Number of completions of a block.
 const BLOCK: usize = 500;
 
-/// The number of letters of texts after which a block is closed sooner.
+/// Number of characters of texts after which a block is closed sooner.
 const BLOCK_LETTERS: u64 = 2 << 20;
 
-/// A list of all judged completions, for a script to sort and to filter. It consists of columns, and gives words
-/// by their numbers.
+/// A list of all judged completions, for a script to sort and to filter. It consists of columns, in which words are
+/// stored as indices.
 #[derive(Serialize)]
 pub(crate) struct Index {
     runs: Vec<String>,
@@ -24,17 +24,17 @@ pub(crate) struct Index {
     prompts: Vec<Prompt>,
     groups: Groups,
     rows: Rows,
-    /// The first row of each block.
+    /// First row of each block.
     blocks: Vec<usize>,
-    /// The list's number among the lists that a server has given.
+    /// Number of the list among those that a server has sent.
     pub(crate) id: u64,
-    /// The number of letters of the texts in the last block.
+    /// Number of characters of the texts in the last block.
     #[serde(skip)]
     letters: u64,
-    /// The run's number, the group and the place in the group, for each completion.
+    /// For each completion the run's number, the group, and the position in the group.
     #[serde(skip)]
     keys: Vec<(usize, i64, u64)>,
-    /// The prompts of the run that is being listed, by their numbers and texts.
+    /// Prompts of the run that is being listed, by their numbers and texts.
     #[serde(skip)]
     known: BTreeMap<(u64, String), usize>,
 }
@@ -61,7 +61,7 @@ struct Groups {
     run: Vec<usize>,
     source: Vec<usize>,
     step: Vec<u64>,
-    /// The draw of the group's prompt, which tells the groups of a step apart. Evaluations draw no prompts, so
+    /// Draw of the group's prompt, which tells the groups of a step apart. Evaluations draw no prompts, so
     /// they have the prompt's number instead. The draw is a text, because a script would round a number beyond
     /// 2⁵³.
     draw: Vec<String>,
@@ -96,6 +96,7 @@ impl Index {
             keys: Vec::new(),
             known: BTreeMap::new(),
         };
+
         for (number, run) in runs.iter().enumerate() {
             index.known.clear();
             run.store.list(&mut |group, completions| index.add(number, group, completions))?;
@@ -113,11 +114,15 @@ impl Index {
         let Some(&first) = self.blocks.get(number) else { return Ok(None) };
         let end = self.blocks.get(number + 1).map_or(self.keys.len(), |end| *end);
         let keys = &self.keys[first..end];
+
         let mut rows = Vec::with_capacity(keys.len());
         for of_group in keys.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
             let (run, group, _) = of_group[0];
-            let (store, pieces) = (&runs[run].store, runs[run].pieces());
+            let store = &runs[run].store;
+            let pieces = runs[run].pieces();
+            // Tokens are kept by group, so they are read once for all its completions.
             let sampled = if pieces.is_some() { store.tokens(group)? } else { None };
+
             for &(_, _, completion) in of_group {
                 let mut row = match store.written(group, completion)? {
                     Some(written) => {
@@ -129,6 +134,7 @@ impl Index {
                     }
                     None => json!({ "text": "", "extracted": "", "parts": null, "gone": true }),
                 };
+
                 let sampled = sampled.as_ref().and_then(|all| all.get(completion as usize));
                 if let (Some(sampled), Some(pieces)) = (sampled, pieces) {
                     let looked = store.looked_at(group, completion)?;
@@ -137,11 +143,14 @@ impl Index {
                 rows.push(row);
             }
         }
+
         Ok(Some(Value::Array(rows)))
     }
 
     fn add(&mut self, run: usize, group: ListedGroup, completions: Vec<Listed>) {
-        let (prompt, number) = (self.prompt(&group), self.groups.run.len());
+        let prompt = self.prompt(&group);
+        let number = self.groups.run.len();
+
         if group.source == TRAIN {
             let count =
                 |is: fn(&str) -> bool| completions.iter().filter(|of| is(&of.verdict)).count();
@@ -149,29 +158,35 @@ impl Index {
             let judged = count(|verdict| verdict != Verdict::Error.name());
             self.prompts[prompt].history.push((group.step, right, judged));
         }
+
         let names = &mut self.names;
         self.groups.run.push(run);
-        self.groups.source.push(place(&mut names.sources, &group.source));
+        self.groups.source.push(position_of(&mut names.sources, &group.source));
         self.groups.step.push(group.step);
         let draw = if group.source == TRAIN { group.draw } else { group.prompt_id };
         self.groups.draw.push(draw.to_string());
         self.groups.prompt.push(prompt);
-        self.groups.status.push(group.status.map(|status| place(&mut names.statuses, &status)));
+        self.groups
+            .status
+            .push(group.status.map(|status| position_of(&mut names.statuses, &status)));
         self.groups.spread.push(group.spread);
+
         for of in completions {
             let row = self.keys.len();
+            // A block is closed when its rows or its characters reach their limit, whichever is first.
             if self.blocks.last().is_none_or(|first| row - first >= BLOCK)
                 || self.letters > BLOCK_LETTERS
             {
                 self.blocks.push(row);
                 self.letters = 0;
             }
+
             self.letters += of.letters;
             self.rows.group.push(number);
             self.rows.completion.push(of.completion);
             self.rows.tokens.push(of.tokens);
-            self.rows.finish.push(place(&mut names.finishes, &of.finish));
-            self.rows.verdict.push(place(&mut names.verdicts, &of.verdict));
+            self.rows.finish.push(position_of(&mut names.finishes, &of.finish));
+            self.rows.verdict.push(position_of(&mut names.verdicts, &of.verdict));
             self.rows.reward.push(of.reward);
             self.rows.advantage.push(of.advantage);
             self.keys.push((run, group.id, of.completion));
@@ -182,23 +197,24 @@ impl Index {
         let key = (group.prompt_id, group.prompt.clone());
         let prompts = &mut self.prompts;
         *self.known.entry(key).or_insert_with(|| {
-            let (text, reference) = (group.prompt.clone(), group.reference.clone());
+            let text = group.prompt.clone();
+            let reference = group.reference.clone();
             prompts.push(Prompt { text, reference, history: Vec::new() });
             prompts.len() - 1
         })
     }
 }
 
-/// Returns the place of a word among the known words. A new word is added.
-fn place(words: &mut Vec<String>, word: &str) -> usize {
+/// Returns the position of a word among the known words. A new word is added.
+fn position_of(words: &mut Vec<String>, word: &str) -> usize {
     words.iter().position(|known| known == word).unwrap_or_else(|| {
         words.push(word.to_owned());
         words.len() - 1
     })
 }
 
-/// Returns each token's text. If the policy wrote the token, its log-probability, ratio and entropy follow, as far
-/// as they are known.
+/// Returns each token's text. If the policy wrote the token, its log-probability, ratio and entropy follow, if they are
+/// known.
 fn shaded(sampled: &Completion, pieces: &[String], looked: Option<&Looked>) -> Value {
     let of_token = |(index, piece): (usize, &String)| {
         if !sampled.mask.get(index).copied().unwrap_or(false) {

@@ -1,7 +1,7 @@
 //! Views of a run, made from its database alone: nothing is sampled or judged again.
 //!
-//! [`report`] makes one HTML file of curves and completions, and [`Watched`] serves the same page while the run
-//! goes. [`tensorboard`] and [`wandb`] write the numbers in files for other viewers.
+//! [`report`] makes one HTML file of curves and completions, and [`PageServer`] serves the same page while the run
+//! continues. [`tensorboard`] and [`wandb`] write the numbers in files for other viewers.
 
 mod charts;
 mod curves;
@@ -20,5 +20,5 @@ pub mod wandb;
 pub use error::ViewError;
 pub use page::report;
 pub use records::EventLog;
-pub use run::{Pieces, Run};
-pub use server::Watched;
+pub use run::{Run, TokenTexts};
+pub use server::PageServer;

@@ -1,4 +1,4 @@
-//! The parts of the page of runs that change while the runs are active. A browser asks for them.
+//! Parts of the page of runs that change while the runs are active. A browser asks for them.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -12,38 +12,37 @@ use crate::{
     run::Run,
 };
 
-/// The page that is served, and the parts of it that change.
-pub(crate) struct Live {
+/// Serves the page, and the parts of it that change.
+pub(crate) struct LivePage {
     runs: Vec<Run>,
     book: Option<String>,
-    /// The lists that open pages may have, the newest last. A page asks for texts by its own list, because newer
-    /// lists are longer.
+    /// Lists that open pages may use, the newest last. A page asks for texts by its own list, because newer lists are
+    /// longer.
     indices: VecDeque<Index>,
     next: u64,
-    /// The parts that were made last, with the version of the runs that they are of. Many readers at once get one
-    /// text.
-    made: Vec<Made>,
+    /// Parts that were made last, with the version of the runs that they are of. Concurrent readers share one text.
+    made: Vec<CachedPart>,
 }
 
-/// A part of the page of a version of the runs.
-struct Made {
+/// A part of the page, made for a version of the runs.
+struct CachedPart {
     part: &'static str,
     version: String,
     text: Arc<str>,
 }
 
-/// The parts that are kept as they were made.
+/// Parts that are kept as they were made.
 const KEPT: [&str; 4] = ["", "curves", "findings", "index"];
 
-/// The number of lists that are kept.
+/// Number of lists that are kept.
 const INDICES: usize = 4;
 
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 
-impl Live {
+impl LivePage {
     pub(crate) fn new(runs: Vec<Run>, book: Option<String>) -> Self {
-        Live { runs, book, indices: VecDeque::new(), next: 0, made: Vec::new() }
+        LivePage { runs, book, indices: VecDeque::new(), next: 0, made: Vec::new() }
     }
 
     /// Returns a part of the page with its media type; `None` if there is no such part.
@@ -56,6 +55,7 @@ impl Live {
             let kind = if part == "index" { JSON } else { HTML };
             return Ok(Some((kind, self.kept(part)?)));
         }
+
         Ok(Some(match part {
             "state" => (JSON, self.state()?.into()),
             _ => {
@@ -75,11 +75,13 @@ impl Live {
 
     /// Returns a part of the page, made again if the runs have continued since it was made.
     fn kept(&mut self, part: &'static str) -> Result<Arc<str>, ViewError> {
+        // Completions are recorded before the numbers of their step, so their count belongs to the version.
         let version = format!("{} {}", self.version()?, self.rows()?);
         let made = self.made.iter().find(|made| made.part == part && made.version == version);
         if let Some(made) = made {
             return Ok(Arc::clone(&made.text));
         }
+
         self.made.retain(|made| made.part != part);
         let book = self.book.as_deref();
         let text: Arc<str> = match part {
@@ -89,7 +91,8 @@ impl Live {
             _ => page(&self.runs, book, Some(&self.version()?), "")?,
         }
         .into();
-        self.made.push(Made { part, version, text: Arc::clone(&text) });
+
+        self.made.push(CachedPart { part, version, text: Arc::clone(&text) });
         Ok(text)
     }
 
@@ -102,6 +105,7 @@ impl Live {
         let index = Index::of_runs(&self.runs, self.next)?;
         let text = json(&index);
         self.indices.push_back(index);
+        // Open pages may still ask for blocks of the older lists.
         if self.indices.len() > INDICES {
             self.indices.pop_front();
         }
@@ -113,6 +117,7 @@ impl Live {
         for run in &self.runs {
             going |= run.ended()?.is_none();
         }
+
         let state = json!({
             "version": self.version()?, "rows": self.rows()?, "status": status(&self.runs)?, "going": going,
         });

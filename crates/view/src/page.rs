@@ -1,4 +1,4 @@
-//! The page of runs: one HTML file, as a report or fed by a server.
+//! Page of runs: one HTML file, as a report or fed by a server.
 
 use std::{fmt::Write as _, io::Write as _};
 
@@ -26,7 +26,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/completions.js")
 );
 
-/// Makes a report of runs, laid over each other: one HTML file that needs no other file.
+/// Makes a report of runs, overlaid on each other: one HTML file that needs no other file.
 ///
 /// `book` is the address of the book, to which charts and findings link. Without it there are no links.
 ///
@@ -53,6 +53,7 @@ pub(crate) fn page(
     data: &str,
 ) -> Result<String, ViewError> {
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+    // By its hash the policy allows exactly this script and no other.
     let sum = STANDARD.encode(Sha256::digest(SCRIPT));
     let connect = if live.is_some() { "'self'" } else { "'none'" };
     let live = live.map_or(String::new(), |version| format!("data-live=\"{version}\""));
@@ -60,6 +61,7 @@ pub(crate) fn page(
         "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{sum}'; img-src data:; \
          connect-src {connect}; base-uri 'none'; form-action 'none'"
     );
+
     Ok(filled(&[
         ("title", &html::text(&names.join(", "))),
         ("policy", &policy),
@@ -74,7 +76,7 @@ pub(crate) fn page(
     ]))
 }
 
-/// Says in a line how far the runs are.
+/// Describes the progress of the runs in a line.
 pub(crate) fn status(runs: &[Run]) -> Result<String, ViewError> {
     let of_run = |run: &Run| {
         let text = run.status()?;
@@ -94,17 +96,19 @@ pub(crate) fn findings(runs: &[Run], book: Option<&str>) -> Result<String, ViewE
             page += "<p>The run has no recipe that can be read, so no faults were looked for.</p>";
             continue;
         };
+
         let diagnosis = diagnosis?;
         if diagnosis.findings.is_empty() {
             let _ = write!(page, "<p>{}</p>", diagnosis.nothing_found());
         }
+
         for finding in diagnosis.findings {
             let evidence: String = finding
                 .evidence
                 .iter()
                 .map(|line| format!("<li>{}</li>", html::text(line)))
                 .collect();
-            let more = match book {
+            let link = match book {
                 Some(book) => format!(
                     " <a href=\"{}/flat.html#{}\">More in the book</a>.",
                     html::text(book.trim_end_matches('/')),
@@ -112,10 +116,11 @@ pub(crate) fn findings(runs: &[Run], book: Option<&str>) -> Result<String, ViewE
                 ),
                 None => String::new(),
             };
+
             let _ = write!(
                 page,
                 "<article class=\"finding\" id=\"finding-{name}\"><h4>{what}</h4><ul>{evidence}</ul>\
-                 <p class=\"remedy\">{remedy}{more}</p></article>",
+                 <p class=\"remedy\">{remedy}{link}</p></article>",
                 name = finding.name,
                 what = html::text(&finding.what),
                 remedy = html::text(&finding.remedy),
@@ -139,6 +144,7 @@ fn recipes(runs: &[Run]) -> String {
                     .iter()
                     .map(|run| format!("<th scope=\"col\">{}</th>", html::text(&run.name)))
                     .collect();
+
                 let rows = differences.iter().map(|difference| {
                     let cells: String = difference
                         .cells()
@@ -149,6 +155,7 @@ fn recipes(runs: &[Run]) -> String {
                         html::text(&difference.key)
                     )
                 });
+
                 let _ = write!(
                     page,
                     "<table class=\"differences\"><caption>Settings that are not the same in all runs</caption>\
@@ -163,6 +170,7 @@ fn recipes(runs: &[Run]) -> String {
                  compared.</p>"
         }
     }
+
     for run in runs {
         let name = html::text(&run.name);
         match &run.recipe {
@@ -192,6 +200,7 @@ fn embedded(name: &str, value: &impl Serialize) -> Result<String, ViewError> {
         encoder.write_all(&json)?;
         encoder.finish()
     };
+
     let bytes = compress().map_err(|error| ViewError::Page(error.to_string()))?;
     Ok(format!(
         "<script type=\"application/octet-stream\" id=\"{name}\">{}</script>\n",
@@ -199,7 +208,7 @@ fn embedded(name: &str, value: &impl Serialize) -> Result<String, ViewError> {
     ))
 }
 
-/// Replaces each `{{name}}` of the frame in one pass, so that inserted text is never looked at again.
+/// Replaces each `{{name}}` of the frame in one pass, so that inserted text is never searched again.
 fn filled(values: &[(&str, &str)]) -> String {
     let mut page = String::new();
     let mut rest = FRAME;

@@ -1,4 +1,4 @@
-//! Files that grow by whole records, while other programs read them.
+//! Files that grow by entire records, while other programs read them.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,7 +13,7 @@ use crate::ViewError;
 
 /// A file for another project's viewer. It takes the metrics of a run one step after the other.
 ///
-/// When the call returns, the step is in the file, as a whole or not at all. A program that reads the file
+/// When the call returns, the step is in the file, completely or not at all. A program that reads the file
 /// meanwhile sees it.
 pub trait EventLog: Send {
     /// Records the values of `step`, measured at `time` in seconds since 1970. Steps come in ascending order. Not
@@ -64,8 +64,8 @@ impl Records {
     /// Appends `bytes`: all of them, or none.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), ViewError> {
         if let Err(error) = self.file.write_all(bytes) {
-            // A full disk may leave a part of a record, which would make all later records unreadable. So that
-            // part is taken back. If this fails too, the first error is returned.
+            // A full disk may leave a part of a record, which would make all later records unreadable. So that part is
+            // removed. If this fails too, the first error is returned.
             let _ = self.file.set_len(self.length);
             return Err(refused("write", &self.path)(error));
         }

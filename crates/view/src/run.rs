@@ -16,23 +16,23 @@ use firebrick_train::interval;
 
 use crate::ViewError;
 
-/// A function that turns tokens into the texts that they stand for, one text for each token.
-pub type Pieces = Box<dyn Fn(&[u32]) -> Vec<String> + Send>;
+/// A function that turns tokens into their texts, one text for each token.
+pub type TokenTexts = Box<dyn Fn(&[u32]) -> Vec<String> + Send>;
 
 /// A confidence interval: the number of prompts that it is for, and its two ends.
 type Interval = (usize, (f64, f64));
 
 /// A run to view, which may still be running.
 pub struct Run {
-    /// The run's name on the page.
+    /// Name of the run on the page.
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     pub(crate) store: Store,
-    /// The text of the recipe as the run keeps it, or the reason why it can't be read.
+    /// Text of the recipe as the run keeps it, or why it can't be read.
     pub(crate) recipe: Result<String, String>,
-    pieces: OnceCell<Pieces>,
-    find_pieces: Option<Box<dyn Fn() -> Option<Pieces> + Send>>,
-    /// The confidence intervals that were computed, by the steps of their evaluations.
+    pieces: OnceCell<TokenTexts>,
+    find_pieces: Option<Box<dyn Fn() -> Option<TokenTexts> + Send>>,
+    /// Confidence intervals that were computed, by the steps of their evaluations.
     intervals: RefCell<BTreeMap<Step, Interval>>,
 }
 
@@ -47,13 +47,16 @@ impl Run {
             return Err(ViewError::NotARun { path: folder.into() });
         }
         let store = Store::open_to_ask(&database)?;
+
         // A program that trains from its own parts need not write a recipe.
         let recipe = match folder.join("recipe.toml").symlink_metadata() {
             Ok(_) => recipe_text(folder).map_err(|error| error.to_string()),
             Err(_) => Ok(String::new()),
         };
+        // A path such as `.` does not end in a name.
         let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
         let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
+
         Ok(Run {
             name,
             folder: folder.into(),
@@ -65,16 +68,16 @@ impl Run {
         })
     }
 
-    /// Shows tokens if the record has them, as soon as `find` knows their texts. A run has a tokenizer from its
-    /// first checkpoint on.
+    /// Shows tokens if the record has them, as soon as `find` knows their texts. A run has a tokenizer once it has a
+    /// checkpoint.
     #[must_use]
-    pub fn with_pieces(mut self, find: impl Fn() -> Option<Pieces> + Send + 'static) -> Self {
+    pub fn with_pieces(mut self, find: impl Fn() -> Option<TokenTexts> + Send + 'static) -> Self {
         self.find_pieces = Some(Box::new(find));
         self
     }
 
     /// Returns the function that reads tokens, once it is known.
-    pub(crate) fn pieces(&self) -> Option<&Pieces> {
+    pub(crate) fn pieces(&self) -> Option<&TokenTexts> {
         if self.pieces.get().is_none()
             && let Some(pieces) = self.find_pieces.as_ref().and_then(|find| find())
         {
@@ -108,18 +111,19 @@ impl Run {
         recipe_of_run(&self.folder).ok().map(|loaded| loaded.recipe)
     }
 
-    /// Returns the reason why the run's last process ended; `None` while the process is running, or if it could not
-    /// record a reason.
+    /// Returns why the run's last process ended; `None` while the process is running, or if it could not record a
+    /// reason.
     pub(crate) fn ended(&self) -> Result<Option<String>, ViewError> {
         Ok(self.store.info(ENDED)?.filter(|why| !why.is_empty()))
     }
 
-    /// Says in words how far the run is.
+    /// Describes the progress of the run.
     pub(crate) fn status(&self) -> Result<String, ViewError> {
         let train = self.settings().map(|recipe| recipe.train);
-        let of = train.as_ref().map_or_else(String::new, |train| format!(" of {}", train.steps));
+        let of_total =
+            train.as_ref().map_or_else(String::new, |train| format!(" of {}", train.steps));
         let step = self.store.last_step()?;
-        let Some(why) = self.ended()? else { return Ok(format!("step {step}{of}")) };
+        let Some(why) = self.ended()? else { return Ok(format!("step {step}{of_total}")) };
 
         let end = if is_done(&why) { "finished" } else { "stopped" };
         let reached = train.and_then(|train| train.stop_at).filter(|_| why == "stop_at");
@@ -127,11 +131,11 @@ impl Run {
             Some(accuracy) => format!("held-out accuracy reached {accuracy}"),
             None => reason(&why).to_owned(),
         };
-        Ok(format!("{end} at step {step}{of}: {reason}"))
+        Ok(format!("{end} at step {step}{of_total}: {reason}"))
     }
 }
 
-/// Gives runs of the same name different names.
+/// Renames runs of the same name, so that they can be told apart.
 pub(crate) fn distinguish(runs: &mut [Run]) {
     let is_taken = |runs: &[Run], at: usize, name: &str| {
         runs.iter().enumerate().any(|(other, run)| other != at && run.name == name)
@@ -139,11 +143,9 @@ pub(crate) fn distinguish(runs: &mut [Run]) {
     for at in 0..runs.len() {
         if is_taken(runs, at, &runs[at].name.clone()) {
             let path = runs[at].folder.display().to_string();
-            // A folder may be given twice.
-            runs[at].name = match is_taken(runs, at, &path) {
-                true => format!("{path} ({})", at + 1),
-                false => path,
-            };
+            // The same folder may be given twice.
+            runs[at].name =
+                if is_taken(runs, at, &path) { format!("{path} ({})", at + 1) } else { path };
         }
     }
 }

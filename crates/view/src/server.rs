@@ -16,69 +16,75 @@ use rand::RngExt as _;
 
 use crate::{
     ViewError,
-    live::{HTML, Live},
+    live::{HTML, LivePage},
     run::{Run, distinguish},
 };
 
-/// A server of the page of runs, for browsers on this machine. A random word is part of the page's address, so
-/// nobody gets the page without knowing the address. Nothing else is served.
+/// A server of the page of runs, for browsers on this machine. A random token is part of the page's address, so nobody
+/// gets the page without knowing the address. Nothing else is served.
 ///
-/// The server speaks as much HTTP as that takes: it reads the head of a GET or HEAD request, answers, and closes
-/// the connection. It never reads a body, drops slow readers, and gives their place to others who wait.
-pub struct Watched {
+/// The server implements only the HTTP that this requires: it reads the head of a GET or HEAD request, answers, and
+/// closes the connection. It never reads a body, drops slow readers, and gives their slots to others who wait.
+pub struct PageServer {
     listener: TcpListener,
     address: SocketAddr,
     token: String,
-    live: Arc<Mutex<Live>>,
+    live: Arc<Mutex<LivePage>>,
 }
 
-/// The number of requests that are answered at once.
+/// Number of requests that are answered concurrently.
 const AT_ONCE: usize = 32;
 
-/// The number of connections whose requests have not come yet.
+/// Number of connections whose requests have not arrived yet.
 const ASKING: usize = 128;
 
-/// The largest head of a request, in bytes.
+/// Maximum size of a request's head, in bytes.
 const HEAD: usize = 16 << 10;
 
-/// The time that a request's head may take.
+/// Time that a request's head may take.
 const TO_ASK: Duration = Duration::from_secs(5);
 
-/// The time that a browser may take to read the next part of an answer.
+/// Time that a browser may take to read the next part of an answer.
 const TO_READ: Duration = Duration::from_secs(20);
 
-/// The time that a browser may take to read an answer.
+/// Time that a browser may take to read an answer.
 const TO_READ_ALL: Duration = Duration::from_secs(60);
 
-/// The bytes of an answer that are written at once.
+/// Bytes of an answer that are written in one call.
 const PART: usize = 64 << 10;
 
-/// The most bytes of all answers that are being read. An answer that is as large as this is read alone.
+/// Limit of the bytes of all answers that are being read. An answer that is as large as this is read alone.
 const BYTES: usize = 256 << 20;
 
-/// The time for which a silent caller's place is not given to another. A browser asks within it.
+/// Time for which a silent caller's slot is not given to another. A browser asks within it.
 const KEPT: Duration = Duration::from_millis(50);
 
-/// The time for which a reader's place is not given to another.
+/// Time for which a reader's slot is not given to another.
 const KEPT_TO_READ: Duration = Duration::from_secs(2);
 
-/// The time between two looks for a new request.
+/// Time between two polls for a new request.
 const PAUSE: Duration = Duration::from_millis(20);
 
-impl Watched {
-    /// Listens on 127.0.0.1 at `port`; 0 stands for any free port. `book` is the address of the book, to which
-    /// charts and findings link.
+impl PageServer {
+    /// Listens on 127.0.0.1 at `port`; 0 means any free port. `book` is the address of the book, to which charts and
+    /// findings link.
     ///
     /// # Errors
-    /// Fails if the port can't be had.
+    /// Fails if the port is not available.
     pub fn listen(mut runs: Vec<Run>, port: u16, book: Option<String>) -> Result<Self, ViewError> {
         distinguish(&mut runs);
         let failed = |error| ViewError::Listen { port, error };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
+        // Accepting must not block, because `serve` looks at its flag in between.
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let token = format!("{:032x}", rand::rng().random::<u128>());
-        Ok(Watched { listener, address, token, live: Arc::new(Mutex::new(Live::new(runs, book))) })
+        Ok(PageServer {
+            listener,
+            address,
+            token,
+            live: Arc::new(Mutex::new(LivePage::new(runs, book))),
+        })
     }
 
     /// Returns the page's address.
@@ -91,13 +97,14 @@ impl Watched {
     /// # Errors
     /// Fails if the socket fails.
     pub fn serve(&self, stop: &AtomicBool) -> Result<(), ViewError> {
-        let callers = Arc::new(Callers::default());
+        let callers = Arc::new(Connections::default());
         while !stop.load(Ordering::Relaxed) {
-            // A caller for whom there is no place stays in the system's queue.
+            // A caller for whom there is no slot stays in the system's queue.
             if !callers.make_room() {
                 thread::sleep(PAUSE);
                 continue;
             }
+
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if is_of_one_caller(&error) => {
@@ -108,11 +115,13 @@ impl Watched {
                     return Err(ViewError::Listen { port: self.address.port(), error });
                 }
             };
-            let (token, live) = (self.token.clone(), Arc::clone(&self.live));
-            let Ok(caller) = Caller::new(&callers, &stream) else { continue };
+
+            let token = self.token.clone();
+            let live = Arc::clone(&self.live);
+            let Ok(caller) = ConnectionHandle::new(&callers, &stream) else { continue };
             // If no other thread can be started, the connection is closed.
             let _ = thread::Builder::new().spawn(move || {
-                // A browser that went away has no use for an answer.
+                // A browser that disconnected does not need an answer.
                 let _ = answer(stream, &token, &live, &caller);
             });
         }
@@ -120,8 +129,8 @@ impl Watched {
     }
 }
 
-/// Tells whether an error passes by itself: nobody asks at the moment, the caller has gone, or too many files are
-/// open for now.
+/// Tells whether an error is temporary: nobody asks at the moment, the caller has gone, or too many files are open for
+/// now.
 fn is_of_one_caller(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted | ConnectionReset)
@@ -129,12 +138,12 @@ fn is_of_one_caller(error: &io::Error) -> bool {
         || matches!(error.raw_os_error(), Some(23 | 24))
 }
 
-/// The connections that are open.
+/// All open connections.
 #[derive(Default)]
-struct Callers {
+struct Connections {
     open: Mutex<Vec<Connection>>,
     next: AtomicUsize,
-    /// The bytes of the answers that are being read.
+    /// Bytes of the answers that are being read.
     bytes: AtomicUsize,
 }
 
@@ -144,16 +153,16 @@ struct Connection {
     stream: TcpStream,
     /// True once the head of its request has been read.
     has_asked: bool,
-    /// The time since which it asks or reads.
+    /// Since when it asks or reads.
     since: Instant,
 }
 
-impl Callers {
+impl Connections {
     fn open(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whether one more connection has a place. If there is none, those that have been silent for longest are
+    /// Tells whether one more connection has a slot. If there is none, those that have been silent for longest are
     /// closed, so that they don't keep others out.
     fn make_room(&self) -> bool {
         let open = self.open();
@@ -162,14 +171,15 @@ impl Callers {
         if asking.len() < ASKING {
             return true;
         }
+
         asking.sort_by_key(|connection| connection.since);
         let oldest = asking.iter().take(ASKING / 2);
         oldest.filter(|oldest| oldest.since.elapsed() > KEPT).for_each(|oldest| oldest.close());
         false
     }
 
-    /// Waits until `take` has what it needs. Meanwhile the reader that has read for longest loses its place, unless it
-    /// is `own` or has read for a moment only. Returns `None` if `take` gets nothing in time.
+    /// Waits until `take` has what it needs. Meanwhile the reader that has read for longest loses its slot, unless it
+    /// is `own` or has only just begun to read. Returns `None` if `take` gets nothing in time.
     fn wait_for<T>(
         &self,
         own: usize,
@@ -177,16 +187,19 @@ impl Callers {
     ) -> Option<T> {
         let until = Instant::now() + TO_ASK;
         loop {
-            let mut open = self.open();
-            if let Some(taken) = take(&mut open) {
+            let mut connections = self.open();
+            if let Some(taken) = take(&mut connections) {
                 return Some(taken);
             }
-            let others = open.iter().filter(|other| other.has_asked && other.id != own);
+
+            let others = connections.iter().filter(|other| other.has_asked && other.id != own);
             let oldest = others.min_by_key(|connection| connection.since);
             if let Some(oldest) = oldest.filter(|oldest| oldest.since.elapsed() > KEPT_TO_READ) {
                 oldest.close();
             }
-            drop(open);
+            // Other threads need the list while this one sleeps.
+            drop(connections);
+
             if Instant::now() > until {
                 return None;
             }
@@ -203,74 +216,77 @@ impl Connection {
 }
 
 /// A connection among the open ones.
-struct Caller {
-    callers: Arc<Callers>,
+struct ConnectionHandle {
+    callers: Arc<Connections>,
     id: usize,
 }
 
-impl Caller {
-    fn new(callers: &Arc<Callers>, stream: &TcpStream) -> io::Result<Self> {
+impl ConnectionHandle {
+    fn new(callers: &Arc<Connections>, stream: &TcpStream) -> io::Result<Self> {
         let id = callers.next.fetch_add(1, Ordering::Relaxed);
-        let (stream, since) = (stream.try_clone()?, Instant::now());
+        let stream = stream.try_clone()?;
+        let since = Instant::now();
         callers.open().push(Connection { id, stream, has_asked: false, since });
-        Ok(Caller { callers: Arc::clone(callers), id })
+        Ok(ConnectionHandle { callers: Arc::clone(callers), id })
     }
 
-    /// Waits for a place among those that are answered; `None` if none becomes free in time.
-    fn place(&self) -> Option<()> {
+    /// Waits for a slot among those that are answered; `None` if none becomes free in time.
+    fn slot(&self) -> Option<()> {
         self.callers.wait_for(self.id, |open| {
+            // The list stays locked from the count to the entry, so no slot is taken twice.
             if open.iter().filter(|connection| connection.has_asked).count() >= AT_ONCE {
                 return None;
             }
             let own = open.iter_mut().find(|connection| connection.id == self.id)?;
-            (own.has_asked, own.since) = (true, Instant::now());
+            own.has_asked = true;
+            own.since = Instant::now();
             Some(())
         })
     }
 
-    /// Waits for room in memory for an answer, and has it until the value is dropped; `None` if there is none in
-    /// time.
-    fn room(&self, bytes: usize) -> Option<Room> {
+    /// Waits for room in memory for an answer, which is held until the value is dropped; `None` if there is none
+    /// in time.
+    fn room(&self, bytes: usize) -> Option<MemoryReservation> {
         self.callers.wait_for(self.id, |_| {
             // Only one thread at a time holds the list of connections and takes room.
             let taken = self.callers.bytes.load(Ordering::Relaxed);
             let fits = taken == 0 || taken.saturating_add(bytes) <= BYTES;
             fits.then(|| {
                 self.callers.bytes.fetch_add(bytes, Ordering::Relaxed);
-                Room { callers: Arc::clone(&self.callers), bytes }
+                MemoryReservation { callers: Arc::clone(&self.callers), bytes }
             })
         })
     }
 }
 
-impl Drop for Caller {
+impl Drop for ConnectionHandle {
     fn drop(&mut self) {
         self.callers.open().retain(|connection| connection.id != self.id);
     }
 }
 
 /// Room in memory for an answer.
-struct Room {
-    callers: Arc<Callers>,
+struct MemoryReservation {
+    callers: Arc<Connections>,
     bytes: usize,
 }
 
-impl Drop for Room {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         self.callers.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 /// The parts of a request that matter here.
-struct Asked {
+struct Request {
     method: String,
     path: String,
     query: String,
-    /// The headers, with names in lower case.
+    /// Headers, with names in lower case.
     headers: Vec<(String, String)>,
 }
 
-impl Asked {
+impl Request {
     fn of_request(request: &httparse::Request<'_, '_>) -> Self {
         let target = request.path.unwrap_or_default();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -278,7 +294,7 @@ impl Asked {
             let value = String::from_utf8_lossy(header.value).into_owned();
             (header.name.to_ascii_lowercase(), value)
         });
-        Asked {
+        Request {
             method: request.method.unwrap_or_default().to_owned(),
             path: path.to_owned(),
             query: query.to_owned(),
@@ -290,28 +306,32 @@ impl Asked {
 fn answer(
     mut stream: TcpStream,
     token: &str,
-    live: &Mutex<Live>,
-    caller: &Caller,
+    live: &Mutex<LivePage>,
+    caller: &ConnectionHandle,
 ) -> io::Result<()> {
+    // On some systems an accepted stream does not block either, like its listener.
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(TO_READ))?;
-    let asked = match read(&mut stream)? {
-        Head::Asked(asked) => asked,
-        Head::TooLong => {
+
+    let request = match read(&mut stream)? {
+        RequestHead::Request(request) => request,
+        RequestHead::TooLong => {
             let text = "The head of the request is longer than 16 KiB.";
             return respond(&mut stream, 431, TEXT, text, true);
         }
-        Head::Nonsense => {
-            let text = "This is no request that the page understands.";
+        RequestHead::Nonsense => {
+            let text = "The page does not understand this request.";
             return respond(&mut stream, 400, TEXT, text, true);
         }
     };
+
     let busy = "The page is busy with other readers. Ask again in a moment.";
-    if caller.place().is_none() {
+    if caller.slot().is_none() {
         return respond(&mut stream, 503, TEXT, busy, true);
     }
-    let body = asked.method != "HEAD";
-    let (status, kind, text) = content(&asked, token, live);
+
+    let body = request.method != "HEAD";
+    let (status, kind, text) = content(&request, token, live);
     match caller.room(text.len()) {
         Some(_room) => respond(&mut stream, status, kind, &text, body),
         None => respond(&mut stream, 503, TEXT, busy, body),
@@ -319,48 +339,56 @@ fn answer(
 }
 
 /// Returns the answer: a status, a media type and a text.
-fn content(asked: &Asked, token: &str, live: &Mutex<Live>) -> (u16, &'static str, Arc<str>) {
-    if let Err(refusal) = check(asked) {
+fn content(
+    request: &Request,
+    token: &str,
+    live: &Mutex<LivePage>,
+) -> (u16, &'static str, Arc<str>) {
+    if let Err(refusal) = check(request) {
         return (403, TEXT, refusal.into());
     }
-    if !matches!(&*asked.method, "GET" | "HEAD") {
+    if !matches!(&*request.method, "GET" | "HEAD") {
         return (405, TEXT, "The page only reads.".into());
     }
-    let Some(part) = asked.path.strip_prefix(&format!("/{token}/")) else {
-        let elsewhere = "Nothing is here. The terminal shows the page's full address.";
+    let Some(part) = request.path.strip_prefix(&format!("/{token}/")) else {
+        let elsewhere = "There is nothing here. The terminal shows the page's full address.";
         return (404, TEXT, elsewhere.into());
     };
-    // A part that panicked leaves nothing half done, so a poisoned lock is no problem.
+
+    // A part that panicked leaves no inconsistent state, so a poisoned lock is not a problem.
     let mut live = live.lock().unwrap_or_else(PoisonError::into_inner);
-    match live.content(part, &asked.query) {
+    match live.content(part, &request.query) {
         Ok(Some((kind, text))) => (200, kind, text),
         Ok(None) => (404, TEXT, "The page has no such part.".into()),
         Err(error) => (500, TEXT, printable_lines(&error.to_string()).into()),
     }
 }
 
-/// Refuses requests from other sites. Their pages may ask in the name of the browser's user, and a name of theirs
+/// Refuses requests from other sites. Their pages may send requests as the browser's user, and one of their host names
 /// may point to this machine. So the request has to use one of the machine's own names. The port does not matter,
 /// because a tunnel may change it. Pages of other origins are refused.
-fn check(asked: &Asked) -> Result<(), String> {
+fn check(request: &Request) -> Result<(), String> {
     let header = |name: &str| {
-        let mut values = asked.headers.iter().filter(|(known, _)| known == name);
+        let mut values = request.headers.iter().filter(|(known, _)| known == name);
         let first = values.next().map(|(_, value)| value.as_str());
         match values.next() {
             Some(_) => Err(format!("The request has the header {name} more than once.")),
             None => Ok(first),
         }
     };
+
     let host = header("host")?.unwrap_or_default();
     let (name, port) = host.split_once(':').unwrap_or((host, "0"));
     if !["127.0.0.1", "localhost"].contains(&name) || port.parse::<u16>().is_err() {
-        return Err("The page answers to 127.0.0.1 and localhost alone.".into());
+        return Err("The page answers only to 127.0.0.1 and localhost.".into());
     }
+
     let foreign = Err("The request comes from another site's page.".into());
     if header("origin")?.is_some_and(|origin| origin != format!("http://{host}")) {
         return foreign;
     }
-    // A link to the page may stand on any site. It shows the page to the reader, and tells the site nothing.
+
+    // Any site may have a link to the page. It shows the page to the reader, and tells the site nothing.
     let shows = header("sec-fetch-mode")? == Some("navigate")
         && header("sec-fetch-dest")? == Some("document");
     match header("sec-fetch-site")?.map(str::to_ascii_lowercase).as_deref() {
@@ -370,43 +398,46 @@ fn check(asked: &Asked) -> Result<(), String> {
     }
 }
 
-/// The beginning of a request.
-enum Head {
-    Asked(Asked),
+/// What was received as the head of a request.
+enum RequestHead {
+    Request(Request),
     TooLong,
-    /// No head of a request, or none in time.
+    /// Not the head of a request, or none in time.
     Nonsense,
 }
 
 /// Reads the head of a request.
-fn read(stream: &mut TcpStream) -> io::Result<Head> {
+fn read(stream: &mut TcpStream) -> io::Result<RequestHead> {
     let until = Instant::now() + TO_ASK;
     let mut head = Vec::new();
     let mut bytes = [0; 2048];
+
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Ok(Head::Nonsense);
+            return Ok(RequestHead::Nonsense);
         }
         if head.len() >= HEAD {
-            return Ok(Head::TooLong);
+            return Ok(RequestHead::TooLong);
         }
+
         stream.set_read_timeout(Some(left))?;
-        // No more is read than a head may have, so a longer one is never complete.
+        // At most the size of a head is read, so a longer one is never complete.
         let most = bytes.len().min(HEAD - head.len());
         let count = stream.read(&mut bytes[..most])?;
         if count == 0 {
-            return Ok(Head::Nonsense);
+            return Ok(RequestHead::Nonsense);
         }
         head.extend(&bytes[..count]);
+
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(&head) {
             Ok(httparse::Status::Partial) => {}
             Ok(httparse::Status::Complete(_)) => {
-                return Ok(Head::Asked(Asked::of_request(&request)));
+                return Ok(RequestHead::Request(Request::of_request(&request)));
             }
-            Err(_) => return Ok(Head::Nonsense),
+            Err(_) => return Ok(RequestHead::Nonsense),
         }
     }
 }
@@ -430,6 +461,7 @@ fn respond(
         503 => "Service Unavailable",
         _ => "Internal Server Error",
     };
+
     let framing = if kind == HTML { "X-Frame-Options: DENY\r\n" } else { "" };
     let head = format!(
         "HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
@@ -437,20 +469,22 @@ fn respond(
          Cross-Origin-Resource-Policy: same-origin\r\n{framing}\r\n",
         text.len()
     );
+
     stream.write_all(head.as_bytes())?;
     if body {
         send(stream, text.as_bytes(), Instant::now() + TO_READ_ALL)?;
     }
     stream.flush()?;
-    // The server needs no more than the head, but to close at once might take the answer back.
+
+    // The server needs no more than the head, but closing immediately might discard the answer.
     stream.shutdown(Shutdown::Write)?;
     stream.set_read_timeout(Some(Duration::from_millis(200)))?;
     let _ = stream.read(&mut [0; 2048]);
     Ok(())
 }
 
-/// Writes an answer until it is written or the time is over. A reader that takes a byte now and then keeps within the
-/// time for each part, and not within this one.
+/// Writes an answer until it is written or the time is over. A reader that takes a byte now and then keeps within
+/// the time for each part, but not within this one.
 fn send(stream: &mut TcpStream, mut text: &[u8], until: Instant) -> io::Result<()> {
     while !text.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
@@ -477,9 +511,10 @@ mod tests {
     use super::*;
 
     /// Calls the server and asks for a part of the page.
-    fn ask(watched: &Watched, part: &str) -> TcpStream {
+    fn ask(watched: &PageServer, part: &str) -> TcpStream {
         let mut stream = TcpStream::connect(watched.address).unwrap();
-        let (host, token) = (watched.address, &watched.token);
+        let host = watched.address;
+        let token = &watched.token;
         write!(stream, "GET /{token}/{part} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         stream
@@ -506,9 +541,11 @@ mod tests {
         store.log_groups(1, &[group]).unwrap();
         store.log(1, &Metrics([("reward/mean".to_owned(), 1.0)].into())).unwrap();
         drop(store);
+
         let run = Run::open(folder.path()).unwrap();
-        let watched = Watched::listen(vec![run], 0, None).unwrap();
+        let watched = PageServer::listen(vec![run], 0, None).unwrap();
         let stop = AtomicBool::new(false);
+
         thread::scope(|scope| {
             scope.spawn(|| watched.serve(&stop));
             let end = End(&stop);
@@ -521,13 +558,14 @@ mod tests {
                 assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
                 drop(silent);
             }
+
             // A client that reads gets everything.
             assert!(read_response(ask(&watched, "index")).len() > 30 << 20);
             drop((slow, end));
         });
     }
 
-    /// Ends the server, also if a check fails.
+    /// Ends the server, even if a check fails.
     struct End<'a>(&'a AtomicBool);
 
     impl Drop for End<'_> {
@@ -541,7 +579,9 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
-        let (stop, begun) = (AtomicBool::new(false), Instant::now());
+        let stop = AtomicBool::new(false);
+        let started = Instant::now();
+
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -551,8 +591,8 @@ mod tests {
             });
             let end = End(&stop);
             let text = vec![b'x'; 64 << 20];
-            assert!(send(&mut stream, &text, begun + Duration::from_secs(1)).is_err());
-            assert!(begun.elapsed() < Duration::from_secs(10));
+            assert!(send(&mut stream, &text, started + Duration::from_secs(1)).is_err());
+            assert!(started.elapsed() < Duration::from_secs(10));
             drop((stream, end));
         });
     }

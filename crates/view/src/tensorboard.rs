@@ -1,4 +1,4 @@
-//! A run in the form that TensorBoard reads.
+//! A run in the format that TensorBoard reads.
 
 use std::{path::Path, time::SystemTime};
 
@@ -11,10 +11,9 @@ use crate::{
 
 /// An event file of scalars for TensorBoard.
 ///
-/// The values are 32-bit floats (`simple_value`), like TensorBoard's own scalars and PyTorch's. NaN and infinities
-/// stay what they are, and values beyond the range of 3.4e38 become infinite. The format has tensors of doubles
-/// too, but TensorBoard 2.21 shows no curves of them, and its `EventAccumulator.Scalars`, which scripts read,
-/// lacks them.
+/// The values are 32-bit floats (`simple_value`), like TensorBoard's own scalars and PyTorch's. NaN and infinities are
+/// kept, and values beyond the range of 3.4e38 become infinite. The format has tensors of doubles too, but TensorBoard
+/// 2.21 shows no curves of them, and its `EventAccumulator.Scalars`, which scripts read, lacks them.
 ///
 /// The file consists of records in TensorFlow's `TFRecord` format, each an `Event` of `event.proto`.
 #[derive(Debug)]
@@ -32,11 +31,13 @@ impl TensorBoard {
         let started = since_1970(started);
         let name = format!("events.out.tfevents.{:010}.firebrick", started.as_secs());
         let mut records = Records::create(folder.join(name))?;
+
         let version = Event {
             wall_time: started.as_secs_f64(),
             file_version: Some("brain.Event:2".to_owned()),
             ..Event::default()
         };
+
         records.append(&framed(&version.encode_to_vec()))?;
         Ok(Self { records })
     }
@@ -48,6 +49,7 @@ impl EventLog for TensorBoard {
             .iter()
             .map(|(name, value)| Value { tag: name.clone(), simple_value: Some(*value as f32) })
             .collect();
+
         let event = Event {
             wall_time: time,
             step: step.cast_signed(),
@@ -69,8 +71,7 @@ fn framed(data: &[u8]) -> Vec<u8> {
     record
 }
 
-/// Computes a CRC-32C and masks it, so that it can be part of data that has a CRC-32C of its own (TensorFlow's
-/// `crc32c.h`).
+/// Computes a CRC-32C and masks it, so that it can be part of data that has its own CRC-32C (TensorFlow's `crc32c.h`).
 fn masked_sum(data: &[u8]) -> u32 {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -131,6 +132,7 @@ mod tests {
             board.log(0, 1_700_000_001.5, &values).unwrap();
             board.log(300, 1_700_000_002.0, &[("a/b".to_owned(), f64::NEG_INFINITY)]).unwrap();
         }
+
         let file = folder.path().join("events.out.tfevents.1700000000.firebrick");
         let hex: String =
             fs::read(file).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,4 +1,4 @@
-//! A run in the form that Weights & Biases' program uploads.
+//! A run in the format that Weights & Biases' program uploads.
 
 use std::{
     path::Path,
@@ -19,24 +19,24 @@ use crate::{
 mod chunks;
 mod messages;
 
-/// The identity of a run in a folder of W&B.
+/// Identity of a run in a folder of W&B.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The project on W&B that the run is uploaded to.
+    /// Project on W&B that the run is uploaded to.
     pub project: String,
-    /// The run's id in the project, once and for all. W&B takes no other run under an id that was deleted.
+    /// Permanent id of the run in the project. W&B does not accept another run under an id that was deleted.
     pub id: String,
-    /// The name that is shown.
+    /// Name that is shown.
     pub name: String,
-    /// The time at which the run began.
+    /// When the run began.
     pub started: SystemTime,
-    /// The settings. Their first level makes the columns of W&B's tables.
+    /// Settings, whose first level makes the columns of W&B's tables.
     pub config: serde_json::Map<String, Value>,
 }
 
 /// A run of Weights & Biases as its SDK writes it with `WANDB_MODE=offline`, for `wandb sync` to upload.
 ///
-/// Values are exact. NaN and infinities stay what they are.
+/// Values are exact. NaN and infinities are kept.
 ///
 /// The file consists of chunks in the format of LevelDB's log, with `Record` messages of `wandb_internal.proto`.
 /// The SDK 0.31 writes this format, and the SDKs 0.31 and 0.22 read it. From these messages `wandb sync` makes
@@ -44,10 +44,10 @@ pub struct Identity {
 #[derive(Debug)]
 pub struct Wandb {
     records: Records,
-    /// The number of the next record, from 1.
+    /// Number of the next record, starting at 1.
     next: i64,
     started: Duration,
-    /// The time that the run has taken up to its latest step, in seconds.
+    /// Time that the run has taken up to its latest step, in seconds.
     runtime: f64,
 }
 
@@ -59,6 +59,7 @@ impl Wandb {
     /// Fails if W&B would not take the id, or if the file system refuses.
     pub fn create(folder: &Path, identity: &Identity) -> Result<Self, ViewError> {
         let id = &identity.id;
+
         // The id may have no separators, no `..`, and nothing that the SDK's settings refuse. A `%` would get into
         // an address.
         if firebrick_core::check_run_name(id).is_err()
@@ -67,11 +68,13 @@ impl Wandb {
         {
             return Err(ViewError::WandbId { id: id.clone() });
         }
+
         let started = since_1970(identity.started);
         let run = folder.join("wandb").join(format!("offline-run-{}-{id}", stamp(started)));
         // `wandb sync` writes into this folder, but does not make it.
         create_folder(&run.join("files"))?;
         remove(&run.join(format!("run-{id}.wandb.synced")))?;
+
         let mut records = Records::create(run.join(format!("run-{id}.wandb")))?;
         records.append(&chunks::HEADER)?;
         let mut log = Self { records, next: 1, started, runtime: 0.0 };
@@ -98,6 +101,7 @@ impl Wandb {
             chunks::append(&mut bytes, self.records.length(), &data);
             number += 1;
         }
+
         self.records.append(&bytes)?;
         self.next = number;
         Ok(())
@@ -112,9 +116,11 @@ impl EventLog for Wandb {
         items.push(Item::nested(["_timestamp"], number(time)));
         items.push(Item::nested(["_runtime"], number(self.runtime)));
         items.push(Item::nested(["_step"], step.to_string()));
-        // W&B's tables show the summary of a run, and nobody else derives it from the steps.
+
+        // W&B's tables show the summary of a run, and W&B does not derive it from the steps.
         let mut update = items.clone();
         update.push(Item::nested(["_wandb", "runtime"], (self.runtime as i64).to_string()));
+
         let history = History { item: items, step: Some(Step { num: step.cast_signed() }) };
         self.append([
             Record { summary: Some(Summary { update }), ..Record::default() },
@@ -143,7 +149,7 @@ fn run_message(identity: &Identity, started: Duration) -> Run {
     }
 }
 
-/// Writes a number as the SDK does: as JSON, with three words more for NaN and infinities. The text is the
+/// Writes a number as the SDK does: as JSON, with three additional words for NaN and infinities. The text is the
 /// shortest one that is read as the same number.
 fn number(value: f64) -> String {
     if value.is_nan() {
@@ -163,15 +169,20 @@ fn stamp(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();
     // Day 0 is 1 March of year 0, and 400 years have 146097 days.
     let day = seconds / 86_400 + 719_468;
-    let (era, day) = (day / 146_097, day % 146_097);
+    let era = day / 146_097;
+    let day = day % 146_097;
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
-    // Months from March have 31, 30, 31, 30, 31 days, over and over: five in 153 days.
+
+    // Months from March have 31, 30, 31, 30, 31 days, repeatedly: five in 153 days.
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
     let (turn, month) = if month < 10 { (0, month + 3) } else { (1, month - 9) };
     let year = 400 * era + year + turn;
-    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+
+    let hour = seconds / 3_600 % 24;
+    let minute = seconds / 60 % 60;
+    let second = seconds % 60;
     format!("{year:04}{month:02}{day:02}_{hour:02}{minute:02}{second:02}")
 }
 

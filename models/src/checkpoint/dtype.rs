@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use safetensors::Dtype;
 
-/// The number formats of stored weights; in memory weights are f32.
+/// Number formats of stored weights; in memory weights are f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WeightDtype {
     /// Four bytes: the trained weights, bit for bit.
@@ -34,7 +34,7 @@ impl WeightDtype {
     }
 
     /// Returns the format of a file's type. `None` for types that hold no weights: integers, and floats of 8 bits,
-    /// which mean nothing without the scales beside them.
+    /// which are useless without their scales.
     pub(super) fn of(dtype: Dtype) -> Option<Self> {
         match dtype {
             Dtype::F32 => Some(WeightDtype::F32),
@@ -58,7 +58,7 @@ impl WeightDtype {
         }
     }
 
-    /// Appends the values in `bytes`, as f32. This loses nothing.
+    /// Appends the values in `bytes`, as f32, without loss.
     pub(super) fn widen(self, bytes: &[u8], values: &mut Vec<f32>) {
         let halves = bytes.as_chunks::<2>().0.iter();
         match self {
@@ -104,19 +104,23 @@ mod tests {
     #[test]
     fn rounding_is_to_the_nearest_and_ties_go_to_even() {
         let narrowed = |dtype: WeightDtype, value: f32| {
-            let (mut bytes, mut values) = (Vec::new(), Vec::new());
+            let mut bytes = Vec::new();
+            let mut values = Vec::new();
             dtype.narrow(&[value], &mut bytes);
             dtype.widen(&bytes, &mut values);
             values[0]
         };
-        // bf16 has eight bits of significand: 257 lies half way between 256 and 258, 259 between 258 and 260.
+
+        // bf16 has eight bits of significand: 257 is halfway between 256 and 258, 259 between 258 and 260.
         for (value, nearest) in [(257.0, 256.0), (257.01, 258.0), (259.0, 260.0), (-1.5, -1.5)] {
             assert_eq!(narrowed(WeightDtype::BF16, value), nearest, "{value}");
         }
-        // f16 has eleven: 2049 lies half way between 2048 and 2050.
+
+        // f16 has eleven: 2049 is halfway between 2048 and 2050.
         for (value, nearest) in [(2049.0, 2048.0), (2051.0, 2052.0), (65504.0, 65504.0)] {
             assert_eq!(narrowed(WeightDtype::F16, value), nearest, "{value}");
         }
+
         assert!(WeightDtype::F16.overflows(70000.0) && !WeightDtype::F16.overflows(f32::INFINITY));
         assert!(WeightDtype::BF16.overflows(f32::MAX) && !WeightDtype::BF16.overflows(70000.0));
         assert!(!WeightDtype::F32.overflows(f32::MAX));

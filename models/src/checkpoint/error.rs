@@ -12,9 +12,9 @@ pub enum CheckpointError {
         "cannot read {path}: {source}; expected a Hugging Face model folder with config.json, model.safetensors and tokenizer.json"
     )]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The cause.
+        /// What went wrong.
         source: io::Error,
     },
     /// Weights in a format that can run code.
@@ -24,7 +24,7 @@ pub enum CheckpointError {
          safe_serialization=True)"
     )]
     Pickled {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// A GGUF file is damaged, or has no model that can be read.
@@ -33,17 +33,17 @@ pub enum CheckpointError {
     /// A file could not be written.
     #[error("cannot write {path}: {source}")]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The cause.
+        /// What went wrong.
         source: io::Error,
     },
     /// A JSON file is not what it should be.
     #[error("{path} is not valid JSON: {source}; download the file again")]
     Json {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, the column and the cause.
+        /// Line, column and what went wrong.
         source: serde_json::Error,
     },
     /// A JSON file is larger than any file of a model.
@@ -51,127 +51,127 @@ pub enum CheckpointError {
         "{path} has {bytes} bytes, expected at most {limit}: it is not what its name says; download the file again"
     )]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The size of the file.
+        /// Size of the file.
         bytes: u64,
-        /// The size that it may have.
+        /// Size that it may have.
         limit: u64,
     },
     /// `config.json` describes a model that cannot be read.
     #[error("{path}: {source}")]
     Config {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The cause.
+        /// What went wrong.
         source: ConfigError,
     },
-    /// The sizes of a new model do not fit together.
+    /// Sizes of a new model that do not fit together.
     #[error("the new model's sizes do not fit: {0}")]
     NewModel(ConfigError),
     /// A safetensors file is damaged.
     #[error(
-        "{path} is not a whole safetensors file: {problem}; it may be cut off: download or copy it again"
+        "{path} is not a complete safetensors file: {problem}; it may be truncated: download or copy it again"
     )]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// A text that says what was expected and what was found.
+        /// What was expected and what was found.
         problem: String,
     },
-    /// The index of the shards and the shards contradict each other.
+    /// A contradiction between the index of the shards and the shards.
     #[error("{path} does not list the shards next to it: {problem}; download the folder again")]
     Index {
-        /// The index file.
+        /// Path of the index.
         path: PathBuf,
-        /// A text that says what was expected and what was found.
+        /// What was expected and what was found.
         problem: String,
     },
-    /// The index of the shards names a file outside its folder.
+    /// An index of shards that names a file outside its folder.
     #[error("{path} lists the shard {shard:?}; a shard must be a file in the same folder")]
     Shard {
-        /// The index file.
+        /// Path of the index.
         path: PathBuf,
-        /// The name that the index lists.
+        /// Name that the index lists.
         shard: String,
     },
     /// A tensor that the configuration asks for is in none of the files.
     #[error(
-        "{path} has no tensor \"{name}\", which a model of {layers} layers needs: is this the right folder?"
+        "{path} has no tensor \"{name}\", which a model with num_hidden_layers = {layers} needs: is this the right folder?"
     )]
     Missing {
-        /// The file, or the index of the shards.
+        /// Path of the file, or of the index of the shards.
         path: PathBuf,
-        /// The checkpoint's name of the tensor.
+        /// Name of the tensor in the checkpoint.
         name: String,
-        /// The number of layers in `config.json`.
+        /// Number of layers in `config.json`.
         layers: usize,
     },
-    /// The files hold more layers than the configuration.
+    /// More layers in the files than in the configuration.
     #[error(
-        "{path} has the tensor {name:?}, but config.json says {layers} layers: is this the right folder?"
+        "{path} has the tensor {name:?}, but config.json has num_hidden_layers = {layers}: is this the right folder?"
     )]
     Surplus {
-        /// The file, or the index of the shards.
+        /// Path of the file, or of the index of the shards.
         path: PathBuf,
-        /// The first surplus tensor.
+        /// First surplus tensor.
         name: String,
-        /// The number of layers in `config.json`.
+        /// Number of layers in `config.json`.
         layers: usize,
     },
-    /// The files hold a part of the model that the configuration's architecture does not have.
+    /// A part of a model in the files that the configuration's architecture does not have.
     #[error(
-        "{path} has the tensor {name:?}, which the architecture of config.json does not read: without it the model would be another one"
+        "{path} has the tensor {name:?}, which the architecture of config.json does not read: without it the model would be a different one"
     )]
     Foreign {
-        /// The file, or the index of the shards.
+        /// Path of the file, or of the index of the shards.
         path: PathBuf,
-        /// The first such tensor.
+        /// First such tensor.
         name: String,
     },
     /// A tensor has another shape or type than the configuration says.
     #[error(
-        "{path}: tensor \"{name}\" is {came}, but config.json makes it {expected}: do the two files belong together?"
+        "{path}: tensor \"{name}\" is {actual}, but config.json makes it {expected}: do the two files belong together?"
     )]
     Shape {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The checkpoint's name of the tensor.
+        /// Name of the tensor in the checkpoint.
         name: String,
-        /// The shape and type in the file.
-        came: String,
-        /// The expected shape and type.
+        /// Shape and type in the file.
+        actual: String,
+        /// Shape and type that were expected.
         expected: String,
     },
     /// An adapter is broken, or belongs to another model.
     #[error("{path}: {problem}")]
     Adapter {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// A text that says what was expected and what was found.
+        /// What was expected and what was found.
         problem: String,
     },
     /// A file of parameters is broken, or belongs to another model.
     #[error("{path} {problem}")]
     Parameters {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// A text that says what was expected and what was found.
+        /// What was expected and what was found.
         problem: String,
     },
     /// A weight is too large for the type in which it should be written.
     #[error("tensor \"{name}\" holds {value:e}, which is beyond {dtype}: save it as {remedy}")]
     Range {
-        /// The checkpoint's name of the tensor.
+        /// Name of the tensor in the checkpoint.
         name: String,
-        /// The weight.
+        /// Value of the weight.
         value: f32,
-        /// The type that was asked for.
+        /// Type that was asked for.
         dtype: &'static str,
         /// A type with more range.
         remedy: &'static str,
     },
-    /// The device could not give the values of a parameter back.
+    /// A parameter whose values could not be read back from the device.
     #[error("the device could not read back a parameter: {0}")]
     Device(String),
 }

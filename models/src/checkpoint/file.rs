@@ -13,64 +13,73 @@ use super::{CheckpointError, WeightDtype, json};
 
 /// One safetensors file. Its header is in memory, and its tensors stay on disk until they are asked for.
 ///
-/// Files are read and not mapped. A mapping is `unsafe`, because the file may change under it. If a mapped file is
-/// cut off meanwhile, the process ends with a signal (SIGBUS), while reading gives an error that can be reported.
+/// Files are read and not mapped. A mapping is `unsafe`, because the file may change under it: if it is cut off
+/// meanwhile, the process ends with a signal (SIGBUS), while reading returns an error that can be reported.
 #[derive(Debug)]
 pub(super) struct TensorFile {
     path: PathBuf,
     file: File,
     header: Metadata,
-    /// The offset at which the header ends and the first tensor begins.
+    /// Offset at which the header ends and the first tensor begins.
     start: u64,
 }
 
-/// The largest header that the format allows, in bytes.
+/// Largest header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// The number of bytes that are read and widened at once.
-const AT_ONCE: usize = 1 << 20;
+/// How many bytes are read and widened at a time; a multiple of every format's size.
+const CHUNK_BYTES: usize = 1 << 20;
 
 impl TensorFile {
-    /// Reads the header and checks it: every tensor has the bytes of its shape and type, and tensors lie one
-    /// behind the other, without gaps, to the end of the file.
+    /// Reads the header and checks it: every tensor has the bytes of its shape and type, and tensors are stored one
+    /// after the other, without gaps, to the end of the file.
     pub(super) fn open(path: &Path) -> Result<Self, CheckpointError> {
         let damaged = |problem| CheckpointError::Damaged { path: path.to_owned(), problem };
         let unreadable = |source| CheckpointError::Read { path: path.to_owned(), source };
         let (mut file, bytes) = json::open(path)?;
+
         let Some(rest) = bytes.checked_sub(8) else {
             return Err(damaged(format!("it has {bytes} bytes, and the header's length takes 8")));
         };
+
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(unreadable)?;
+        // Such a pointer is a small text file, which would pass for a header of about 2.3·10¹⁸ bytes.
         if length == *b"version " {
             return Err(damaged(
                 "it is a pointer of Git LFS: fetch the file with git lfs pull".into(),
             ));
         }
         let length = u64::from_le_bytes(length);
-        // This check comes before anything is allocated: the length is eight bytes that anybody may choose.
+
+        // Checked before anything is allocated: the length comes from the file and is not trusted.
         if length > MAX_HEADER {
             return Err(damaged(format!(
                 "its header would have {length} bytes, and the format allows {MAX_HEADER}"
             )));
         }
+
         if length > rest {
             return Err(damaged(format!(
                 "its header would have {length} bytes, and the file has {rest} after its length"
             )));
         }
+
         let mut header = vec![0; length as usize];
         file.read_exact(&mut header).map_err(unreadable)?;
         // This also checks the shapes and offsets against each other.
         let header: Metadata = serde_json::from_slice(&header)
             .map_err(|error| damaged(format!("its header is wrong: {error}")))?;
+
         let ends = header.tensors().values().map(|info| info.data_offsets.1 as u64).max();
-        let (came, expected) = (rest - length, ends.unwrap_or(0));
-        if came != expected {
+        let actual = rest - length;
+        let expected = ends.unwrap_or(0);
+        if actual != expected {
             return Err(damaged(format!(
-                "its header promises {expected} bytes of tensors, and {came} follow"
+                "its header promises {expected} bytes of tensors, and {actual} follow"
             )));
         }
+
         Ok(TensorFile { path: path.to_owned(), file, header, start: 8 + length })
     }
 
@@ -99,15 +108,15 @@ impl TensorFile {
     ) -> Result<bool, CheckpointError> {
         let (begin, end) = info.data_offsets;
         let mut finite = true;
-        for part in (begin..end).step_by(AT_ONCE) {
-            let before = values.len();
-            self.read_part(part..end.min(part + AT_ONCE), dtype, values)?;
-            finite &= values[before..].iter().all(|value| value.is_finite());
+        for part in (begin..end).step_by(CHUNK_BYTES) {
+            let count = values.len();
+            self.read_part(part..end.min(part + CHUNK_BYTES), dtype, values)?;
+            finite &= values[count..].iter().all(|value| value.is_finite());
         }
         Ok(finite)
     }
 
-    /// Appends the values that lie in some bytes of the file's data.
+    /// Appends the values that are stored in some bytes of the file's data.
     fn read_part(
         &self,
         bytes: Range<usize>,
@@ -115,6 +124,7 @@ impl TensorFile {
         values: &mut Vec<f32>,
     ) -> Result<(), CheckpointError> {
         let unreadable = |source| CheckpointError::Read { path: self.path.clone(), source };
+
         let mut file = &self.file;
         let mut part = vec![0; bytes.len()];
         file.seek(SeekFrom::Start(self.start + bytes.start as u64)).map_err(unreadable)?;
@@ -124,7 +134,7 @@ impl TensorFile {
     }
 }
 
-/// Tells whether two tensors of one shape hold the same values, in whatever formats. A NaN is like no value.
+/// Tells whether two tensors of one shape hold the same values, in whatever formats. A NaN equals nothing.
 pub(super) fn same(
     (one, its): (&TensorFile, &TensorInfo),
     (other, others): (&TensorFile, &TensorInfo),
@@ -134,14 +144,17 @@ pub(super) fn same(
     else {
         return Ok(false);
     };
+
     let count: usize = its.shape.iter().product();
     let part = |info: &TensorInfo, dtype: WeightDtype, values: &Range<usize>| {
         let begin = info.data_offsets.0;
         begin + values.start * dtype.bytes()..begin + values.end * dtype.bytes()
     };
-    for first in (0..count).step_by(AT_ONCE) {
-        let values = first..count.min(first + AT_ONCE);
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+
+    for first in (0..count).step_by(CHUNK_BYTES) {
+        let values = first..count.min(first + CHUNK_BYTES);
+        let mut ours = Vec::new();
+        let mut theirs = Vec::new();
         one.read_part(part(its, dtype, &values), dtype, &mut ours)?;
         other.read_part(part(others, others_dtype, &values), others_dtype, &mut theirs)?;
         if ours != theirs {

@@ -10,23 +10,22 @@ use serde::Deserialize;
 
 use super::{CheckpointError, file::TensorFile, json, pictures::text_name};
 
-/// The only file of a model that is not in shards.
+/// Only file of a model that is not in shards.
 pub(super) const SINGLE: &str = "model.safetensors";
 
-/// The file that names the shard of each tensor.
+/// File that names the shard of each tensor.
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
-/// Weights that PyTorch pickled. They are not read, because unpickling a file runs the code in it.
+/// Weights that PyTorch pickled, which are not read, because unpickling a file runs the code in it.
 const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// The safetensors files of a model folder, open.
+/// Open safetensors files of a model folder.
 #[derive(Debug)]
 pub(super) struct Shards {
-    /// The single file, or the index, for messages.
+    /// Single file, or the index, for messages.
     path: PathBuf,
     files: Vec<TensorFile>,
-    /// The file that holds a tensor, by the tensor's name, and its name in that file, which differs in models that
-    /// see pictures.
+    /// For each tensor by name, the file that holds it and its name there, which differs in models that see pictures.
     home: BTreeMap<String, (usize, String)>,
 }
 
@@ -36,28 +35,33 @@ struct Index {
 }
 
 impl Shards {
-    /// Opens `model.safetensors`, or else the shards of `model.safetensors.index.json`. `transformers` has the
-    /// same order, so that a folder with both is the same model to both programs.
+    /// Opens `model.safetensors`, or else the shards of `model.safetensors.index.json`. The order is that of
+    /// `transformers`, so that a folder with both is the same model to both programs.
     pub(super) fn open(folder: &Path) -> Result<Self, CheckpointError> {
-        let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
+        let single = folder.join(SINGLE);
+        let index = folder.join(INDEX);
         let pickled = PICKLED.map(|name| folder.join(name)).into_iter().find(|path| path.exists());
         if let Some(path) = pickled.filter(|_| !single.exists() && !index.exists()) {
             return Err(CheckpointError::Pickled { path });
         }
+
         if single.exists() || !index.exists() {
             let mut tensors = Shards::empty(single.clone());
             tensors.add(TensorFile::open(&single)?)?;
             return Ok(tensors);
         }
+
         let map = weight_map(&index)?;
         let mut tensors = Shards::empty(index);
         for shard in map.values().collect::<BTreeSet<_>>() {
             let path = folder.join(shard);
             if !path.exists() {
+                // `path` of the error is the index, which is the file that promises the shard.
                 return Err(tensors.contradiction(format!("there is no {shard:?}")));
             }
             tensors.add(TensorFile::open(&path)?)?;
         }
+
         tensors.check(&map)?;
         Ok(tensors)
     }
@@ -79,7 +83,7 @@ impl Shards {
         Some((file, file.info(name)?))
     }
 
-    /// Gives a tensor another name, if it is there.
+    /// Renames a tensor, if it is there.
     pub(super) fn rename(&mut self, name: &str, new: &str) {
         if let Some(home) = self.home.remove(name) {
             self.home.insert(new.to_owned(), home);
@@ -92,6 +96,7 @@ impl Shards {
 
     fn add(&mut self, file: TensorFile) -> Result<(), CheckpointError> {
         for name in file.names() {
+            // Names of models that see pictures are brought to those of the text part alone.
             let home = (self.files.len(), name.clone());
             if let Some((other, _)) = self.home.insert(text_name(&name), home) {
                 // The other file may be this very file, if two names mean the same tensor.
@@ -101,20 +106,23 @@ impl Shards {
                 return Err(self.contradiction(problem));
             }
         }
+
         self.files.push(file);
         Ok(())
     }
 
     /// Checks that every tensor is where the index says. A tensor that the index leaves out may be anywhere.
     fn check(&self, map: &BTreeMap<String, String>) -> Result<(), CheckpointError> {
+        // The name in the file counts, because the index has that one too.
         for (name, shard) in map {
             let home = self.home.get(&text_name(name)).map(|(file, _)| self.files[*file].path());
             let home = home.and_then(Path::file_name).map(|name| name.to_string_lossy());
             if home.as_deref() != Some(shard) {
-                let came =
+                let actual =
                     home.map_or("none of the shards has it".into(), |it| format!("{it:?} has it"));
-                return Err(self
-                    .contradiction(format!("tensor {name:?} should be in {shard:?}, but {came}")));
+                return Err(self.contradiction(format!(
+                    "tensor {name:?} should be in {shard:?}, but {actual}"
+                )));
             }
         }
         Ok(())
@@ -125,26 +133,29 @@ impl Shards {
     }
 }
 
-/// Reads the index: the shard of each tensor. It must have at least one entry, and each shard must be the plain
-/// name of a file beside the index.
+/// Reads the index: the shard of each tensor. It must have at least one entry, and each shard must be the plain name of
+/// a file next to the index.
 fn weight_map(path: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
     let wrong = |problem| CheckpointError::Index { path: path.to_owned(), problem };
     let map = match json::read::<Index>(path, json::INDEX) {
         Err(CheckpointError::Json { source, .. }) if source.is_data() => {
             return Err(wrong(format!(
-                "its weight_map should give a file to every tensor: {source}"
+                "its weight_map should name a file for every tensor: {source}"
             )));
         }
         other => other?.weight_map,
     };
+
     if map.is_empty() {
         return Err(wrong("its weight_map is empty".into()));
     }
-    // A link in the folder may lead anywhere, as the links of the Hub's cache do: whoever could put a link there
-    // could have put the file. But a name comes from whoever made the checkpoint.
+
+    // Although a link in the folder may lead anywhere, as those of the Hub's cache do, a name may not: whoever can
+    // put a link there could have put the file, while the name comes from whoever made the checkpoint.
     let outside = |name: &str| {
         name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', ':', '\0'])
     };
+
     match map.values().find(|shard| outside(shard)) {
         None => Ok(map),
         Some(shard) => Err(CheckpointError::Shard { path: path.to_owned(), shard: shard.clone() }),

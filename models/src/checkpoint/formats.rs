@@ -4,24 +4,25 @@ use std::collections::BTreeMap;
 
 use super::WeightDtype;
 
-/// The number formats of a model's tensors, by their names in a Hugging Face folder. Files often keep a few small
-/// tensors, such as norms, in f32 beside weights in bf16, and whoever wrote them had a reason.
+/// Number formats of a model's tensors, by their names in a Hugging Face folder. Files often keep a few small tensors,
+/// such as norms, in f32 next to weights in bf16, for a reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Formats {
-    most: WeightDtype,
-    /// The tensors with another format.
+    /// Format of all other tensors, which is that of most weights.
+    common: WeightDtype,
+    /// Tensors with another format.
     others: BTreeMap<String, WeightDtype>,
 }
 
 impl Formats {
-    /// Gives all tensors the same format.
+    /// Makes the formats of a model whose tensors all have the same.
     pub fn all(dtype: WeightDtype) -> Self {
-        Formats { most: dtype, others: BTreeMap::new() }
+        Formats { common: dtype, others: BTreeMap::new() }
     }
 
-    /// Gives the tensor `name` a format of its own.
+    /// Sets the format of the tensor `name`.
     pub fn set(&mut self, name: &str, dtype: WeightDtype) {
-        if dtype == self.most {
+        if dtype == self.common {
             self.others.remove(name)
         } else {
             self.others.insert(name.to_owned(), dtype)
@@ -30,17 +31,17 @@ impl Formats {
 
     /// Returns the format of the tensor `name`.
     pub fn of(&self, name: &str) -> WeightDtype {
-        self.others.get(name).copied().unwrap_or(self.most)
+        self.others.get(name).copied().unwrap_or(self.common)
     }
 
-    /// Returns the format of the tensors that have none of their own, which is that of most weights.
+    /// Returns the format of all tensors for which no other was set, which is that of most weights.
     pub fn most(&self) -> WeightDtype {
-        self.most
+        self.common
     }
 
     /// Tells whether any tensor is rounded when it is written.
     pub fn rounds(&self) -> bool {
-        let all = self.others.values().chain([&self.most]);
+        let all = self.others.values().chain([&self.common]);
         all.into_iter().any(|dtype| *dtype != WeightDtype::F32)
     }
 }

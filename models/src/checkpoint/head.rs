@@ -1,6 +1,5 @@
-//! The head of a model whose `config.json` says that it is the embedding. The files may hold a head all the same. It
-//! is decided as in transformers: a head with other values is a head of its own, and a head without an embedding is
-//! both.
+//! The head of a model whose `config.json` says that it is the embedding. The files may hold a head nevertheless. As in
+//! transformers, a head with other values is then a separate head, and a head without an embedding is both.
 
 use std::path::Path;
 
@@ -9,22 +8,23 @@ use firebrick_gguf::is_gguf;
 use super::{CheckpointError, WeightDtype, file, folder::Shards, tensors::Tensors};
 use crate::DecoderConfig;
 
-/// The tensor of the embedding.
+/// Tensor of the embedding.
 const EMBEDDING: &str = "model.embed_tokens.weight";
 
-/// The tensor of the head.
+/// Tensor of the head.
 pub(super) const HEAD: &str = "lm_head.weight";
 
 /// Tells whether the head of the model in `folder` is the embedding: `config.json` says so, and the files hold no head
 /// with other values. If both are there, both are read once.
 ///
 /// # Errors
-/// If the files hold a head that does not fit to the embedding.
+/// Fails if the files hold a head that does not fit the embedding.
 pub(super) fn is_tied(folder: &Path, config: &DecoderConfig) -> Result<bool, CheckpointError> {
     if !config.tied || is_gguf(folder) {
         return Ok(config.tied);
     }
-    // The weights may be missing or damaged. Their reader says so.
+
+    // If the weights are missing or damaged, their reader says so.
     let Ok(shards) = Shards::open(folder) else { return Ok(true) };
     let (Some(embedding), Some(head)) = (shards.find(EMBEDDING), shards.find(HEAD)) else {
         return Ok(true);
@@ -36,7 +36,7 @@ pub(super) fn is_tied(folder: &Path, config: &DecoderConfig) -> Result<bool, Che
             return Err(CheckpointError::Shape {
                 path: file.path().to_owned(),
                 name: name.to_owned(),
-                came: format!("{} {:?}", info.dtype, info.shape),
+                actual: format!("{} {:?}", info.dtype, info.shape),
                 expected: format!("F32, BF16 or F16 {expected:?}"),
             });
         }
@@ -44,11 +44,13 @@ pub(super) fn is_tied(folder: &Path, config: &DecoderConfig) -> Result<bool, Che
     file::same(embedding, head)
 }
 
-/// Opens the tensors of the model in `folder`. If the head is the embedding and lies there alone under its own name, it
-/// gets the name of the embedding.
+/// Opens the tensors of the model in `folder`. If the head is the embedding and there is only a tensor named as the
+/// head, it gets the name of the embedding.
 pub(super) fn open(folder: &Path, config: &DecoderConfig) -> Result<Tensors, CheckpointError> {
     let mut tensors = Tensors::open(folder)?;
-    if let (true, Tensors::Folder(shards)) = (config.tied, &mut tensors)
+    // GGUF files have other names, which their reader translates.
+    if config.tied
+        && let Tensors::Folder(shards) = &mut tensors
         && shards.find(EMBEDDING).is_none()
     {
         shards.rename(HEAD, EMBEDDING);

@@ -18,22 +18,22 @@ pub struct Inventory {
 /// A tensor of a model folder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
-    /// The name, such as `model.norm.weight`.
+    /// Name, such as `model.norm.weight`.
     pub name: String,
-    /// The type, such as `BF16`, as safetensors or GGUF names it.
+    /// Type, such as `BF16`, as safetensors or GGUF names it.
     pub dtype: String,
-    /// The shape; matrices are `[outputs, inputs]`.
+    /// Shape; matrices are `[outputs, inputs]`.
     pub shape: Vec<usize>,
-    /// The size of the values in the file.
+    /// Size of the values in the file.
     pub bytes: u64,
-    /// The file that holds it.
+    /// Path of the file that holds it.
     pub file: PathBuf,
 }
 
-/// Lists the tensors of a model folder or GGUF file. It reads headers only, whatever the size of the model.
+/// Lists the tensors of a model folder or GGUF file from the headers alone, whatever the size of the model.
 ///
 /// # Errors
-/// If a file of weights or the index of the shards is missing or damaged.
+/// Fails if a file of weights or the index of the shards is missing or damaged.
 pub fn inventory(folder: &Path) -> Result<Inventory, CheckpointError> {
     let tensors = Tensors::open(folder)?;
     let info = |name| tensors.info(name);
@@ -60,6 +60,7 @@ impl Inventory {
             *values += tensor.parameters();
             *count += 1;
         }
+
         let mut types: Vec<_> = types.into_iter().collect();
         types.sort_by_key(|(_, (values, _))| Reverse(*values));
         let types = types.iter().map(|(dtype, (_, count))| format!("{count} in {dtype}"));
@@ -73,12 +74,13 @@ impl Inventory {
             let of_it = self.tensors.iter().filter(is_it);
             of_it.map(TensorInfo::parameters).sum()
         };
+
         let dtypes = [WeightDtype::BF16, WeightDtype::F16, WeightDtype::F32];
         dtypes.into_iter().max_by_key(share).filter(|dtype| share(dtype) > 0)
     }
 
-    /// Returns the format of each tensor. A tensor that has no format of weights, as GGUF's blocks have none, gets the
-    /// format of most of the others, or f32.
+    /// Returns the format of each tensor. For a tensor without such a format, as GGUF's blocks, it is that of most
+    /// other tensors, or f32.
     pub fn formats(&self) -> Formats {
         let mut formats = Formats::all(self.dtype().unwrap_or_default());
         for tensor in &self.tensors {

@@ -1,4 +1,4 @@
-//! The way from a checkpoint's tensors to parameters. A parameter here is one tensor of a checkpoint or several:
+//! The mapping from a checkpoint's tensors to parameters. A parameter here is one tensor of a checkpoint or several:
 //! fused projections are joined, and matrices are transposed.
 
 use crate::{DecoderConfig, names};
@@ -6,21 +6,21 @@ use crate::{DecoderConfig, names};
 /// A tensor with the name and the layout of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedTensor {
-    /// The name, such as `model.layers.0.self_attn.q_proj.weight`.
+    /// Name, such as `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
-    /// The shape; matrices are `[outputs, inputs]`.
+    /// Shape; matrices are `[outputs, inputs]`.
     pub shape: Vec<usize>,
-    /// The values, row-major.
+    /// Values, row-major.
     pub values: Vec<f32>,
 }
 
-/// Splits one parameter's values, or its gradient's, into the checkpoint tensors that it is made of: fused
-/// projections are taken apart, and matrices are transposed.
+/// Splits one parameter's values, or its gradient's, into the checkpoint tensors that it is made of: fused projections
+/// are split, and matrices are transposed.
 ///
 /// `path`, `shape` and `values` are those of a [`Parameter`](crate::Parameter).
 ///
 /// # Panics
-/// If a model of this configuration has no such parameter.
+/// Panics if a model of this configuration has no such parameter.
 pub fn named_tensors(
     config: &DecoderConfig,
     path: &str,
@@ -29,10 +29,11 @@ pub fn named_tensors(
 ) -> Vec<NamedTensor> {
     let values = to_checkpoint(path, shape, values.to_vec());
     let mut rest = values.as_slice();
+
     let take = |(name, shape): (String, Vec<usize>)| {
-        let (own, others) = rest.split_at(shape.iter().product());
+        let (values, others) = rest.split_at(shape.iter().product());
         rest = others;
-        NamedTensor { name, shape, values: own.to_vec() }
+        NamedTensor { name, shape, values: values.to_vec() }
     };
     pieces(config, path, shape).into_iter().map(take).collect()
 }
@@ -47,15 +48,16 @@ pub(super) fn pieces(
     if let Some(name) = names::of_adapter(path, config) {
         return vec![(name, shape.iter().rev().copied().collect())];
     }
-    let behind = match shape {
+    let other_dims = match shape {
         [_] => &[],
         // A matrix is transposed.
         [inputs, _] if !is_lookup(path) => std::slice::from_ref(inputs),
-        [_, behind @ ..] => behind,
+        [_, others @ ..] => others,
         [] => &[],
     };
+
     let pieces = config.family.pieces(path, config).into_iter();
-    pieces.map(|piece| (piece.name, [&[piece.rows], behind].concat())).collect()
+    pieces.map(|piece| (piece.name, [&[piece.rows], other_dims].concat())).collect()
 }
 
 /// Returns the number of columns that the matrix at `path` has in a checkpoint: the number of its inputs, or the width
@@ -66,7 +68,7 @@ pub(super) fn inputs(config: &DecoderConfig, path: &str) -> usize {
     names::inputs(part, config)
 }
 
-/// Makes the values of a parameter of `shape` from the values of its [`pieces`], which follow one another.
+/// Makes the values of a parameter of `shape` from the concatenated values of its [`pieces`].
 pub(super) fn from_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
     if is_transposed(path, shape) { transpose(&values, shape[1], shape[0]) } else { values }
 }
@@ -76,7 +78,7 @@ pub(super) fn to_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Ve
     if is_transposed(path, shape) { transpose(&values, shape[0], shape[1]) } else { values }
 }
 
-/// Tells whether a parameter's values lie in another order in a checkpoint.
+/// Tells whether a parameter's values are in another order in a checkpoint.
 pub(super) fn is_transposed(path: &str, shape: &[usize]) -> bool {
     shape.len() == 2 && !is_lookup(path)
 }
@@ -94,12 +96,13 @@ fn is_lookup(path: &str) -> bool {
 
 /// Transposes `[rows, columns]` to `[columns, rows]`.
 fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    // A few rows go at a time, so that the numbers for the next column are still in the cache.
-    const TOGETHER: usize = 32;
+    // A few rows at a time, so that the numbers for the next column are still in the CPU cache.
+    const BLOCK_ROWS: usize = 32;
+
     let mut transposed = vec![0.0; values.len()];
-    for first in (0..rows).step_by(TOGETHER) {
+    for first in (0..rows).step_by(BLOCK_ROWS) {
         for column in 0..columns {
-            for row in first..rows.min(first + TOGETHER) {
+            for row in first..rows.min(first + BLOCK_ROWS) {
                 transposed[column * rows + row] = values[row * columns + column];
             }
         }
@@ -113,9 +116,11 @@ mod tests {
 
     #[test]
     fn a_matrix_transposed_twice_is_itself() {
-        let (rows, columns) = (67, 3);
+        let rows = 67;
+        let columns = 3;
         let values: Vec<f32> = (0..rows * columns).map(|value| value as f32).collect();
         let transposed = transpose(&values, rows, columns);
+
         assert_eq!(transposed[..2], [0.0, 3.0]);
         assert_eq!(transposed[rows * 2 + 40], values[40 * columns + 2]);
         assert_eq!(transpose(&transposed, columns, rows), values);

@@ -15,57 +15,63 @@ use crate::{
     Decoder, DecoderConfig, ExpertSizes, GatedDeltaSizes, LayerKind, init::ParameterSource,
 };
 
-/// Lists the tensors of a model folder that its model does not read, by name. It reads no weights.
+/// Lists the tensors of a model folder that its model does not read, by name and without reading weights.
 ///
 /// # Errors
-/// If a file is missing or damaged, or if the names of the tensors are not those of the model that `config.json`
+/// Fails if a file is missing or damaged, or if the names of the tensors are not those of the model that `config.json`
 /// describes.
 pub fn unread_tensors(folder: &Path) -> Result<Vec<String>, CheckpointError> {
     let (config, _) = load_config(folder)?;
     check(&head::open(folder, &config)?, &config)
 }
 
-/// Checks by names, shapes and types alone that `tensors` are a model of `config`. This comes before any weight is
-/// read, so that nobody with the wrong folder waits for gigabytes. Returns the names that the model does not read.
+/// Checks by names, shapes and types alone that `tensors` are a model of `config`, before any weight is read, so that
+/// nobody with the wrong folder waits for gigabytes. Returns the names that the model does not read.
 ///
-/// Tensors are refused if the model without them would silently be another one: more layers than `config.json`
-/// says, or parts that its architecture does not have. Other tensors outside the model, such as the head of a
-/// classifier, are left alone.
+/// Tensors are refused if the model without them would silently be another one: more layers than `config.json` says, or
+/// parts that its architecture does not have. Other tensors outside the model, such as the head of a classifier, are
+/// ignored.
 pub(super) fn check(
     tensors: &Tensors,
     config: &DecoderConfig,
 ) -> Result<Vec<String>, CheckpointError> {
-    let (path, layers) = (|| tensors.path().to_owned(), config.layers);
+    let path = || tensors.path().to_owned();
+    let layers = config.layers;
+
     let read = Names::of(config)?;
     let unread: Vec<String> =
         tensors.names().filter(|name| !read.contains(name)).map(str::to_owned).collect();
+
     let deeper = |name: &&String| layer(name).is_some_and(|(layer, _)| layer >= layers);
     if let Some(name) = unread.iter().find(deeper).cloned() {
         return Err(CheckpointError::Surplus { path: path(), name, layers });
     }
+
     // The first missing name ends the search, so a config.json with a million layers costs no time.
     if let Some(name) = read.all().find(|name| tensors.info(name).is_none()) {
         return Err(CheckpointError::Missing { path: path(), name, layers });
     }
+
     let foreign = |name: &&String| {
         (name.starts_with("model.") || name.starts_with("lm_head")) && !is_harmless(name, config)
     };
     if let Some(name) = unread.iter().find(foreign).cloned() {
         return Err(CheckpointError::Foreign { path: path(), name });
     }
+
     for (name, shape) in read.shapes() {
         tensors.check(&name, shape)?;
     }
     Ok(unread)
 }
 
-/// The checkpoint's names of everything that a decoder reads.
+/// Names in a checkpoint of everything that a decoder reads.
 struct Names {
-    /// The names outside the layers.
-    whole: Parts,
-    /// The names within a layer, for each kind of layer in the model.
+    /// Those outside the layers.
+    outside: Parts,
+    /// Those within a layer, for each kind of layer in the model.
     kinds: Vec<(LayerKind, Parts)>,
-    /// The index of each layer's kind in `kinds`.
+    /// Index of each layer's kind in `kinds`.
     layers: Vec<usize>,
 }
 
@@ -73,10 +79,11 @@ struct Names {
 type Parts = BTreeMap<String, (usize, Vec<usize>)>;
 
 impl Names {
-    /// Collects the names from a decoder that is made for this purpose, with sizes of one and a layer of each
-    /// kind. So there is no second list of its parameters to keep up with the first.
+    /// Collects the names from a decoder that is made for this purpose, with sizes of one and a layer of each kind, so
+    /// that no second list of its parameters has to keep up with the first.
     fn of(config: &DecoderConfig) -> Result<Self, CheckpointError> {
-        let mut names = Names { whole: Parts::new(), kinds: Vec::new(), layers: Vec::new() };
+        let mut names = Names { outside: Parts::new(), kinds: Vec::new(), layers: Vec::new() };
+
         for kind in &config.kinds {
             let found = names.kinds.iter().position(|(known, _)| known == kind);
             names.layers.push(found.unwrap_or(names.kinds.len()));
@@ -84,6 +91,7 @@ impl Names {
                 names.kinds.push((*kind, Parts::new()));
             }
         }
+
         let small = DecoderConfig {
             vocab_size: 1,
             hidden_size: 1,
@@ -103,6 +111,7 @@ impl Names {
             }),
             ..config.clone()
         };
+
         let mut source = Asked { config, names: &mut names };
         Decoder::from_source(&small, &mut source, &Device::flex())?;
         Ok(names)
@@ -113,7 +122,7 @@ impl Names {
             Some((layer, rest)) => {
                 self.layers.get(layer).is_some_and(|kind| self.kinds[*kind].1.contains_key(rest))
             }
-            None => self.whole.contains_key(name),
+            None => self.outside.contains_key(name),
         }
     }
 
@@ -122,18 +131,18 @@ impl Names {
         let layers = self.layers.iter().enumerate().flat_map(|(layer, kind)| {
             self.kinds[*kind].1.keys().map(move |rest| format!("{LAYERS}{layer}.{rest}"))
         });
-        self.whole.keys().cloned().chain(layers)
+        self.outside.keys().cloned().chain(layers)
     }
 
     /// Lists all names with their shapes, in the order in which each part of the model is read.
     fn shapes(&self) -> impl Iterator<Item = (String, &[usize])> {
-        let whole = in_order(&self.whole);
+        let outside = in_order(&self.outside);
         let kinds: Vec<_> = self.kinds.iter().map(|(_, parts)| in_order(parts)).collect();
         let layers = self.layers.iter().enumerate().flat_map(move |(layer, kind)| {
             let named = |(rest, shape): &(String, _)| (format!("{LAYERS}{layer}.{rest}"), *shape);
             kinds[*kind].iter().map(named).collect::<Vec<_>>()
         });
-        whole.into_iter().chain(layers)
+        outside.into_iter().chain(layers)
     }
 }
 
@@ -152,7 +161,7 @@ struct Asked<'a> {
 
 impl ParameterSource for Asked<'_> {
     fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
-        // The sizes asked for are those of the small decoder. The pieces get the numbers of rows from the
+        // The sizes asked for are those of the small decoder. The pieces take the numbers of rows from the
         // configuration, and the other sizes from here.
         let true_shape = match shape {
             [_, _] => vec![layout::inputs(self.config, path); 2],
@@ -161,10 +170,11 @@ impl ParameterSource for Asked<'_> {
             }
             other => other.to_vec(),
         };
+
         for (name, shape) in layout::pieces(self.config, path, &true_shape) {
             let (parts, name) = match layer(&name) {
                 Some((layer, rest)) => (&mut self.names.kinds[layer].1, rest.to_owned()),
-                None => (&mut self.names.whole, name),
+                None => (&mut self.names.outside, name),
             };
             parts.insert(name, (parts.len(), shape));
         }
@@ -173,8 +183,8 @@ impl ParameterSource for Asked<'_> {
 }
 
 /// Tells whether a tensor can be left out safely. There are three such kinds: rotary frequencies, which older
-/// checkpoints hold and every program computes; the head of a model whose embedding is its head, which some
-/// programs write again; and the part of a model that sees.
+/// checkpoints hold although every program computes them; the head of a model whose embedding is its head, which some
+/// programs write twice; and the part of a model that sees.
 fn is_harmless(name: &str, config: &DecoderConfig) -> bool {
     let head = config.tied && name == HEAD;
     name.ends_with(".rotary_emb.inv_freq") || head || pictures::sees(name)
@@ -185,7 +195,7 @@ const LAYERS: &str = "model.layers.";
 /// Splits a tensor's name into the number of its layer and its name within the layer.
 fn layer(name: &str) -> Option<(usize, &str)> {
     let (digits, rest) = name.strip_prefix(LAYERS)?.split_once('.')?;
-    // There is no other way to write the number: `model.layers.01.` is of no layer.
+    // The number has only one form: `model.layers.01.` is of no layer.
     let layer = digits.parse::<usize>().ok().filter(|layer| layer.to_string() == digits)?;
     Some((layer, rest))
 }

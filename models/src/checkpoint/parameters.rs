@@ -18,12 +18,12 @@ use super::{
 };
 use crate::{Parameter, parameters};
 
-/// The parameters of a module that a file holds.
+/// Which parameters of a module a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterSet {
     /// All parameters.
     All,
-    /// The parameters that take a gradient. There are none without autodiff.
+    /// Those that take a gradient. There are none without autodiff.
     Trained,
 }
 
@@ -35,36 +35,40 @@ impl ParameterSet {
     }
 }
 
-/// Writes the float parameters of any module into one safetensors file, in f32 and by their
-/// [paths](Parameter::path). It is for an architecture without a Hugging Face folder of its own.
+/// Writes the float parameters of any module into one safetensors file, in f32 and by their [paths](Parameter::path),
+/// for an architecture without a Hugging Face folder.
 ///
 /// At most 16 MB at a time are read from the device. The file gets its name only when all of it is on disk.
 ///
 /// # Errors
-/// If the file cannot be written, a parameter cannot be read, or two have the same path.
+/// Fails if the file cannot be written, a parameter cannot be read, or two have the same path.
 pub fn save_parameters<M: Module>(
     module: &M,
     set: ParameterSet,
     path: &Path,
 ) -> Result<(), CheckpointError> {
     let parameters = set.of(module);
+
     let mut paths = BTreeSet::new();
     if let Some(twice) = parameters.iter().find(|parameter| !paths.insert(&parameter.path)) {
         let problem =
-            format!("would hold two parameters as \"{}\"; give them two paths", twice.path);
+            format!("would hold two parameters as \"{}\"; give them different paths", twice.path);
         return Err(CheckpointError::Parameters { path: path.to_owned(), problem });
     }
+
     let planned = |Parameter { path, shape, .. }: &Parameter| Planned {
         name: path.clone(),
         shape: shape.clone(),
         dtype: DTYPE,
     };
     let planned: Vec<Planned> = parameters.iter().map(planned).collect();
+
     let failed = |source| CheckpointError::Write { path: path.to_owned(), source };
     save::write_whole(path, |file| {
-        // All are of one format, so they lie in their own order.
+        // All have one format, so they are stored in their order.
         let (header, _) = save::header(&planned);
         file.write_all(&header).map_err(failed)?;
+
         let parts = parameters.iter().flat_map(|parameter| save::parts(parameter, save::PART));
         let mut bytes = Vec::new();
         for (parameter, part) in parts {
@@ -76,15 +80,15 @@ pub fn save_parameters<M: Module>(
     })
 }
 
-/// Gives `module` the parameters that [`save_parameters`] wrote, bit for bit. They stay where they are and take a
+/// Returns `module` with the parameters that [`save_parameters`] wrote, bit for bit, on the same device and taking a
 /// gradient as before. A parameter that is not in `set` is left as it is.
 ///
-/// The file may come from anybody: its claims are checked before memory is taken for them.
+/// The file may come from anybody, so its claims are checked before memory is taken for them.
 ///
 /// # Errors
-/// If the file is missing or damaged, lacks a parameter of the module or has one that the module lacks. Also if a
-/// parameter has another shape or type, or a value that is not finite: with such a weight no gradient would be
-/// finite either.
+/// Fails if the file is missing or damaged, lacks a parameter of the module or has one that the module lacks. Fails
+/// also if a parameter has another shape or type, or a value that is not finite: with such a weight no gradient would
+/// be finite either.
 pub fn load_parameters<M: Module>(
     module: M,
     set: ParameterSet,
@@ -92,12 +96,13 @@ pub fn load_parameters<M: Module>(
 ) -> Result<M, CheckpointError> {
     let wrong = |problem| CheckpointError::Parameters { path: path.to_owned(), problem };
     let file = match TensorFile::open(path) {
-        // That error speaks of a model folder.
+        // The original error speaks of a model folder.
         Err(CheckpointError::Read { source, .. }) => {
             return Err(wrong(format!("cannot be read: {source}")));
         }
         other => other?,
     };
+
     let wanted: BTreeSet<String> =
         set.of(&module).into_iter().map(|parameter| parameter.path).collect();
     if let Some(name) = file.names().into_iter().find(|name| !wanted.contains(name)) {
@@ -105,6 +110,7 @@ pub fn load_parameters<M: Module>(
             "has {name:?}, which this model lacks: it is the file of another model"
         )));
     }
+
     let mut reader = Reader { file: &file, set, path: Vec::new(), failed: None };
     let module = module.map(&mut reader);
     match reader.failed {
@@ -131,9 +137,11 @@ impl Reader<'_> {
             let path: PathBuf = self.file.path().to_owned();
             CheckpointError::Parameters { path, problem }
         };
+
         let info = self.file.info(&name).ok_or_else(|| {
             wrong(format!("has no {name:?}, which this model has: it is the file of another model"))
         })?;
+
         if info.dtype != DTYPE.in_file() || info.shape != shape {
             return Err(wrong(format!(
                 "has {name:?} as {} {:?}, expected {} {shape:?}: it is the file of another model",
@@ -142,6 +150,7 @@ impl Reader<'_> {
                 DTYPE.in_file(),
             )));
         }
+
         let mut values = Vec::with_capacity(shape.iter().product());
         if !self.file.read(info, DTYPE, &mut values)? {
             return Err(wrong(format!(
@@ -158,6 +167,7 @@ impl ModuleMapper for Reader<'_> {
         if self.failed.is_some() || (self.set == ParameterSet::Trained && !trained) {
             return param;
         }
+
         let shape = param.dims();
         match self.values(&shape) {
             Ok(values) => param.map(|tensor| {

@@ -5,57 +5,62 @@ use serde_json::{Map, Value, json};
 
 use crate::{Family, names::TextPrefix};
 
-/// The model types whose text part computes the same as the family beside the type, and whether the head is the
-/// embedding if the file is silent. That may differ from the default of the text part by itself.
+/// Model types, the families whose models compute the same as their text part, and whether the head is the embedding if
+/// the file is silent. That may differ from the default of the text part by itself.
 const KNOWN: [(&str, Family, bool); 3] = [
     ("gemma3", Family::Gemma3, true),
     ("mistral3", Family::Mistral, true),
     ("qwen3_5", Family::Qwen35, false),
 ];
 
-/// The prefixes of the text part's tensors, and their prefixes in the text part alone. Files of transformers 5 and
-/// of 4 differ; the last one is the head's.
+/// Prefixes of the text part's tensors, and their prefixes in the text part alone. Files of transformers 5 and 4
+/// differ; the last one is the head's.
 const TEXT: [(&str, &str); 3] = [
     ("model.language_model.", "model."),
     ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
 ];
 
-/// The prefixes of tensors of the part that sees, which begin like names of a language model.
+/// Prefixes of tensors of the part that sees, which begin like names of a language model.
 const SEES: [&str; 3] = ["model.visual.", "model.vision_tower.", "model.multi_modal_projector."];
 
-/// Returns the `config.json` of the text part if `fields` are of a model that has one, and else `fields` as they
-/// are.
+/// Returns the `config.json` of the text part if `fields` are of a model that has one; otherwise `fields` as they are.
 pub(super) fn text_part(mut fields: Map<String, Value>) -> Map<String, Value> {
     let of = |fields: &Map<String, Value>, name: &str| {
         fields.get(name).and_then(Value::as_str).map(str::to_owned)
     };
+
     let model_type = of(&fields, "model_type");
     let known = KNOWN.iter().find(|(name, ..)| model_type.as_deref() == Some(name));
     let Some((_, family, tied)) = known else { return fields };
+
     match fields.remove("text_config") {
         Some(Value::Object(mut text))
             if of(&text, "model_type").is_none_or(|it| it == family.model_type()) =>
         {
             text.insert("model_type".into(), family.model_type().into());
             text.insert("architectures".into(), json!([family.language_model()]));
-            // The head is no part of the text part, so the text part's own word about it counts for nothing.
+
+            // The head is outside the text part, so what the text part says about it is ignored.
             let tied = match fields.remove(TIED) {
-                // Gemma's class takes a null, and takes it for a no.
+                // Gemma's class reads a null as a no.
                 Some(Value::Null) if *family == Family::Gemma3 => json!(false),
-                Some(said) => said,
+                Some(found) => found,
                 None => json!(tied),
             };
             text.insert(TIED.into(), tied);
+
             if *family == Family::Mistral {
                 with_one_type(&mut text);
             }
-            // These may stand outside the text part and hold for it.
+
+            // These may be outside the text part and apply to it.
             for name in SHARED {
                 if let (None, Some(value)) = (text.get(name), fields.remove(name)) {
                     text.insert(name.into(), value);
                 }
             }
+
             text
         }
         Some(other) => {
@@ -68,21 +73,22 @@ pub(super) fn text_part(mut fields: Map<String, Value>) -> Map<String, Value> {
 
 const TIED: &str = "tie_word_embeddings";
 
-/// Makes the layers in the list of types alike. In such a model, transformers does not ask the list which layers look
-/// back through the window, while it does for a text part by itself, as which the part may be saved.
+/// Makes the layers in the list of types alike. For such a model, transformers ignores the list when it decides which
+/// layers look back through the window, although it reads it for a text part by itself, as which the part may be saved.
 fn with_one_type(text: &mut Map<String, Value>) {
     let full = text.get("sliding_window").is_some_and(Value::is_null);
     let one = if full { "full_attention" } else { "sliding_attention" };
     let types = text.get_mut("layer_types").and_then(Value::as_array_mut);
+
     for kind in types.into_iter().flatten() {
-        // Other types are left to be refused.
+        // Other types stay, so that they are refused later.
         if matches!(kind.as_str(), Some("attention" | "full_attention" | "sliding_attention")) {
             *kind = one.into();
         }
     }
 }
 
-/// Fields of the whole model that hold for its text part, unless the part has its own.
+/// Fields of the full model that apply to its text part, unless the part has its own.
 const SHARED: [&str; 7] = [
     "bos_token_id",
     "dtype",
@@ -93,9 +99,9 @@ const SHARED: [&str; 7] = [
     "transformers_version",
 ];
 
-/// Returns where `AutoModelForCausalLM` of `transformers` 5 has the text model of a folder with this `config.json`.
-/// For Qwen3.5 it makes the text model alone. For Gemma 3 it makes the whole model, as it would for Mistral 3 if it
-/// knew that type; there only `AutoModelForImageTextToText` does.
+/// Returns where `AutoModelForCausalLM` of `transformers` 5 has the text model of a folder with this `config.json`. It
+/// makes the text model alone for Qwen3.5, but the full model for Gemma 3. So it would for Mistral 3 if it knew that
+/// type, which only `AutoModelForImageTextToText` does.
 pub(super) fn text_prefix(fields: &Map<String, Value>) -> TextPrefix {
     match fields.get("model_type").and_then(Value::as_str) {
         Some("gemma3" | "mistral3") => TextPrefix::Within,
@@ -103,15 +109,18 @@ pub(super) fn text_prefix(fields: &Map<String, Value>) -> TextPrefix {
     }
 }
 
-/// Returns where the class keeps the text model that has a module of this name. `None` if the name is of no part of a
-/// language model that the class keeps under a name of its own.
+/// Returns where the class keeps the text model that has a module of this name. `None` if the name has no prefix of a
+/// text model, as that of the head alone.
 pub(super) fn text_prefix_of(name: &str) -> Option<TextPrefix> {
     let begins = |prefix: &str| name.starts_with(prefix);
-    match () {
-        () if begins("model.language_model.") => Some(TextPrefix::Within),
-        () if begins("language_model.") => Some(TextPrefix::Around),
-        () if begins("model.") => Some(TextPrefix::Alone),
-        () => None,
+    if begins("model.language_model.") {
+        Some(TextPrefix::Within)
+    } else if begins("language_model.") {
+        Some(TextPrefix::Around)
+    } else if begins("model.") {
+        Some(TextPrefix::Alone)
+    } else {
+        None
     }
 }
 
@@ -132,5 +141,5 @@ pub(super) fn sees_in_any_class(name: &str) -> bool {
     SEES.iter().any(|part| name.starts_with(part) || name.starts_with(&part["model.".len()..]))
 }
 
-/// The pattern of the modules of the part that sees.
+/// Matches the modules of the part that sees.
 pub(super) const SEEING: &str = r"(?:.*\.)?(?:vision_tower|multi_modal_projector|visual)\..*";

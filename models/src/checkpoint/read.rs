@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{CheckpointError, head, json, layout, names, pictures, tensors::Tensors};
 use crate::{
-    Base, ConfigError, Decoder, DecoderConfig, Family, RopeScaling, init::ParameterSource,
+    ConfigError, Decoder, DecoderConfig, Family, FrozenFormat, RopeScaling, init::ParameterSource,
     layout::not_implemented, names::TextPrefix,
 };
 
@@ -16,10 +16,10 @@ use crate::{
 pub struct Loaded {
     /// The model.
     pub decoder: Decoder,
-    /// The tensors with a NaN or an infinity among their values. They are no reason to refuse a model, but its
-    /// logits will be no numbers either.
+    /// Tensors with a NaN or an infinity among their values. The model is not refused because of them, although its
+    /// logits will not be finite either.
     pub nonfinite: Vec<String>,
-    /// The tensors of the folder that are no part of the model.
+    /// Tensors of the folder that are not part of the model.
     pub unread: Vec<String>,
 }
 
@@ -27,50 +27,57 @@ pub struct Loaded {
 /// `model.safetensors.index.json` lists. A GGUF file is read as such a folder. Weights in f32, bf16, f16 and
 /// GGUF's blocks become f32.
 ///
-/// One parameter is read at a time, so the peak of memory is the model in f32 and its largest parameter once more.
+/// One parameter is read at a time, so peak memory is the model in f32 and its largest parameter once more.
 ///
 /// # Errors
-/// If a file is missing, damaged, or does not hold what `config.json` promises. Every tensor must be there with
+/// Fails if a file is missing, damaged, or does not hold what `config.json` promises. Every tensor must be there with
 /// its shape, and there must be none that would make it another model. Nothing is ever filled in.
 pub fn load(folder: &Path, device: &Device) -> Result<Decoder, CheckpointError> {
-    Ok(load_noting(folder, Base::F32, device)?.decoder)
+    Ok(load_noting(folder, FrozenFormat::F32, device)?.decoder)
 }
 
-/// Reads a model like [`load`], keeps its weights in the format of `base`, and notes what is unusual about them.
+/// Reads a model like [`load`], keeps its weights in the format `base`, and notes what is unusual about them.
 /// Weights that are not kept in f32 are frozen: such a model can be sampled from, or get adapters.
 ///
 /// # Errors
-/// As for [`load`].
-pub fn load_noting(folder: &Path, base: Base, device: &Device) -> Result<Loaded, CheckpointError> {
+/// Fails like [`load`].
+pub fn load_noting(
+    folder: &Path,
+    base: FrozenFormat,
+    device: &Device,
+) -> Result<Loaded, CheckpointError> {
     let (config, _, prefix) = read_config(folder)?;
     let tensors = head::open(folder, &config)?;
     let unread = names::check(&tensors, &config)?;
+
     let mut weights = Weights { tensors, config: &config, base, nonfinite: Vec::new() };
     let mut decoder = Decoder::from_source(&config, &mut weights, device)?;
     decoder.set_text_prefix(prefix);
     Ok(Loaded { decoder, nonfinite: weights.nonfinite, unread })
 }
 
-/// Reads the sizes of the model in a folder from its `config.json`. Also returns the file as it stands, for
-/// [`save`](crate::save) to write back. If the model also sees pictures, the part of the file about text is
-/// returned. If the file says that the head is the embedding, and the weights hold another head, then the head is a
-/// matrix of its own here, as in transformers.
+/// Reads the sizes of the model in a folder from its `config.json`. Also returns the file as it is, for
+/// [`save`](crate::save) to write back, or only its part about text if the model also sees pictures. If the file says
+/// that the head is the embedding although the weights hold another head, the head is a separate matrix here, as in
+/// transformers.
 ///
 /// # Errors
-/// If the file is missing, or its model cannot be read.
+/// Fails if the file is missing, or its model cannot be read.
 pub fn load_config(folder: &Path) -> Result<(DecoderConfig, Value), CheckpointError> {
     let (config, fields, _) = read_config(folder)?;
     Ok((config, fields))
 }
 
-/// Does [`load_config`], and tells where `transformers` keeps the text model of such a folder.
+/// Runs [`load_config`], and also returns where `transformers` keeps the text model of such a folder.
 fn read_config(folder: &Path) -> Result<(DecoderConfig, Value, TextPrefix), CheckpointError> {
     let path = folder.join("config.json");
     let fields = json::read(&path, json::CONFIG)?;
     let prefix = pictures::text_prefix(&fields);
     let mut fields = pictures::text_part(fields);
+
     let mut config = DecoderConfig::from_json(&fields)
         .map_err(|source| CheckpointError::Config { path, source })?;
+
     if config.tied && !head::is_tied(folder, &config)? {
         config.tied = false;
         fields.insert("tie_word_embeddings".into(), false.into());
@@ -78,29 +85,31 @@ fn read_config(folder: &Path) -> Result<(DecoderConfig, Value, TextPrefix), Chec
     Ok((config, Value::Object(fields), prefix))
 }
 
-/// The parts of a model that gives a text one score.
+/// Parts of a model that scores a text by a single number.
 pub(crate) struct Scorer {
     /// Everything below the head. The decoder's own head is missing.
     pub(crate) trunk: Decoder,
-    /// The head, `[hidden]`.
+    /// Head, `[hidden]`.
     pub(crate) score: Vec<f32>,
-    /// The padding token. A text is read up to its last token that is not padding.
+    /// Padding token. A text is read up to its last token that is not padding.
     pub(crate) pad: Option<u32>,
     /// See [`Loaded::nonfinite`].
     pub(crate) nonfinite: Vec<String>,
 }
 
-/// Reads a classifier with one label, in the way that [`load`] reads a language model.
+/// Reads a classifier with one label, as [`load`] reads a language model.
 pub(crate) fn load_scorer(folder: &Path, device: &Device) -> Result<Scorer, CheckpointError> {
     let (config, fields) = scorer_config(folder)?;
     let pad = pad(&fields, &config);
+
     let tensors = Tensors::open(folder)?;
     let unread = names::check(&tensors, &config)?;
     if let Some(name) = unread.iter().find(|name| name.starts_with("score.") && *name != SCORE) {
         let path = tensors.path().to_owned();
         return Err(CheckpointError::Foreign { path, name: name.clone() });
     }
-    let base = Base::F32;
+
+    let base = FrozenFormat::F32;
     let mut weights = Weights { tensors, config: &config, base, nonfinite: Vec::new() };
     let mut score = Vec::new();
     weights.read(SCORE, &[1, config.hidden_size], &mut score)?;
@@ -116,15 +125,17 @@ pub(crate) fn scorer_config(
     let fields: Map<String, Value> = json::read(&path, json::CONFIG)?;
     let of_config = |source| CheckpointError::Config { path: path.clone(), source };
     let mut config = DecoderConfig::of_classifier(&fields).map_err(of_config)?;
+
     let labels = labels(&fields);
     if labels != 1 {
         return Err(of_config(ConfigError::Size(format!(
-            "the model tells {labels} labels apart (num_labels, id2label); a reward model has one, \
+            "the model has {labels} labels (num_labels, id2label); a reward model has one, \
              its score"
         ))));
     }
+
     if matches!(config.rope.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope(_)) {
-        // It is not known here how long the texts are.
+        // The length of the texts is not known here.
         return Err(of_config(not_implemented(
             "a reward model whose rope depends on the length of texts",
         )));
@@ -133,11 +144,12 @@ pub(crate) fn scorer_config(
     Ok((config, fields))
 }
 
-/// The head of a classifier. It has no bias in any family.
+/// A classifier's head, which has no bias in any family.
 const SCORE: &str = "score.weight";
 
-/// Counts the labels as transformers does: 2 if the file is silent.
+/// Counts the labels as transformers does: 2 if the file does not say it.
 fn labels(fields: &Map<String, Value>) -> u64 {
+    // A list of names is used only if no number is given.
     let named = fields.get("id2label").and_then(Value::as_object).map(|names| names.len() as u64);
     fields.get("num_labels").and_then(Value::as_u64).or(named).unwrap_or(2)
 }
@@ -162,11 +174,11 @@ fn pad(fields: &Map<String, Value>, config: &DecoderConfig) -> Option<u32> {
     }
 }
 
-/// A source that gives a decoder its parameters from the tensors of a folder.
+/// Reads a decoder's parameters from the tensors of a folder.
 struct Weights<'a> {
     tensors: Tensors,
     config: &'a DecoderConfig,
-    base: Base,
+    base: FrozenFormat,
     nonfinite: Vec<String>,
 }
 
@@ -183,23 +195,27 @@ impl Weights<'_> {
             name: name.to_owned(),
             layers: self.config.layers,
         })?;
-        let of_shape = info.shape == shape;
-        let read = if of_shape {
-            // Memory is taken only now: the file has bytes for a shape that it really contains.
+
+        let has_shape = info.shape == shape;
+        let read = if has_shape {
+            // Memory is taken only now that the file is known to have the bytes of that shape.
             values.reserve_exact(shape.iter().product());
             self.tensors.read(name, values)?
         } else {
             None
         };
+
         let finite = read.ok_or_else(|| CheckpointError::Shape {
             path: info.file,
             name: name.to_owned(),
-            came: format!("{} {:?}", info.dtype, info.shape),
-            expected: match of_shape {
-                true => format!("F32, BF16 or F16 {shape:?}"),
-                false => format!("{shape:?}"),
+            actual: format!("{} {:?}", info.dtype, info.shape),
+            expected: if has_shape {
+                format!("F32, BF16 or F16 {shape:?}")
+            } else {
+                format!("{shape:?}")
             },
         })?;
+
         if !finite {
             self.nonfinite.push(name.to_owned());
         }
@@ -210,13 +226,14 @@ impl Weights<'_> {
 impl ParameterSource for Weights<'_> {
     fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
         let mut joined = Vec::new();
+        // The maps of a fused projection are read one after the other, and transposed together.
         for (name, piece) in layout::pieces(self.config, path, shape) {
             self.read(&name, &piece, &mut joined)?;
         }
         Ok(layout::from_checkpoint(path, shape, joined))
     }
 
-    fn base(&self) -> Base {
+    fn base(&self) -> FrozenFormat {
         self.base
     }
 }

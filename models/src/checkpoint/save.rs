@@ -19,12 +19,12 @@ use super::{
 };
 use crate::{Decoder, DecoderConfig, Parameter, names, parameters};
 
-/// The format of the written weights.
+/// Number format and file sizes of written weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveOptions {
-    /// The type that weights are rounded to. A run resumes with the same bits only from f32.
+    /// Type that weights are rounded to. A run resumes with the same bits only from f32.
     pub dtype: WeightDtype,
-    /// The most bytes of tensors in one file. A single larger tensor has a file of its own.
+    /// Maximum number of bytes of tensors in one file. A larger tensor is alone in its file.
     pub max_shard_bytes: u64,
 }
 
@@ -35,10 +35,10 @@ impl Default for SaveOptions {
     }
 }
 
-/// Writes `decoder` into `folder` with all weights in one format, and else like [`save_as`].
+/// Writes `decoder` into `folder` like [`save_as`], with all weights in one format.
 ///
 /// # Errors
-/// As for [`save_as`].
+/// Fails like [`save_as`].
 pub fn save(
     decoder: &Decoder,
     config: &Value,
@@ -48,17 +48,17 @@ pub fn save(
     save_as(decoder, config, folder, &Formats::all(options.dtype), options.max_shard_bytes)
 }
 
-/// Writes `decoder` into `folder` as `config.json` and `model.safetensors`, or shards with their index, under the
-/// names and in the layout that `transformers` reads. Each tensor gets its own format. A file has at most
-/// `max_shard_bytes` of tensors, or a single larger tensor.
+/// Writes `decoder` into `folder` as `config.json` and `model.safetensors`, or shards with their index, under the names
+/// and in the layout that `transformers` reads. Each tensor gets its own format. A file has at most `max_shard_bytes`
+/// of tensors, or a single larger tensor.
 ///
-/// `config` is the content of the `config.json` that the model came with, unknown fields included. Its dtype becomes the
-/// one that most weights are written in. A head that is the embedding is written once. Adapters are left out:
-/// [`save_adapter`](crate::save_adapter) writes them, and [`Decoder::merged`] adds them in. At most one parameter
-/// at a time is read from the device. A file gets its name only when all of it is on disk.
+/// `config` is the content of the model's original `config.json`, unknown fields included. Its dtype becomes
+/// the one that most weights are written in. A head that is the embedding is written once. Adapters are left out:
+/// [`save_adapter`](crate::save_adapter) writes them, and [`Decoder::merged`] adds them into the weights. At most one
+/// parameter at a time is read from the device. A file gets its name only when all of it is on disk.
 ///
 /// # Errors
-/// If a file cannot be written, a parameter cannot be read, or a weight is beyond the dtype's range.
+/// Fails if a file cannot be written, a parameter cannot be read, or a weight is beyond the dtype's range.
 pub fn save_as(
     decoder: &Decoder,
     config: &Value,
@@ -68,26 +68,32 @@ pub fn save_as(
 ) -> Result<(), CheckpointError> {
     let mut parameters = parameters(decoder);
     parameters.retain(|parameter| !names::is_adapter(&parameter.path));
-    if parameters.iter().any(|parameter| names::is_packed(&parameter.path)) {
+
+    if parameters.iter().any(|parameter| names::is_quantised(&parameter.path)) {
         let problem =
             "the weights are kept in 8 or 4 bits, expected a model that was loaded in 32 or 16";
         let source = io::Error::other(problem);
         return Err(CheckpointError::Write { path: folder.to_owned(), source });
     }
+
     let mut values = Values::new(&parameters);
     let shards = shards(decoder.config(), &parameters, formats, max_shard_bytes);
-    let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
+    let single = folder.join(SINGLE);
+    let index = folder.join(INDEX);
     if let [all] = shards.as_slice() {
         write_tensors(&single, all, &mut values)?;
+        // A stale index would contradict the single file.
         remove(&index)?;
         return write_config(config, folder, formats);
     }
+
     let mut weight_map = BTreeMap::new();
     for (number, shard) in shards.iter().enumerate() {
         let file = format!("model-{:05}-of-{:05}.safetensors", number + 1, shards.len());
         write_tensors(&folder.join(&file), shard, &mut values)?;
         weight_map.extend(shard.iter().map(|tensor| (tensor.name.clone(), file.clone())));
     }
+
     let bytes: usize = shards.iter().flatten().map(Planned::bytes).sum();
     write_json(&index, &json!({"metadata": {"total_size": bytes}, "weight_map": weight_map}))?;
     // An older single file in this folder would be found before the index.
@@ -95,12 +101,12 @@ pub fn save_as(
     write_config(config, folder, formats)
 }
 
-/// Writes `config.json`. It comes last, so that a folder that was begun and not finished is no model.
+/// Writes `config.json`, last of all, so that a folder that was not finished is not a model.
 fn write_config(config: &Value, folder: &Path, formats: &Formats) -> Result<(), CheckpointError> {
     write_json(&folder.join("config.json"), &with_dtype(config, formats.most()))
 }
 
-/// Writes the adapters of `decoder`, and the matrices that are trained whole, into one file, in f32.
+/// Writes the adapters of `decoder`, and the matrices that are trained in full, into one file, in f32.
 pub(super) fn write_adapter(
     decoder: &Decoder,
     modules_to_save: &[String],
@@ -108,15 +114,17 @@ pub(super) fn write_adapter(
 ) -> Result<(), CheckpointError> {
     let mut parameters = parameters(decoder);
     let named = |name: String| {
-        let own = name.strip_prefix(names::OF_PEFT).unwrap_or(&name);
-        format!("{}{}", names::OF_PEFT, decoder.text_prefix().name(own))
+        let text_name = name.strip_prefix(names::OF_PEFT).unwrap_or(&name);
+        format!("{}{}", names::OF_PEFT, decoder.text_prefix().name(text_name))
     };
+
     let config = decoder.config();
     parameters.retain(|parameter| {
-        let whole = names::whole(&parameter.path);
+        let full_module = names::full_module(&parameter.path);
         names::is_adapter(&parameter.path)
-            || whole.is_some_and(|module| modules_to_save.iter().any(|it| it == module))
+            || full_module.is_some_and(|module| modules_to_save.iter().any(|it| it == module))
     });
+
     let mut tensors = shards(config, &parameters, &Formats::default(), u64::MAX).concat();
     for tensor in &mut tensors {
         tensor.name = named(std::mem::take(&mut tensor.name));
@@ -142,14 +150,16 @@ impl Planned {
     }
 }
 
-/// Plans the files and their tensors, in the order in which [`Values`] gives their values.
+/// Plans the files and their tensors, in the order in which [`Values`] reads their values.
 fn shards(
     config: &DecoderConfig,
     parameters: &[Parameter],
     formats: &Formats,
     max_shard_bytes: u64,
 ) -> Vec<Vec<Planned>> {
-    let (mut shards, mut filled) = (vec![Vec::new()], 0);
+    let mut shards = vec![Vec::new()];
+    let mut filled = 0;
+
     for parameter in parameters {
         for (name, shape) in layout::pieces(config, &parameter.path, &parameter.shape) {
             let dtype = formats.of(&name);
@@ -166,26 +176,26 @@ fn shards(
     shards
 }
 
-/// All values of a model in the order and layout of its checkpoint. They leave the device when they are asked for,
-/// a parameter at a time. Parameters that are not transposed leave it a part at a time, because the largest are
-/// among them: the embedding of a small model is a third of it.
+/// All values of a model in the order and layout of its checkpoint. They are read from the device when they are asked
+/// for, a parameter at a time, or a part at a time if they are not transposed, because the largest are among these: the
+/// embedding of a small model is a third of it.
 struct Values<'a> {
     parts: std::vec::IntoIter<(&'a Parameter, Range<usize>)>,
     current: Vec<f32>,
     taken: usize,
 }
 
-/// The number of values that are read from the device at once, if a parameter can be cut: 16 MB.
+/// How many values are read from the device at a time, if a parameter can be cut: 16 MB.
 pub(super) const PART: usize = 1 << 22;
 
-/// Cuts a parameter into parts of at most `most` values, which is not 0.
+/// Cuts a parameter into parts of at most `limit` values, which is not 0.
 pub(super) fn parts(
     parameter: &Parameter,
-    most: usize,
+    limit: usize,
 ) -> impl Iterator<Item = (&Parameter, Range<usize>)> {
     let count = parameter.shape.iter().product::<usize>();
-    let part = move |begin: usize| (parameter, begin..count.min(begin.saturating_add(most)));
-    (0..count).step_by(most).map(part)
+    let part = move |begin: usize| (parameter, begin..count.min(begin.saturating_add(limit)));
+    (0..count).step_by(limit).map(part)
 }
 
 /// Reads one part of a parameter from the device.
@@ -197,35 +207,37 @@ pub(super) fn read(parameter: &Parameter, part: Range<usize>) -> Result<Vec<f32>
 
 impl<'a> Values<'a> {
     fn new(parameters: &'a [Parameter]) -> Self {
+        // A transposed parameter is needed as a whole, because its columns become rows.
         let parts = |parameter: &'a Parameter| {
-            let whole = layout::is_transposed(&parameter.path, &parameter.shape);
-            parts(parameter, if whole { usize::MAX } else { PART })
+            let transposed = layout::is_transposed(&parameter.path, &parameter.shape);
+            parts(parameter, if transposed { usize::MAX } else { PART })
         };
         let parts: Vec<_> = parameters.iter().flat_map(parts).collect();
         Values { parts: parts.into_iter(), current: Vec::new(), taken: 0 }
     }
 
-    /// Takes the next values: at least one, and at most `most`.
+    /// Takes the next values: at least one, and at most `limit`.
     ///
     /// # Panics
-    /// If there are no more.
-    fn take(&mut self, most: usize) -> Result<&[f32], CheckpointError> {
+    /// Panics if there are no more.
+    fn take(&mut self, limit: usize) -> Result<&[f32], CheckpointError> {
         if self.taken == self.current.len() {
-            // The last values are freed before the next ones come.
+            // The last values are freed before the next ones are read.
             self.current = Vec::new();
             let (parameter, part) = self.parts.next().expect("every value has its tensor");
             let values = read(parameter, part)?;
             self.current = layout::to_checkpoint(&parameter.path, &parameter.shape, values);
             self.taken = 0;
         }
+
         let begin = self.taken;
-        self.taken = self.current.len().min(begin + most);
+        self.taken = self.current.len().min(begin + limit);
         Ok(&self.current[begin..self.taken])
     }
 }
 
-/// Writes one safetensors file. The library's own writer has two faults: it asks for tensors through a trait that
-/// cannot fail, while a device can fail; and it makes files that only their owner may read.
+/// Writes one safetensors file. The library's own writer has two faults: it asks for tensors through a trait that can't
+/// fail, although a device can; and it makes files that only their owner may read.
 fn write_tensors(
     path: &Path,
     tensors: &[Planned],
@@ -235,10 +247,12 @@ fn write_tensors(
     write_whole(path, |file| {
         let (header, offsets) = header(tensors);
         file.write_all(&header).map_err(failed)?;
-        let (mut bytes, mut end) = (Vec::new(), 0);
+
+        let mut bytes = Vec::new();
+        let mut end = 0;
         for (tensor, offset) in tensors.iter().zip(offsets) {
             let dtype = tensor.dtype;
-            // The values come in the order of the model, and tensors of several formats lie in another one.
+            // The values are in the order of the model, while tensors of several formats are stored in another order.
             if offset != end {
                 file.seek(SeekFrom::Start((header.len() + offset) as u64)).map_err(failed)?;
             }
@@ -249,9 +263,11 @@ fn write_tensors(
                 let values = values.take(rest.min(1 << 18))?;
                 if let Some(&value) = values.iter().find(|&&value| dtype.overflows(value)) {
                     let remedy = if dtype == WeightDtype::F16 { "bfloat16" } else { "float32" };
-                    let (name, dtype) = (tensor.name.clone(), dtype.name());
+                    let name = tensor.name.clone();
+                    let dtype = dtype.name();
                     return Err(CheckpointError::Range { name, value, dtype, remedy });
                 }
+
                 rest -= values.len();
                 bytes.clear();
                 dtype.narrow(values, &mut bytes);
@@ -262,14 +278,16 @@ fn write_tensors(
     })
 }
 
-/// Makes the header of a safetensors file, with its length before it. Also returns the offset of each tensor behind it.
+/// Makes the header of a safetensors file, with its length before it. Also returns the offset of each tensor after it.
 ///
-/// The header is filled up to a multiple of eight bytes, and tensors with the longest values come first. So every value
-/// is aligned, which PyTorch asks for: it does not open a file in which it is not.
+/// The header is padded to a multiple of eight bytes, and tensors with the longest values come first, so that every
+/// value is aligned. PyTorch does not open a file in which one is not.
 pub(super) fn header(tensors: &[Planned]) -> (Vec<u8>, Vec<usize>) {
     let mut order: Vec<usize> = (0..tensors.len()).collect();
     order.sort_by_key(|&tensor| Reverse(tensors[tensor].dtype.bytes()));
-    let (mut end, mut offsets) = (0, vec![0; tensors.len()]);
+
+    let mut end = 0;
+    let mut offsets = vec![0; tensors.len()];
     let placed = |number: usize| {
         let tensor = &tensors[number];
         let begin = end;
@@ -282,6 +300,7 @@ pub(super) fn header(tensors: &[Planned]) -> (Vec<u8>, Vec<usize>) {
         };
         (tensor.name.clone(), info)
     };
+
     let infos = order.into_iter().map(placed).collect();
 
     // transformers refuses a file without this field.
@@ -324,6 +343,7 @@ pub(super) fn write_whole(
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".tmp-{name}"));
     let failed = |source| CheckpointError::Write { path: path.to_owned(), source };
+    // Synced before the rename, or a crash could leave an empty file under the right name.
     let written = File::create(&temporary).map_err(failed).and_then(|file| {
         let mut file = BufWriter::new(file);
         write(&mut file)?;
@@ -331,6 +351,7 @@ pub(super) fn write_whole(
         file.sync_all().map_err(failed)?;
         fs::rename(&temporary, path).map_err(failed)
     });
+
     if written.is_err() {
         // The first error matters, whether or not this succeeds.
         let _ = fs::remove_file(&temporary);
@@ -358,13 +379,15 @@ mod tests {
             shape: vec![count],
             dtype,
         };
-        // Three values in bf16 have six bytes, behind which no value in f32 may lie.
+
+        // Three values in bf16 have six bytes, after which no value in f32 may be stored.
         let (_, offsets) = header(&[
             tensor("a", 3, WeightDtype::BF16),
             tensor("b", 5, WeightDtype::F32),
             tensor("c", 1, WeightDtype::F16),
             tensor("d", 2, WeightDtype::F32),
         ]);
+
         assert_eq!(offsets, [28, 0, 34, 20]);
     }
 }

@@ -6,21 +6,22 @@ use firebrick_gguf::{Gguf, is_gguf};
 
 use super::{CheckpointError, TensorInfo, WeightDtype, folder::Shards};
 
-/// The tensors of a model, by their names in a Hugging Face folder.
+/// Tensors of a model, by their names in a Hugging Face folder.
 #[derive(Debug)]
 pub(super) enum Tensors {
-    /// The tensors of a folder's safetensors files.
+    /// Those of a folder's safetensors files.
     Folder(Shards),
-    /// The tensors of a GGUF file.
+    /// Those of a GGUF file.
     Gguf(Box<Gguf>),
 }
 
 impl Tensors {
-    /// Opens a model folder or a GGUF file. It reads headers only.
+    /// Opens a model folder or a GGUF file, and reads headers only.
     pub(super) fn open(folder: &Path) -> Result<Self, CheckpointError> {
-        match is_gguf(folder) {
-            true => Ok(Tensors::Gguf(Box::new(Gguf::open(folder)?))),
-            false => Shards::open(folder).map(Tensors::Folder),
+        if is_gguf(folder) {
+            Ok(Tensors::Gguf(Box::new(Gguf::open(folder)?)))
+        } else {
+            Shards::open(folder).map(Tensors::Folder)
         }
     }
 
@@ -53,6 +54,7 @@ impl Tensors {
                     file: file.path().to_owned(),
                 })
             }
+
             Tensors::Gguf(file) => {
                 let tensor = file.tensors().get(name)?;
                 Some(TensorInfo {
@@ -76,13 +78,15 @@ impl Tensors {
             // Types that are not read were refused when the file was opened.
             Tensors::Gguf(_) => true,
         };
+
         if info.shape == shape && read {
             return Ok(());
         }
+
         Err(CheckpointError::Shape {
             path: info.file,
             name: name.to_owned(),
-            came: format!("{} {:?}", info.dtype, info.shape),
+            actual: format!("{} {:?}", info.dtype, info.shape),
             expected: if info.shape == shape {
                 format!("F32, BF16 or F16 {shape:?}")
             } else {

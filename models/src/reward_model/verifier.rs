@@ -6,18 +6,17 @@ use firebrick_core::{Completion, Prompt, Score, TokenId, Verdict, Verifier, Veri
 
 use super::RewardModel;
 
-/// A function that makes a prompt and its completion into the reward model's tokens. The error says why there is
-/// nothing to read.
+/// Turns a prompt and its completion into the reward model's tokens, or says why it can't.
 pub type Conversation = dyn Fn(&Prompt, &Completion) -> Result<Vec<TokenId>, String> + Send + Sync;
 
-/// The way from a score, which is any number, to a credit in `[0, 1]`.
+/// Turns a score, which is any number, into a credit in `[0, 1]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transform {
-    /// The factor of the score.
+    /// Multiplies the score.
     pub scale: f64,
-    /// The number that is added after that.
+    /// Number that is added after that.
     pub offset: f64,
-    /// True if the logistic function 1 / (1 + e⁻ˣ) follows. Otherwise the number is cut off at 0 and 1.
+    /// True if the logistic function 1 / (1 + e⁻ˣ) follows. Otherwise the number is clipped to 0 and 1.
     pub sigmoid: bool,
 }
 
@@ -33,9 +32,9 @@ impl Transform {
 
 /// A verifier that judges by a [`RewardModel`].
 ///
-/// The part `score` of a [`Score`] is the reward model's score. A completion cannot be scored if its conversation
-/// has no form, if the conversation is longer than the model's context, or if the score is no number. Its verdict
-/// is [`Verdict::Error`], with credit 0.
+/// The part `score` of a [`Score`] is the reward model's score. A completion can't be scored if its conversation has no
+/// form or is longer than the model's context, or if the score is not finite. Its verdict is then [`Verdict::Error`],
+/// with credit 0.
 pub struct ModelVerifier {
     model: RewardModel,
     conversation: Box<Conversation>,
@@ -46,8 +45,8 @@ pub struct ModelVerifier {
 }
 
 impl ModelVerifier {
-    /// Makes a verifier. A completion is right if its credit is at least `threshold`. `on_failure` is told of the
-    /// first completion that cannot be scored; further ones are counted by their verdict.
+    /// Makes a verifier. A completion is right if its credit is at least `threshold`. `on_failure` is called for the
+    /// first completion that can't be scored; further ones are counted by their verdict.
     pub fn new(
         model: RewardModel,
         conversation: Box<Conversation>,
@@ -69,6 +68,7 @@ impl ModelVerifier {
     fn read(&self, prompt: &Prompt, completion: &Completion) -> Result<Vec<TokenId>, String> {
         let tokens = (self.conversation)(prompt, completion)?;
         let config = self.model.config();
+
         let limit = config.max_position_embeddings;
         if !(1..=limit).contains(&tokens.len()) {
             return Err(format!(
@@ -76,6 +76,7 @@ impl ModelVerifier {
                 tokens.len()
             ));
         }
+
         match tokens.iter().find(|&&token| token as usize >= config.vocab_size) {
             None => Ok(tokens),
             Some(token) => Err(format!("the reward model does not know the token {token}")),
@@ -92,7 +93,7 @@ impl ModelVerifier {
     fn failed(&self, reason: &str) -> Score {
         if !self.warned.swap(true, Ordering::Relaxed) {
             (self.on_failure)(&format!(
-                "a completion cannot be scored: {reason}; its verdict is an error, as that of any \
+                "a completion cannot be scored: {reason}; its verdict is an error, like that of any \
                  further one (reward/error counts them)"
             ));
         }
@@ -102,8 +103,10 @@ impl ModelVerifier {
     fn judge_all(&self, asked: &[(&Prompt, &Completion)]) -> Vec<Score> {
         let texts: Vec<Result<Vec<TokenId>, String>> =
             asked.iter().map(|(prompt, completion)| self.read(prompt, completion)).collect();
+
         let readable: Vec<&[TokenId]> = texts.iter().flatten().map(Vec::as_slice).collect();
         let mut scores = self.model.scores(&readable).into_iter();
+        // A text that could not be read used no score, so the others keep their order.
         let score = |text: Result<Vec<TokenId>, String>| {
             let next = |_| self.judge(scores.next().expect("every text has a score"));
             text.and_then(next).unwrap_or_else(|reason| self.failed(&reason))
@@ -132,9 +135,11 @@ mod tests {
         let sigmoid = Transform { scale: 2.0, offset: -1.0, sigmoid: true };
         assert_eq!(sigmoid.credit(0.5), Some(0.5));
         assert_eq!((sigmoid.credit(f32::MAX), sigmoid.credit(f32::MIN)), (Some(1.0), Some(0.0)));
+
         let linear = Transform { sigmoid: false, ..sigmoid };
         let credits = [0.75, 7.0, -7.0].map(|score| linear.credit(score));
         assert_eq!(credits, [Some(0.5), Some(1.0), Some(0.0)]);
+
         for score in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             assert_eq!((sigmoid.credit(score), linear.credit(score)), (None, None));
         }

@@ -12,7 +12,7 @@ use crate::{StubModel, Wanted, Written};
 
 /// Serves the decoder in a folder: an inference server made of the local engine.
 pub struct Served {
-    /// The model that an adapter goes beside.
+    /// Model under an adapter.
     base: Option<Decoder>,
     now: Option<Decoder>,
 }
@@ -63,6 +63,8 @@ impl StubModel for Served {
             stop: wanted.stop.clone(),
         };
         let sampling = Arc::new(sampling);
+
+        // Each completion is a request of its own, because it has a seed of its own.
         let request = |(id, seed): (u64, &u64)| GroupRequest {
             id,
             prompt: Prompt { tokens: prompt.to_vec(), ..Prompt::default() },
@@ -73,12 +75,14 @@ impl StubModel for Served {
             seed: Seed::run(*seed),
         };
         let requests = (0..).zip(&wanted.seeds).map(request).collect();
+
         let policy = self.now();
         let limit = policy.config().max_position_embeddings;
         let mut engine =
             LocalEngine::new(policy, Arc::new(Wordless), wanted.seeds.len(), limit, SampleOn::Host);
         let groups = generate::<Decoder>(&mut engine, requests, &mut |_| {});
         let groups = groups.expect("the local engine samples");
+
         let written = |Completion { tokens, logprobs, finish, .. }: Completion| Written {
             tokens,
             logprobs,
@@ -99,10 +103,12 @@ impl StubModel for Served {
             temperature: 1.0,
             micro_batching: MicroBatching::default(),
         };
+
         let (first, others) = tokens.split_at(1);
         let unknown = vec![0.0; others.len()];
         let completion = Completion::written(others.to_vec(), unknown, FinishReason::Length);
         let samples = [Sample::new(first, &completion, 0)];
+
         let logprobs = updater.logprobs(self.now(), &samples).expect("the device computes");
         logprobs.into_iter().flatten().collect()
     }

@@ -17,7 +17,7 @@ use tungstenite::{
     handshake::server::{ErrorResponse, Request, Response},
 };
 
-/// A way in which a server of episodes fails at a message.
+/// How a server of episodes fails at a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
     /// It answers after 100 ms.
@@ -48,7 +48,7 @@ pub enum Trouble {
     Pings,
     /// It says that its session is broken, and closes the connection.
     Broken,
-    /// It says that it plays as many episodes as it can, and closes the connection.
+    /// It says that it is at its capacity, and closes the connection.
     Full,
     /// It says that the environment raised an exception.
     Failed,
@@ -57,7 +57,7 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// The troubles after which an episode can be played again elsewhere.
+    /// Troubles after which an episode can be played again elsewhere.
     pub const PASSING: [Trouble; 15] = [
         Trouble::Delay,
         Trouble::Drop,
@@ -79,11 +79,11 @@ impl Trouble {
 
 /// Settings of a [`Games`].
 pub struct GameOptions {
-    /// The trouble with each message, by the message's number.
+    /// Trouble with each message, by the message's number.
     pub troubles: Box<dyn Fn(u64) -> Option<Trouble> + Send + Sync>,
-    /// The number of episodes that it plays at once.
+    /// Number of episodes that it plays at once.
     pub sessions: usize,
-    /// The key that a client has to name, if any.
+    /// Key that a client has to name, if any.
     pub key: Option<String>,
     /// True if every reset draws a new secret, whatever the seed is.
     pub fickle: bool,
@@ -99,6 +99,7 @@ impl Default for GameOptions {
 /// `seed` whose last digit is the secret.
 pub struct Games {
     address: SocketAddr,
+
     shared: Arc<Shared>,
 }
 
@@ -108,7 +109,7 @@ struct Shared {
     open: AtomicUsize,
     most_open: AtomicUsize,
     ended: AtomicBool,
-    /// The messages of clients, as they came.
+    /// Messages of clients, as they came.
     seen: Mutex<Vec<String>>,
     pongs: AtomicU64,
 }
@@ -121,6 +122,7 @@ impl Games {
     pub fn start(options: GameOptions) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");
+
         let shared = Arc::new(Shared {
             options,
             messages: AtomicU64::new(0),
@@ -130,6 +132,7 @@ impl Games {
             seen: Mutex::default(),
             pongs: AtomicU64::new(0),
         });
+
         let all = shared.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -140,30 +143,31 @@ impl Games {
                 thread::spawn(move || drop(play(stream, &shared)));
             }
         });
+
         Games { address, shared }
     }
 
-    /// Gives its address.
+    /// Returns its address.
     pub fn address(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Gives the largest number of episodes that it played at once.
+    /// Returns the largest number of episodes that it played at once.
     pub fn most_open(&self) -> usize {
         self.shared.most_open.load(Ordering::Relaxed)
     }
 
-    /// Gives the number of episodes that it plays now.
+    /// Returns the number of episodes that it plays now.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
     }
 
-    /// Gives the number of answers to its pings.
+    /// Counts the answers to its pings.
     pub fn pongs(&self) -> u64 {
         self.shared.pongs.load(Ordering::Relaxed)
     }
 
-    /// Gives all messages that it was sent.
+    /// Lists all messages that it was sent.
     pub fn seen(&self) -> Vec<String> {
         self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -172,7 +176,7 @@ impl Games {
 impl Drop for Games {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
-        // The connection makes the server see that it has ended.
+        // The server waits for a connection, and only then sees that it has ended.
         drop(TcpStream::connect(self.address));
     }
 }
@@ -191,12 +195,13 @@ type Failed = Box<dyn std::error::Error>;
 /// Plays episodes over one connection.
 fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
     #[allow(clippy::result_large_err, reason = "the handshake wants it so")]
-    let look = |request: &Request, response: Response| {
+    let admit = |request: &Request, response: Response| {
         let refuse = |status: u16| {
             let mut refused = ErrorResponse::new(None);
             *refused.status_mut() = status.try_into().expect("a status");
             Err(refused)
         };
+
         let key = request.headers().get("authorization").and_then(|key| key.to_str().ok());
         let wanted = shared.options.key.as_ref().map(|key| format!("Bearer {key}"));
         match (request.uri().path(), wanted) {
@@ -206,13 +211,16 @@ fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
             _ => refuse(403),
         }
     };
-    let mut socket = accept_hdr(stream, look).map_err(|error| error.to_string())?;
+
+    let mut socket = accept_hdr(stream, admit).map_err(|error| error.to_string())?;
+    // Counting before the check keeps two connections from taking the last session together.
     let open = shared.open.fetch_add(1, Ordering::Relaxed) + 1;
     let _counted = Counted(shared);
     if open > shared.options.sessions {
         return full(&mut socket);
     }
     shared.most_open.fetch_max(open, Ordering::Relaxed);
+
     let mut secret = 0;
     loop {
         let text = match socket.read()? {
@@ -224,8 +232,10 @@ fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
             Message::Close(_) => return Ok(()),
             _ => continue,
         };
+
         let message: Value = serde_json::from_str(&text)?;
         shared.seen.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+
         let data = &message["data"];
         let mut answer = match message["type"].as_str() {
             Some("reset") => {
@@ -244,6 +254,7 @@ fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
             },
             _ => return Ok(()),
         };
+
         let trouble = (shared.options.troubles)(shared.messages.fetch_add(1, Ordering::Relaxed));
         match trouble {
             None => {}
@@ -291,8 +302,9 @@ fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
             Some(Trouble::Failed) => answer = error("EXECUTION_ERROR", "division\u{1b}[2J by zero"),
             Some(Trouble::Invalid) => answer = error("VALIDATION_ERROR", "Invalid message"),
         }
+
         socket.send(Message::text(answer.to_string()))?;
-        // The ping follows the answer. A client that waits for the answer does not read it.
+        // The ping comes after the answer, where a client that waits for the answer does not read it.
         socket.send(Message::Ping("here?".into()))?;
     }
 }
@@ -310,7 +322,7 @@ fn full(socket: &mut WebSocket<TcpStream>) -> Result<(), Failed> {
     Ok(socket.close(None)?)
 }
 
-/// Announces `text` and sends these bytes of it, one after the other if there is a pause.
+/// Announces `text` and sends these bytes of it, one by one if there is a pause.
 fn raw(
     socket: &mut WebSocket<TcpStream>,
     text: &str,
@@ -319,10 +331,12 @@ fn raw(
 ) -> Result<(), Failed> {
     let stream = socket.get_mut();
     let length = u16::try_from(text.len())?.to_be_bytes();
+    // A whole text frame, whose length takes 16 bits (RFC 6455).
     stream.write_all(&[0x81, 126, length[0], length[1]])?;
     if pause.is_zero() {
         return Ok(stream.write_all(bytes)?);
     }
+
     let began = Instant::now();
     for byte in bytes {
         stream.write_all(&[*byte])?;

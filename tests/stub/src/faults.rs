@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// A way in which a server fails at a group.
+/// How a server fails at a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
     /// It answers after this time.

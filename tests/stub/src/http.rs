@@ -1,4 +1,4 @@
-//! The part of HTTP that a pool of servers speaks.
+//! HTTP, as far as a pool of servers speaks it.
 
 use std::{
     io::{self, Read, Write},
@@ -17,8 +17,8 @@ pub(crate) struct Reply<'a> {
     pub(crate) status: u16,
     pub(crate) body: String,
     pub(crate) fault: Option<Fault>,
-    /// The group that it is for. A whole answer has left the count before it is sent: who has read it may ask
-    /// for the next group sooner than this thread continues.
+    /// Count of the group that it is for. It ends before a complete answer is sent, because a client that has read
+    /// the answer may ask for the next group sooner than this thread continues.
     pub(crate) counted: Option<Counted<'a>>,
 }
 
@@ -41,16 +41,18 @@ pub(crate) fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
         }
         _ => words::reply(shared, &path, &serde_json::from_slice(&body).unwrap_or(Value::Null)),
     };
+
     let Reply { status, body, fault, counted } = reply;
     let head = format!(
         "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
+
     match fault {
         Some(Fault::Drop) => Ok(()),
         Some(Fault::Hang) => {
             let mut buffer = [0];
-            // This waits until the client gives up.
+            // The read returns when the client gives up.
             drop(stream.read(&mut buffer));
             Ok(())
         }
@@ -94,15 +96,19 @@ fn read(stream: &mut TcpStream) -> io::Result<(String, String, Vec<u8>)> {
                 let found = request.headers.iter().find(|it| it.name.eq_ignore_ascii_case(name));
                 found.map(|it| String::from_utf8_lossy(it.value).into_owned()).unwrap_or_default()
             };
+
             let length: usize = header("content-length").parse().unwrap_or(0);
-            let (path, key) =
-                (request.path.unwrap_or_default().to_owned(), header("authorization"));
+            let path = request.path.unwrap_or_default().to_owned();
+            let key = header("authorization");
+
+            // A part of the body may have come with the head.
             let mut body = bytes.split_off(head);
             let have = body.len();
             body.resize(length, 0);
             stream.read_exact(&mut body[have.min(length)..])?;
             return Ok((path, key, body));
         }
+
         let mut part = [0; 4096];
         match stream.read(&mut part)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -1,5 +1,5 @@
-//! Servers that misbehave on demand. [`Stub`]s speak the words of vLLM and SGLang, as far as a pool of servers
-//! does, and [`Games`] speak those of OpenEnv.
+//! Servers that misbehave on demand. [`Stub`]s speak the protocols of vLLM and SGLang, as far as a pool of servers
+//! does, and [`Games`] speak that of OpenEnv.
 
 mod decoder;
 mod environment;
@@ -32,7 +32,7 @@ pub struct Stub {
 
 /// Settings of a [`Stub`].
 pub struct Options {
-    /// The fault of each request for a group, by its number.
+    /// Fault of each request for a group, by its number.
     pub faults: Box<dyn Fn(u64) -> Option<Fault> + Send + Sync>,
     /// True if it answers 200 to a reload, and keeps the weights that it has.
     pub keeps_weights: bool,
@@ -41,9 +41,9 @@ pub struct Options {
     /// True if its log-probabilities are from before the temperature, as vLLM's are without `--logprobs-mode
     /// processed_logprobs`.
     pub raw_logprobs: bool,
-    /// The key that a client has to name, if any.
+    /// Key that a client has to name, if any.
     pub key: Option<String>,
-    /// The time that a group takes, and the number of groups that are worked on at once.
+    /// Time that a group takes, and the number of groups that are worked on at once.
     pub work: (Duration, usize),
 }
 
@@ -64,30 +64,30 @@ struct Shared {
     options: Options,
     model: Mutex<Box<dyn StubModel>>,
     ended: AtomicBool,
-    /// The number of requests for groups.
+    /// Number of requests for groups.
     asked: AtomicU64,
-    /// The number of groups that were answered whole.
+    /// Number of groups that were answered completely.
     answered: AtomicU64,
     busy: (Mutex<usize>, Condvar),
     seen: Mutex<Seen>,
 }
 
-/// The state of a stub, as a test looks at it.
+/// State of a stub that a test can inspect.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// The folders that it was told to load, in their order.
+    /// Folders that it had to load, in order.
     pub loaded: Vec<PathBuf>,
-    /// The names of requests that it was told to end.
+    /// Names of requests that it had to end.
     pub aborted: Vec<String>,
-    /// The adapters that it has.
+    /// Adapters that it has.
     pub adapters: Vec<String>,
     /// True between a pause and its end.
     pub paused: bool,
-    /// The number of groups that it works on.
+    /// Number of groups that it works on.
     pub at_once: usize,
-    /// The largest number of groups that it was asked for at once.
+    /// Largest number of groups that it was asked for at once.
     pub most_at_once: usize,
-    /// The name of its weights.
+    /// Name of its weights.
     pub version: String,
 }
 
@@ -99,6 +99,7 @@ impl Stub {
     pub fn start(model: impl StubModel + 'static, options: Options) -> Stub {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port of its own");
         let address = listener.local_addr().expect("a port has an address");
+
         let shared = Arc::new(Shared {
             options,
             model: Mutex::new(Box::new(model)),
@@ -108,6 +109,7 @@ impl Stub {
             busy: (Mutex::new(0), Condvar::new()),
             seen: Mutex::new(Seen { version: "default".into(), ..Seen::default() }),
         });
+
         let served = shared.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -115,24 +117,25 @@ impl Stub {
                     return;
                 }
                 let (Ok(stream), served) = (stream, served.clone()) else { continue };
-                // A client that went away has no use for an answer.
+                // If the client went away, nobody misses the answer.
                 thread::spawn(move || drop(http::answer(stream, &served)));
             }
         });
+
         Stub { address, shared }
     }
 
-    /// Gives its address, as a pool wants it.
+    /// Returns its address, as a pool wants it.
     pub fn base(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Gives its state as it is now.
+    /// Copies its present state.
     pub fn seen(&self) -> Seen {
         self.shared.seen().clone()
     }
 
-    /// Gives the number of groups that it has answered whole.
+    /// Counts the groups that it has answered completely.
     pub fn answered(&self) -> u64 {
         self.shared.answered.load(Ordering::Relaxed)
     }
@@ -141,7 +144,7 @@ impl Stub {
 impl Drop for Stub {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
-        // The thread waits for a client, so one comes.
+        // The thread waits for a connection, and only then sees that it has ended.
         drop(std::net::TcpStream::connect(self.address));
     }
 }
@@ -155,7 +158,7 @@ impl Shared {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a group that is asked for, until the result is dropped.
+    /// Counts a requested group until the result is dropped.
     fn count(&self) -> Counted<'_> {
         let mut seen = self.seen();
         seen.at_once += 1;
@@ -164,7 +167,7 @@ impl Shared {
         Counted(self)
     }
 
-    /// Waits for a place, works for as long as a group takes, and gives the place back.
+    /// Waits until fewer groups than allowed are worked on, and then works for as long as one takes.
     fn work(&self) {
         let (time, width) = self.options.work;
         let (busy, freed) = &self.busy;
@@ -173,8 +176,11 @@ impl Shared {
             at_work = freed.wait(at_work).unwrap_or_else(PoisonError::into_inner);
         }
         *at_work += 1;
+
         drop(at_work);
+        // Working holds no lock, so `width` groups are worked on at once.
         thread::sleep(time);
+
         *busy.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         freed.notify_one();
     }

@@ -1,4 +1,4 @@
-//! The policies of stubs.
+//! Policies of stubs.
 
 use std::{
     error::Error,
@@ -9,7 +9,7 @@ use std::{
 
 use firebrick_core::{Prompt, Seed, TokenId, Version};
 use firebrick_rollout::{GroupRequest, Sampling};
-use firebrick_servers::{Dialect, Form, Settings, Weights};
+use firebrick_servers::{Dialect, Settings, Weights, WeightsKind};
 
 /// A model that samples and scores for a stub.
 pub trait StubModel: Send {
@@ -22,7 +22,7 @@ pub trait StubModel: Send {
     /// Writes completions of a prompt.
     fn write(&mut self, prompt: &[TokenId], wanted: &Wanted) -> Vec<Written>;
 
-    /// Gives the log-probabilities of all tokens but the first, at temperature 1.
+    /// Computes the log-probabilities of all tokens except the first, at temperature 1.
     fn score(&mut self, tokens: &[TokenId]) -> Vec<f32>;
 }
 
@@ -31,11 +31,11 @@ pub trait StubModel: Send {
 pub struct Wanted {
     /// A seed for each completion.
     pub seeds: Vec<u64>,
-    /// The number that divides the logits.
+    /// Number that divides the logits.
     pub temperature: f64,
-    /// The number of tokens after which a completion is cut off.
+    /// Number of tokens after which a completion is cut off.
     pub most: usize,
-    /// The tokens that end a completion.
+    /// Tokens that end a completion.
     pub stop: Vec<TokenId>,
 }
 
@@ -50,17 +50,17 @@ pub struct Written {
     pub stopped: bool,
 }
 
-/// A policy whose weights are one number. The logits of a token follow from the number, the token before and
-/// the token.
+/// A policy whose weights are one number. A token's logit follows from that number, the token before it and the
+/// token itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hashed {
     /// Its weights.
     pub weights: f64,
-    /// The number of tokens. All ids are below it.
+    /// Number of tokens, which all ids are below.
     pub vocabulary: usize,
 }
 
-/// The file that holds a [`Hashed`]'s weights.
+/// File that holds a [`Hashed`]'s weights.
 const FILE: &str = "weights.txt";
 
 impl Hashed {
@@ -73,8 +73,7 @@ impl Hashed {
     fn logprobs(&self, last: TokenId, temperature: f64) -> Vec<f64> {
         let logit = |token: usize| {
             let fixed = mix(u64::from(last) * 1009 + token as u64);
-            // Each token has a wave of its own over the weights, so that a small step changes all of them a
-            // little.
+            // Each token has a wave of its own over the weights, so that a small step changes all of them a little.
             let wave = (self.weights * (1.0 + unit(fixed)) + 7.0 * unit(mix(fixed))).sin();
             2.0 * wave / temperature
         };
@@ -84,7 +83,7 @@ impl Hashed {
         logits.into_iter().map(|logit| logit - most - sum.ln()).collect()
     }
 
-    /// Computes the log-probabilities of all of `tokens` but the first.
+    /// Computes the log-probabilities of all of `tokens` except the first.
     pub fn of(&self, tokens: &[TokenId]) -> Vec<f32> {
         let pairs = tokens.windows(2);
         pairs.map(|pair| self.logprobs(pair[0], 1.0)[pair[1] as usize] as f32).collect()
@@ -102,18 +101,22 @@ impl StubModel for Hashed {
         let one = |&seed: &u64| {
             let mut last = prompt.last().copied().unwrap_or(0);
             let mut written = Written { tokens: Vec::new(), logprobs: Vec::new(), stopped: false };
+
             while written.tokens.len() < wanted.most && !written.stopped {
                 let logprobs = self.logprobs(last, wanted.temperature);
+                // The seed and the position fix the number at which the distribution is inverted.
                 let mut left = unit(mix(seed ^ mix(written.tokens.len() as u64)));
                 let drawn = logprobs.iter().position(|logprob| {
                     left -= logprob.exp();
                     left < 0.0
                 });
+
                 last = drawn.unwrap_or(self.vocabulary - 1) as TokenId;
                 written.tokens.push(last);
                 written.logprobs.push(logprobs[last as usize] as f32);
                 written.stopped = wanted.stop.contains(&last);
             }
+
             written
         };
         wanted.seeds.iter().map(one).collect()
@@ -124,7 +127,7 @@ impl StubModel for Hashed {
     }
 }
 
-/// Asks for groups of four completions of up to 24 tokens, which token 3 ends, for a [`Hashed`] of 32 tokens.
+/// Asks for groups of four completions of up to 24 tokens, which token 3 ends, from a [`Hashed`] of 32 tokens.
 pub fn requests(count: u64) -> Vec<GroupRequest> {
     let prompt = |id| (id, Prompt { id, tokens: tokens(id, 5), ..Prompt::default() });
     let sampling = Sampling {
@@ -137,7 +140,7 @@ pub fn requests(count: u64) -> Vec<GroupRequest> {
     GroupRequest::of_prompts((0..count).map(prompt), 4, &sampling, Seed::run(5))
 }
 
-/// Makes settings for a pool of such servers that is in a hurry.
+/// Makes settings with short waits for a pool of such servers.
 pub fn settings(dialect: Dialect, servers: Vec<String>) -> Settings {
     Settings {
         dialect,
@@ -162,7 +165,7 @@ fn tokens(seed: u64, count: u64) -> Vec<TokenId> {
     (0..count).map(|at| (stream.uniform_at(at) * 32.0) as TokenId).collect()
 }
 
-/// Mixes a number into one that looks like no other (SplitMix64).
+/// Scrambles a number (SplitMix64).
 fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -170,22 +173,22 @@ fn mix(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Turns a number into one in [0, 1).
+/// Maps a number to [0, 1).
 fn unit(number: u64) -> f64 {
     (number >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// The trainer's side of [`Hashed`] policies.
+/// Trainer's side of [`Hashed`] policies.
 pub struct HashedWeights {
     folder: PathBuf,
-    form: Form,
+    kind: WeightsKind,
     written: u64,
 }
 
 impl HashedWeights {
     /// Makes weights that are written below `folder`, which has to exist.
-    pub fn new(folder: &Path, form: Form) -> Self {
-        HashedWeights { folder: folder.to_owned(), form, written: 0 }
+    pub fn new(folder: &Path, kind: WeightsKind) -> Self {
+        HashedWeights { folder: folder.to_owned(), kind, written: 0 }
     }
 }
 
@@ -215,8 +218,8 @@ impl Weights<Hashed> for HashedWeights {
         }
     }
 
-    fn form(&self) -> Form {
-        self.form
+    fn kind(&self) -> WeightsKind {
+        self.kind
     }
 
     fn logprobs(

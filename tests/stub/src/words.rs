@@ -1,4 +1,4 @@
-//! The requests of both dialects, and a stub's answers to them.
+//! Requests of both dialects, and a stub's answers to them.
 
 use std::{path::Path, sync::atomic::Ordering, thread};
 
@@ -15,37 +15,40 @@ pub(crate) fn reply<'a>(shared: &'a Shared, path: &str, body: &Value) -> Reply<'
             Reply::ok(&json!({"weight_version": version}))
         }
         "/v1/models" => Reply::ok(&json!({"data": [{"id": "policy"}]})),
+
         "/inference/v1/generate" if shared.options.without_tokens => {
             Reply::status(403, "Scale-out endpoints are disabled")
         }
         "/inference/v1/generate" => {
             let prompt = tokens(&body["token_ids"]);
-            match body["sampling_params"]["prompt_logprobs"].is_null() {
-                true => group(shared, &prompt, &vllm(&body["sampling_params"]), token_words),
-                false => Reply::ok(&json!({"prompt_logprobs": scored(shared, &prompt)})),
+            if body["sampling_params"]["prompt_logprobs"].is_null() {
+                group(shared, &prompt, &vllm(&body["sampling_params"]), token_words)
+            } else {
+                Reply::ok(&json!({"prompt_logprobs": scored(shared, &prompt)}))
             }
         }
         "/v1/completions" => {
             let prompt = tokens(&body["prompt"]);
-            match body["prompt_logprobs"].is_null() {
-                true => group(shared, &prompt, &vllm(body), completion_words),
-                false => {
-                    let scored = scored(shared, &prompt);
-                    Reply::ok(&json!({"choices": [{"prompt_logprobs": scored}]}))
-                }
+            if body["prompt_logprobs"].is_null() {
+                group(shared, &prompt, &vllm(body), completion_words)
+            } else {
+                let scored = scored(shared, &prompt);
+                Reply::ok(&json!({"choices": [{"prompt_logprobs": scored}]}))
             }
         }
-        "/generate" => match body["input_ids"][0].is_array() {
-            true => group(shared, &tokens(&body["input_ids"][0]), &sglang(body), sglang_words),
-            false => {
-                let given = tokens(&body["input_ids"]);
-                let logprobs = shared.model().score(&given);
-                let behind = logprobs.iter().zip(&given[1..]).map(|(it, id)| json!([it, id, null]));
-                let all: Vec<Value> =
-                    [json!([null, given[0], null])].into_iter().chain(behind).collect();
-                Reply::ok(&json!({"meta_info": {"input_token_logprobs": all}}))
-            }
-        },
+        // A list of prompts asks for completions, a single prompt for its own log-probabilities.
+        "/generate" if body["input_ids"][0].is_array() => {
+            group(shared, &tokens(&body["input_ids"][0]), &sglang(body), sglang_words)
+        }
+        "/generate" => {
+            let given = tokens(&body["input_ids"]);
+            let logprobs = shared.model().score(&given);
+            let behind = logprobs.iter().zip(&given[1..]).map(|(it, id)| json!([it, id, null]));
+            let all: Vec<Value> =
+                [json!([null, given[0], null])].into_iter().chain(behind).collect();
+            Reply::ok(&json!({"meta_info": {"input_token_logprobs": all}}))
+        }
+
         "/pause?mode=abort" | "/pause_generation" => {
             shared.seen().paused = true;
             Reply::ok(&json!({"status": "paused"}))
@@ -61,6 +64,7 @@ pub(crate) fn reply<'a>(shared: &'a Shared, path: &str, body: &Value) -> Reply<'
             shared.seen().version = body["new_version"].as_str().unwrap_or_default().into();
             Reply::ok(&json!({"success": true}))
         }
+
         "/v1/load_lora_adapter" | "/load_lora_adapter"
             if shared
                 .seen()
@@ -81,6 +85,7 @@ pub(crate) fn reply<'a>(shared: &'a Shared, path: &str, body: &Value) -> Reply<'
             shared.seen().adapters.retain(|name| Some(name.as_str()) != body["lora_name"].as_str());
             Reply::ok(&Value::Null)
         }
+
         "/inference/v1/abort_requests" => {
             let names = body["request_ids"].as_array().into_iter().flatten();
             shared.seen().aborted.extend(names.filter_map(Value::as_str).map(str::to_owned));
@@ -105,10 +110,11 @@ fn tokens(list: &Value) -> Vec<TokenId> {
 
 fn load(shared: &Shared, path: &Value, version: &Value) -> Reply<'static> {
     let path = Path::new(path.as_str().unwrap_or_default());
+
     if shared.options.keeps_weights {
         return Reply::ok(&json!({"results": [null], "success": true}));
     }
-    // The model's lock is released before that of `seen` is asked for.
+    // The model's lock is released before `seen` is locked.
     let loaded = shared.model().load(path);
     match loaded {
         Ok(()) => {
@@ -132,7 +138,8 @@ fn scored(shared: &Shared, tokens: &[TokenId]) -> Value {
 }
 
 fn vllm(params: &Value) -> Wanted {
-    let (seed, count) = (params["seed"].as_u64().unwrap_or(0), params["n"].as_u64().unwrap_or(1));
+    let seed = params["seed"].as_u64().unwrap_or(0);
+    let count = params["n"].as_u64().unwrap_or(1);
     Wanted {
         seeds: (seed..seed + count).collect(),
         temperature: params["temperature"].as_f64().unwrap_or(1.0),
@@ -152,18 +159,19 @@ fn sglang(body: &Value) -> Wanted {
     }
 }
 
-/// A completion on its way out: its place, the completion, and the word for its end.
-type Said = (usize, Written, &'static str);
+/// An answer to be sent: its index, the completion, and the word for its end.
+type Answer = (usize, Written, &'static str);
 
 fn group<'a>(
     shared: &'a Shared,
     prompt: &[TokenId],
     wanted: &Wanted,
-    words: fn(&[Said], &str) -> Value,
+    words: fn(&[Answer], &str) -> Value,
 ) -> Reply<'a> {
     let counted = Some(shared.count());
     let asked = shared.asked.fetch_add(1, Ordering::Relaxed);
     let fault = (shared.options.faults)(asked);
+
     match fault {
         Some(Fault::Status(status)) => return Reply::status(status, "out of order"),
         Some(Fault::Delay(time)) => thread::sleep(time),
@@ -173,34 +181,41 @@ fn group<'a>(
         }
         _ => {}
     }
+
     shared.work();
     let written = shared.model().write(prompt, wanted);
+
     let word = |written: &Written| if written.stopped { "stop" } else { "length" };
-    let mut said: Vec<Said> =
+    let mut answers: Vec<Answer> =
         written.into_iter().enumerate().map(|(at, it)| (at, it.clone(), word(&it))).collect();
+
     if shared.options.raw_logprobs {
-        for (_, one, _) in &mut said {
+        for (_, one, _) in &mut answers {
             let whole = [&prompt[prompt.len() - 1..], &one.tokens].concat();
             one.logprobs = shared.model().score(&whole);
         }
     }
-    spoil(&mut said, fault, wanted);
+
+    spoil(&mut answers, fault, wanted);
     let version = match fault {
         Some(Fault::OtherVersion) => "default".to_owned(),
         _ => shared.seen().version.clone(),
     };
+
+    // A late answer is as good as any.
     if fault.is_none() || matches!(fault, Some(Fault::Delay(_))) {
         shared.answered.fetch_add(1, Ordering::Relaxed);
     }
-    Reply { fault, counted, ..Reply::ok(&words(&said, &version)) }
+    Reply { fault, counted, ..Reply::ok(&words(&answers, &version)) }
 }
 
 /// Makes a good answer a bad one.
-fn spoil(said: &mut Vec<Said>, fault: Option<Fault>, wanted: &Wanted) {
-    let last = said.len() - 1;
+fn spoil(answers: &mut Vec<Answer>, fault: Option<Fault>, wanted: &Wanted) {
+    let last = answers.len() - 1;
+
     match fault {
         Some(Fault::Abort | Fault::Short) => {
-            let (_, written, word) = &mut said[last];
+            let (_, written, word) = &mut answers[last];
             let half = written.tokens.len() / 2;
             written.tokens.truncate(half.max(1));
             written.logprobs.truncate(half.max(1));
@@ -211,14 +226,15 @@ fn spoil(said: &mut Vec<Said>, fault: Option<Fault>, wanted: &Wanted) {
                 written.logprobs.clear();
             }
         }
-        Some(Fault::Duplicate) if last > 0 => said[last] = said[0].clone(),
-        Some(Fault::OneMore) => said.push((last + 1, said[0].1.clone(), said[0].2)),
-        Some(Fault::ForeignToken) => said[last].1.tokens[0] = 1 << 20,
-        Some(Fault::NotANumber) => said[last].1.logprobs[0] = -9999.0,
-        Some(Fault::Positive) => said[last].1.logprobs[0] = 0.5,
+        Some(Fault::Duplicate) if last > 0 => answers[last] = answers[0].clone(),
+        Some(Fault::OneMore) => answers.push((last + 1, answers[0].1.clone(), answers[0].2)),
+        Some(Fault::ForeignToken) => answers[last].1.tokens[0] = 1 << 20,
+        Some(Fault::NotANumber) => answers[last].1.logprobs[0] = -9999.0,
+        Some(Fault::Positive) => answers[last].1.logprobs[0] = 0.5,
         Some(Fault::PastTheEnd) => {
+            // The stop token comes first, and what was written follows behind it.
             let stop = wanted.stop.first().copied().unwrap_or(0);
-            let (_, written, _) = &mut said[last];
+            let (_, written, _) = &mut answers[last];
             written.tokens.insert(0, stop);
             written.logprobs.insert(0, -1.0);
             written.tokens.truncate(wanted.most);
@@ -232,14 +248,16 @@ fn spoil(said: &mut Vec<Said>, fault: Option<Fault>, wanted: &Wanted) {
     }
 }
 
-fn token_words(said: &[Said], version: &str) -> Value {
-    let choice = |(index, written, word): &Said| {
+fn token_words(answers: &[Answer], version: &str) -> Value {
+    let choice = |(index, written, word): &Answer| {
         let Written { tokens, logprobs, .. } = written;
+
         let content: Vec<Value> = tokens
             .iter()
             .zip(logprobs)
             .map(|(token, logprob)| json!({"token_id": token, "logprob": logprob}))
             .collect();
+
         json!({
             "index": index,
             "token_ids": tokens,
@@ -248,11 +266,11 @@ fn token_words(said: &[Said], version: &str) -> Value {
             "weight_versions": [{"version": version, "start": 0, "end": tokens.len()}],
         })
     };
-    json!({"choices": said.iter().map(choice).collect::<Vec<_>>()})
+    json!({"choices": answers.iter().map(choice).collect::<Vec<_>>()})
 }
 
-fn completion_words(said: &[Said], _: &str) -> Value {
-    let choice = |(index, written, word): &Said| {
+fn completion_words(answers: &[Answer], _: &str) -> Value {
+    let choice = |(index, written, word): &Answer| {
         json!({
             "index": index,
             "token_ids": written.tokens,
@@ -260,11 +278,11 @@ fn completion_words(said: &[Said], _: &str) -> Value {
             "logprobs": {"token_logprobs": written.logprobs},
         })
     };
-    json!({"choices": said.iter().map(choice).collect::<Vec<_>>()})
+    json!({"choices": answers.iter().map(choice).collect::<Vec<_>>()})
 }
 
-fn sglang_words(said: &[Said], version: &str) -> Value {
-    let one = |(_, written, word): &Said| {
+fn sglang_words(answers: &[Answer], version: &str) -> Value {
+    let one = |(_, written, word): &Answer| {
         let pairs = written.logprobs.iter().zip(&written.tokens);
         let pairs: Vec<Value> = pairs.map(|(it, token)| json!([it, token, null])).collect();
         json!({
@@ -276,5 +294,5 @@ fn sglang_words(said: &[Said], version: &str) -> Value {
             },
         })
     };
-    said.iter().map(one).collect()
+    answers.iter().map(one).collect()
 }

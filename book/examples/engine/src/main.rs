@@ -99,7 +99,7 @@ impl RolloutEngine<Decoder> for Elsewhere {
         let completions = child.ask(&(child.3, folder.path().into(), request.clone()))?.into_iter();
         (self.child, self.asked) = (Some(child), asked);
         finished(completions.len());
-        Ok(vec![request.answer(completions.map(|it| it.with_version(*version)).collect())])
+        Ok(vec![request.into_group(completions.map(|it| it.with_version(*version)).collect())])
     }
 }
 

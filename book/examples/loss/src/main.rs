@@ -26,7 +26,7 @@ impl PolicyLoss for Reinforce {
         let weight = ratio.clamp_max(self.cap) * shown(&input.advantages);
         LossOutput {
             token_loss: (weight * logprobs).neg(),
-            metrics: vec![("loss/capped_fraction", (capped * input.shares.clone()).sum())],
+            metrics: vec![("loss/capped_fraction", (capped * input.metric_weights.clone()).sum())],
         }
     }
 }

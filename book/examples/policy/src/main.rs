@@ -68,7 +68,7 @@ impl PolicyModel for Recurrent {
     fn context(&self, _: &TokenBatch) {}
 
     fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
-        let present = batch.present().unsqueeze_dim(2);
+        let present = batch.token_mask().unsqueeze_dim(2);
         embedding(self.embedding.val(), batch.tokens.clone()) * present
     }
 

@@ -73,6 +73,7 @@ impl Figure {
             line(&mut svg, (LEFT, y), (RIGHT, y), if *value == 0.0 { 0.6 } else { 0.15 });
             text(&mut svg, (LEFT - 8.0, y + 4.5), "end", label);
         }
+
         line(&mut svg, (LEFT, TOP), (LEFT, BOTTOM), 0.6);
         line(&mut svg, (LEFT, BOTTOM), (RIGHT, BOTTOM), 0.6);
         text(&mut svg, ((LEFT + RIGHT) / 2.0, HEIGHT - 14.0), "middle", self.x.label);
@@ -83,14 +84,17 @@ impl Figure {
              transform=\"rotate(-90 20 {middle})\">{}</text>",
             self.y.label
         );
+
         for (index, curve) in self.curves.iter().enumerate() {
-            let places = corners(&curve.points);
-            let places = places.iter().map(|&(x, y)| (self.across(x), self.up(y)));
-            curve.draw(&mut svg, places);
+            let points = corners(&curve.points);
+            let points = points.iter().map(|&(x, y)| (self.across(x), self.up(y)));
+            curve.draw(&mut svg, points);
+
             let y = TOP + 14.0 + 24.0 * index as f64;
             curve.draw(&mut svg, [(RIGHT + 16.0, y), (RIGHT + 44.0, y)].into_iter());
             text(&mut svg, (RIGHT + 52.0, y + 4.5), "start", curve.label);
         }
+
         svg + "</svg>\n"
     }
 
@@ -104,19 +108,19 @@ impl Figure {
 }
 
 impl Curve {
-    fn draw(&self, svg: &mut String, places: impl Iterator<Item = (f64, f64)>) {
+    fn draw(&self, svg: &mut String, points: impl Iterator<Item = (f64, f64)>) {
         let hue = self.hue.ink();
         let dashes = if self.dashed { " stroke-dasharray=\"7 5\"" } else { "" };
-        let places: Vec<String> = places.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let points: Vec<String> = points.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(
             svg,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{hue}\" stroke-width=\"2.5\"{dashes}/>",
-            places.join(" ")
+            points.join(" ")
         );
     }
 }
 
-/// Begins a drawing of that height, with its title.
+/// Begins a drawing of this height, with its title.
 pub(super) fn open(title: &str, height: f64) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
@@ -136,7 +140,7 @@ pub(super) fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), opacity: 
     );
 }
 
-/// Writes a text. `anchor` is the end of it that is at the place.
+/// Writes a text whose end `anchor` is at the point.
 pub(super) fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, text: &str) {
     let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
 }
@@ -144,7 +148,10 @@ pub(super) fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, text: &st
 /// Keeps the points at which the line bends, and its ends.
 fn corners(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let bends = |window: &&[(f64, f64)]| {
-        let (before, here, after) = (window[0], window[1], window[2]);
+        let before = window[0];
+        let here = window[1];
+        let after = window[2];
+        // On a straight line both slopes are equal. The products avoid a division by 0.
         let left = (here.1 - before.1) * (after.0 - here.0);
         let right = (after.1 - here.1) * (here.0 - before.0);
         (left - right).abs() > 1e-9 * (after.0 - before.0)

@@ -1,4 +1,4 @@
-//! The figures of the book that are drawn from the program's own functions.
+//! Figures of the book, drawn from the program's own functions.
 //!
 //! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book --test figures` draws them again.
 
@@ -36,13 +36,14 @@ fn the_figures_are_current() {
     }
 }
 
-/// One figure for each idea of DAPO that is a formula.
+/// Plots each idea of DAPO that is a formula.
 fn of_dapo() -> Vec<(&'static str, &'static str, Figure)> {
     let points = |from: f64, to: f64, steps: u32, value: &dyn Fn(f64) -> f64| {
         let at = |step| from + (to - from) * f64::from(step) / f64::from(steps);
         (0..=steps).map(at).map(|x| (x, value(x))).collect::<Vec<_>>()
     };
     let curve = |label, hue, dashed, points| Curve { label, hue, dashed, points };
+
     let clip = Figure {
         title: "A token's part of the objective, by its ratio: bounds 0.8 and 1.28",
         x: Axis {
@@ -68,10 +69,12 @@ fn of_dapo() -> Vec<(&'static str, &'static str, Figure)> {
             ),
         ],
     };
+
     let group = |right: usize| {
         let rewards: Vec<f32> = (0..8).map(|at| if at < right { 1.0 } else { -1.0 }).collect();
         GroupNorm::default().of_group(&rewards)
     };
+
     let advantages = Figure {
         title: "Advantages in a group of eight, by the number of right completions",
         x: Axis {
@@ -110,6 +113,8 @@ fn of_dapo() -> Vec<(&'static str, &'static str, Figure)> {
             ),
         ],
     };
+
+    // A group has spread unless all of its completions are right, or all are wrong.
     let spread = |size: i32| move |p: f64| 1.0 - p.powi(size) - (1.0 - p).powi(size);
     let share = Figure {
         title: "Groups with spread, by the chance that one completion is right",
@@ -139,6 +144,7 @@ fn of_dapo() -> Vec<(&'static str, &'static str, Figure)> {
             curve("groups of 4", Hue::Orange, false, points(0.0, 1.0, 100, &spread(4))),
         ],
     };
+
     // An update of one completion of each length from 10 to 200.
     let lengths: Vec<usize> = (1..=20).map(|tens| tens * 10).collect();
     let divisors = Divisors::count(lengths.iter().map(|&length| (0, length)));
@@ -148,6 +154,7 @@ fn of_dapo() -> Vec<(&'static str, &'static str, Figure)> {
             .map(|&length| (length as f64, 1000.0 * aggregation.weight(&divisors, 0, length)))
             .collect()
     };
+
     let weights = Figure {
         title: "The weight of one token, by the length of its completion",
         x: Axis {
@@ -169,6 +176,7 @@ fn of_dapo() -> Vec<(&'static str, &'static str, Figure)> {
             curve("sequence_mean", Hue::Orange, false, weight(Aggregation::SequenceMean)),
         ],
     };
+
     vec![
         ("dapo/clip-higher.md", "clip.svg", clip),
         ("dapo/advantage.md", "advantages.svg", advantages),
@@ -181,12 +189,13 @@ fn of_dapo() -> Vec<(&'static str, &'static str, Figure)> {
 fn gain(ratio: f64, advantage: f32, high: f64) -> f64 {
     let one =
         |value: f32| Tensor::<2>::from_data(TensorData::new(vec![value], [1, 1]), &Device::flex());
+    // With an old log-probability of 0, the new one is the logarithm of the ratio.
     let input = LossInput::new(one(ratio.ln() as f32), one(0.0), one(advantage), one(1.0));
     let loss = Dapo { clip: ClipRange { low: 0.2, high }, dual_clip: None };
     -f64::from(loss.loss(&input).token_loss.into_scalar::<f32>())
 }
 
-/// The shaped reward of completions by their length, from the crate of rewards.
+/// Plots the shaped reward of completions by their length, from the crate of rewards.
 fn of_rewards() -> Vec<(&'static str, &'static str, Figure)> {
     let reward = || Axis {
         label: "shaped reward",
@@ -194,6 +203,7 @@ fn of_rewards() -> Vec<(&'static str, &'static str, Figure)> {
         to: 1.1,
         ticks: [("−2", -2.0), ("−1", -1.0), ("0", 0.0), ("1", 1.0)].to_vec(),
     };
+
     let overlong = Figure {
         title: "Soft overlong punishment: L_max = 20,480, L_cache = 4,096, penalty 1",
         x: Axis {
@@ -217,6 +227,7 @@ fn of_rewards() -> Vec<(&'static str, &'static str, Figure)> {
             })
             .into(),
     };
+
     let stop = Figure {
         title: "Stop properly: a completion that ran into the limit",
         x: Axis {
@@ -231,6 +242,7 @@ fn of_rewards() -> Vec<(&'static str, &'static str, Figure)> {
             (scale, StopProperly { penalty, form }.penalised(reward, FinishReason::Length))
         }),
     };
+
     let length = |title, truncated| Figure {
         title,
         x: Axis {
@@ -247,6 +259,7 @@ fn of_rewards() -> Vec<(&'static str, &'static str, Figure)> {
             (tokens as f64 / 1000.0, penalty.penalised(reward, tokens, truncated))
         }),
     };
+
     vec![
         ("rewards/shapers.md", "overlong.svg", overlong),
         ("rewards/shapers.md", "stop.svg", stop),
@@ -263,7 +276,7 @@ fn of_rewards() -> Vec<(&'static str, &'static str, Figure)> {
     ]
 }
 
-/// Draws a right answer, for which both forms are the same, and a wrong one in each form. `point` gets the
+/// Draws a right answer, for which both forms are the same, and a wrong one in each form. `point` takes the
 /// reward, the form and a share from 0 to 1.
 fn both_forms(steps: u32, point: impl Fn(f64, PenaltyForm, f64) -> (f64, f64)) -> Vec<Curve> {
     [

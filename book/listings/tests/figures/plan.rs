@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::figure::{Hue, line, open, text};
 
-/// The groups of a plan's parts, by the beginnings of their names. Parts in no group are the rest.
+/// Groups of a plan's parts, by the beginnings of their names. Parts in no group are the rest.
 const GROUPS: [(&str, Hue, &[&str]); 5] = [
     ("weights", Hue::Blue, &["weights"]),
     ("moments of AdamW", Hue::Purple, &["moments"]),
@@ -33,9 +33,11 @@ pub(super) fn svg() -> String {
     let plan = plan();
     let bottom = 40.0 + ROW * Moment::ALL.len() as f64;
     let mut svg = open("The memory of gsm8k at each moment of a step, in GiB", bottom + 36.0);
+
     for (row, moment) in Moment::ALL.into_iter().enumerate() {
         let y = 40.0 + ROW * row as f64;
         text(&mut svg, (LEFT - 8.0, y + 18.0), "end", moment.name());
+
         let mut x = LEFT;
         let groups = GROUPS.iter().map(|(name, hue, _)| (*name, *hue)).chain([REST]);
         for (name, hue) in groups {
@@ -48,14 +50,17 @@ pub(super) fn svg() -> String {
             );
             x += width;
         }
+
         let sum = plan.sum(moment) as f64 / f64::from(1 << 30);
         text(&mut svg, (x + 6.0, y + 18.0), "start", &format!("{sum:.1}"));
     }
+
     for gibibytes in [0, 5, 10, 15] {
         let x = LEFT + UNIT * f64::from(gibibytes);
         line(&mut svg, (x, 40.0), (x, bottom), 0.25);
         text(&mut svg, (x, bottom + 18.0), "middle", &gibibytes.to_string());
     }
+
     let names = GROUPS.iter().map(|(name, hue, _)| (*name, *hue)).chain([REST]);
     for (row, (name, hue)) in names.enumerate() {
         let y = 52.0 + 24.0 * row as f64;
@@ -67,6 +72,7 @@ pub(super) fn svg() -> String {
         );
         text(&mut svg, (582.0, y + 4.5), "start", name);
     }
+
     svg + "</svg>\n"
 }
 
@@ -90,11 +96,13 @@ fn plan() -> Plan {
         "max_position_embeddings": 32_768, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": true,
     });
     fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/gsm8k.toml");
     let set = [
         format!("model.path={}", folder.path().display()),
         "train.micro_batch_tokens=4096".to_owned(),
     ];
+
     let recipe = Recipe::load(&path, &set).unwrap().recipe;
     let models = model_sizes(&recipe, &Sources::here()).unwrap();
     Plan::new(&models, &recipe, Compute::F32, Some(22 << 30))

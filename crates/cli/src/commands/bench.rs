@@ -1,4 +1,4 @@
-//! The command `firebrick bench`: measures sampling and updates on a device.
+//! `firebrick bench`: measures sampling and updates on a device.
 
 use std::{fmt::Write as _, path::PathBuf, str::FromStr, time::Instant};
 
@@ -20,7 +20,7 @@ use crate::{
     terminal::for_stdout,
 };
 
-/// The arguments of `firebrick bench`.
+/// Arguments of `firebrick bench`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Bench {
@@ -30,10 +30,10 @@ pub struct Bench {
     /// The device, such as cpu or vulkan:0
     #[arg(long, value_name = "KIND:INDEX", default_value_t)]
     device: Name,
-    /// The phases to measure, such as rollout,update; each may have sizes of its own, such as update@16x512+512
+    /// The phases to measure, such as rollout,update; each may have its own sizes, such as update@16x512+512
     #[arg(long, value_name = "PHASES", value_delimiter = ',', default_values_t = Phase::ALL.map(PhaseRequest::new))]
     phases: Vec<PhaseRequest>,
-    /// The number of completions that are sampled at once
+    /// The number of completions that are sampled at the same time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     rows: u16,
     /// The number of tokens of a prompt
@@ -57,12 +57,12 @@ pub struct Bench {
     /// Compute with plain tensor code instead of the device's own kernels
     #[arg(long)]
     reference: bool,
-    /// Print JSON lines, each when it is known
+    /// Print JSON lines, each as soon as it is known
     #[arg(long)]
     json: bool,
 }
 
-/// The format that matrices are multiplied in.
+/// Format that matrices are multiplied in.
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Format {
     /// 32 bits
@@ -74,7 +74,7 @@ enum Format {
     Float16,
 }
 
-/// A phase that a user asks for, with sizes if they are its own: `update@16x512+512` has 16 rows with prompts and
+/// A phase that a user asks for, with its own sizes if it has any: `update@16x512+512` has 16 rows with prompts and
 /// completions of 512 tokens.
 #[derive(Clone, Copy)]
 struct PhaseRequest {
@@ -97,10 +97,12 @@ impl FromStr for PhaseRequest {
             Some((name, sizes)) => (name, Some(sizes)),
             None => (text, None),
         };
+
         let Some(phase) = Phase::ALL.into_iter().find(|phase| phase.name() == name) else {
             let names = Phase::ALL.map(Phase::name).join(", ");
             return Err(format!("there is no phase '{name}'; the phases are {names}"));
         };
+
         let read = |sizes: &str| {
             let (rows, tokens) = sizes.split_once('x')?;
             let (prompt, completion) = tokens.split_once('+')?;
@@ -108,12 +110,13 @@ impl FromStr for PhaseRequest {
                 .map(|(text, most)| text.parse().ok().filter(|size| (1..=most).contains(size)));
             Some([sizes[0]?, sizes[1]?, sizes[2]?])
         };
-        let wrong = || {
+        let invalid_sizes = || {
             "expected ROWSxPROMPT+COMPLETION behind the @, such as 16x512+512: 1 to 4096 rows, and 1 to 65536 \
              tokens each"
                 .to_owned()
         };
-        let sizes = sizes.map(|sizes| read(sizes).ok_or_else(wrong)).transpose()?;
+
+        let sizes = sizes.map(|sizes| read(sizes).ok_or_else(invalid_sizes)).transpose()?;
         Ok(PhaseRequest { phase, sizes })
     }
 }
@@ -157,43 +160,53 @@ impl Bench {
         }
         let shapes =
             self.shapes.iter().map(|name| self.shape(name)).collect::<Result<Vec<_>, _>>()?;
+
         let began = Instant::now();
         let device = open(self.device, Precision::F32)?;
-        let (compute, needed) = match self.dtype {
+
+        let (compute, precision) = match self.dtype {
             Format::Float32 => (Compute::F32, Precision::F32),
             Format::Bfloat16 => (Compute::Bf16, Precision::Bf16),
             Format::Float16 => (Compute::F16, Precision::F16),
         };
-        let device = if needed == Precision::F32 { device } else { open(self.device, needed)? };
+        // A device that can't compute in this format is refused before anything is measured.
+        let device =
+            if precision == Precision::F32 { device } else { open(self.device, precision)? };
+
         let about = guard(|| describe(self.device, &device)).ok();
-        let mut told = Told::new(&self, about.as_ref(), compute)?;
+        let mut output = Output::new(&self, about.as_ref(), compute)?;
         let mut limits = match guard(|| Limits::measure(&device)) {
             Ok(limits) => limits,
-            Err(failure) => told.without_limits(&failure)?,
+            Err(failure) => output.without_limits(&failure)?,
         };
-        told.limits(&limits)?;
+        output.limits(&limits)?;
+
         if self.products {
             let mut printed = Ok(());
             limits = limits.with_products(&device, &mut |product| {
                 if printed.is_ok() {
-                    printed = told.product(product);
+                    printed = output.product(product);
                 }
             });
             printed?;
         }
-        told.head()?;
+
+        output.head()?;
         let phases: Vec<(Phase, Sizes)> = self.phases.iter().map(|it| self.sizes(it)).collect();
+
+        // An event can't return an error, so the first error from printing is kept.
         let mut printed = Ok(());
         for shape in &shapes {
             let on = (self.device, &device);
             bench::run(shape, compute, &phases, on, &mut |event| {
                 if printed.is_ok() {
-                    printed = told.event(&shape.name, event, &limits);
+                    printed = output.event(&shape.name, event, &limits);
                 }
             })?;
         }
+
         printed?;
-        told.end(began)
+        output.end(began)
     }
 
     fn sizes(&self, PhaseRequest { phase, sizes }: &PhaseRequest) -> (Phase, Sizes) {
@@ -212,47 +225,49 @@ impl Bench {
                 micro_batch_rows: 8,
             },
         };
+
         shape.micro_batch_rows = self.micro_batch.map_or(shape.micro_batch_rows, usize::from);
         Ok(shape)
     }
 }
 
 /// All that a bench prints: a table, or lines of JSON.
-struct Told {
+struct Output {
     json: bool,
     device: Name,
-    /// The device's name and the number of cores.
+    /// Name of the device and number of cores.
     about: String,
     phases: usize,
     failed: usize,
 }
 
-impl Told {
+impl Output {
     /// Says what is measured on which device.
     fn new(
-        asked: &Bench,
+        arguments: &Bench,
         about: Option<&Description>,
         compute: Compute,
     ) -> Result<Self, ProgramError> {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        let name = about.map_or_else(|| asked.device.to_string(), Description::headline);
-        let told = Told {
-            json: asked.json,
-            device: asked.device,
+        let name = about.map_or_else(|| arguments.device.to_string(), Description::headline);
+        let output = Output {
+            json: arguments.json,
+            device: arguments.device,
             about: format!("{name}, {cores} cores"),
             phases: 0,
             failed: 0,
         };
-        if told.json {
-            let kernels = if asked.reference { "reference" } else { "fast" };
+
+        if output.json {
+            let kernels = if arguments.reference { "reference" } else { "fast" };
             print_event("program", program(kernels))?;
             let mut device =
-                about.map_or_else(|| json!({ "device": told.device }), |about| json!(about));
+                about.map_or_else(|| json!({ "device": output.device }), |about| json!(about));
             device["cores"] = cores.into();
             device["dtype"] = compute.to_string().into();
             print_event("device", device)?;
         }
-        Ok(told)
+        Ok(output)
     }
 
     fn print_fact(&self, event: &str, fact: &Value) -> Result<(), ProgramError> {
@@ -266,6 +281,7 @@ impl Told {
             return self.print_fact("limits", &limits);
         }
         let launch = launch.map(|it| format!(", a launch takes {:.1} µs", 1e6 * it));
+
         let text = format!(
             "{}; a product reaches {:.0} GFLOP/s, a copy {:.1} GB/s{}\n",
             self.about,
@@ -276,13 +292,15 @@ impl Told {
         print(&for_stdout(&text, 1))
     }
 
-    /// A device on which a plain product or a copy fails may still compute a model. The shares of it are unknown.
+    /// Continues without limits, and so without shares of them: a device on which a plain product or a copy fails may
+    /// still compute a model.
     fn without_limits(&mut self, failure: &Failure) -> Result<Limits, ProgramError> {
         self.failed += 1;
         let error = failure.to_string();
-        match self.json {
-            true => self.print_fact("failed", &json!({ "phase": "limits", "error": error }))?,
-            false => print(&format!("a plain product or a copy failed: {error}\n"))?,
+        if self.json {
+            self.print_fact("failed", &json!({ "phase": "limits", "error": error }))?;
+        } else {
+            print(&format!("a plain product or a copy failed: {error}\n"))?;
         }
         Ok(Limits { flops: f64::NAN, bandwidth: f64::NAN, launch: None, products: Vec::new() })
     }
@@ -292,6 +310,7 @@ impl Told {
             return self.print_fact("product", &json!(product));
         }
         let Product { rows, inner, columns, dtype, flops, error } = product;
+
         let rate = match (flops, error) {
             (Some(flops), _) => format!("{:.0} GFLOP/s", flops / 1e9),
             (None, Some(error)) => format!("failed: {error}"),
@@ -328,15 +347,17 @@ impl Told {
         match event {
             BenchEvent::Phase(measured) => {
                 self.phases += 1;
-                match self.json {
-                    true => self.print_fact("phase", &as_json(measured, limits)),
-                    false => print(&line(measured, limits)),
+                if self.json {
+                    self.print_fact("phase", &as_json(measured, limits))
+                } else {
+                    print(&line(measured, limits))
                 }
             }
             BenchEvent::Whole(measured) if self.json => {
-                match measured.parts.len() + measured.kernels.len() > 0 {
-                    true => self.print_fact("detail", &detail_as_json(measured)),
-                    false => Ok(()),
+                if measured.parts.len() + measured.kernels.len() > 0 {
+                    self.print_fact("detail", &detail_as_json(measured))
+                } else {
+                    Ok(())
                 }
             }
             BenchEvent::Whole(measured) => print(&detail(measured)),
@@ -349,6 +370,7 @@ impl Told {
                     });
                     return self.print_fact("failed", &failed);
                 }
+
                 print(&format!("{shape:<14}{phase:<10}failed: {error}\n"))
             }
         }
@@ -356,9 +378,10 @@ impl Told {
 
     /// Says how the bench ended, and returns the exit code.
     fn end(&self, began: Instant) -> Result<u8, ProgramError> {
-        let (passed, seconds) = (self.failed == 0, began.elapsed().as_secs_f64());
+        let passed = self.failed == 0;
+        let seconds = began.elapsed().as_secs_f64();
         if self.json {
-            let Told { phases, failed, .. } = self;
+            let Output { phases, failed, .. } = self;
             print_event(
                 "summary",
                 json!({ "passed": passed, "phases": phases, "failed": failed, "seconds": seconds }),
@@ -370,6 +393,7 @@ impl Told {
 
 fn line(measured: &Measured, limits: &Limits) -> String {
     let seconds = &measured.seconds;
+    // The seconds are sorted, so these are the slowest and the fastest run.
     let spread = (seconds[seconds.len() - 1] - seconds[0]) / measured.median() * 100.0;
     let share = |of: Option<f64>, limit: f64| {
         of.map_or_else(
@@ -377,6 +401,7 @@ fn line(measured: &Measured, limits: &Limits) -> String {
             |of| format!("{:.0} %", 100.0 * of / measured.median() / limit),
         )
     };
+
     format!(
         "{:<14}{:<10}{:>12}{:>11.3}{:>10.0}{:>7}{:>16}{:>21}{:>11}\n",
         measured.shape,
@@ -398,6 +423,7 @@ fn detail(measured: &Measured) -> String {
         let name = name.rsplit("::").nth(1).unwrap_or(name);
         let _ = writeln!(text, "{:<14}{seconds:.3} s in {count} launches of {name}", "");
     }
+
     if !measured.parts.is_empty() {
         let parts: Vec<String> = measured
             .parts
@@ -415,7 +441,8 @@ fn as_json(measured: &Measured, limits: &Limits) -> Value {
     let share = |of: Option<f64>, limit: f64| of.map(|of| of / measured.median() / limit);
     object["share_of_product"] = json!(share(measured.flops, limits.flops));
     object["share_of_copy"] = json!(share(measured.bytes, limits.bandwidth));
-    // They come later, in a line of their own.
+
+    // They come later, on a separate line.
     for later in ["parts", "kernels"] {
         object.as_object_mut().map(|fields| fields.shift_remove(later));
     }

@@ -1,4 +1,4 @@
-//! The command `firebrick compare`: runs recipes with several seeds and reports their differences.
+//! `firebrick compare`: runs recipes with several seeds and reports their differences.
 
 use std::{
     collections::BTreeSet,
@@ -37,7 +37,7 @@ use crate::{
     terminal::Terminal,
 };
 
-/// The arguments of `firebrick compare`.
+/// Arguments of `firebrick compare`.
 #[derive(Args)]
 #[command(allow_negative_numbers = true, after_help = EXAMPLES)]
 pub struct Compare {
@@ -88,12 +88,12 @@ interrupted after a clean save.";
 
 /// A run to be made.
 struct Job {
-    /// The index of its recipe.
+    /// Index of its recipe.
     recipe: usize,
-    /// The index of the run among the recipe's runs.
+    /// Index of the run among the recipe's runs.
     run: usize,
     loaded: Loaded,
-    /// The folder of the shared state after its SFT, which is there or will be written.
+    /// Folder of the shared state after its SFT, which exists or will be written.
     sft: Option<PathBuf>,
 }
 
@@ -102,26 +102,33 @@ impl Compare {
         let set = [self.set.clone(), super::device_settings(self.device)].concat();
         let bases: Vec<Loaded> =
             self.recipes.iter().map(|path| load(path, &set)).collect::<Result<_, _>>()?;
+        // Runs are named after their recipes, so two recipes of one name would share folders.
         check_names(&bases)?;
+
         let out = self.out.clone().unwrap_or_else(|| folder_for(&bases));
         let (recipes, jobs) = self.jobs(&bases, &set, &out)?;
+
         let values: Vec<Recipe> = bases.into_iter().map(|base| base.recipe).collect();
         let differences = differences(&values);
         let intention = intention(&recipes, &differences, &out);
+
         if self.dry_run {
             super::print(&intention)?;
             return Ok(0);
         }
+
         let bars = Bars::on_stderr();
         let terminal = Terminal::plain(bars.clone());
-        let (machine, target) = (program_and_machine(&values), self.target);
+        let machine = program_and_machine(&values);
+        let target = self.target;
         let mut under_way = UnderWay { out, recipes, differences, machine, target, bars, terminal };
+
         under_way.say(intention.trim_end());
         under_way.run_jobs(jobs)
     }
 
-    /// Returns every run, and the runs that are still to be made, in their order. The order goes seed by seed, so
-    /// a machine that becomes slower meanwhile is slower for all recipes.
+    /// Returns every run, and the runs that are still to be made, in their order. They are ordered seed by seed, so
+    /// that a machine that slows down meanwhile is slower for all recipes.
     fn jobs(
         &self,
         bases: &[Loaded],
@@ -133,6 +140,7 @@ impl Compare {
             .zip(&self.recipes)
             .map(|(base, path)| Compared::new(base.name.clone(), path.clone(), Vec::new()))
             .collect();
+
         let mut jobs = Vec::new();
         for run in 0..self.seeds {
             for (index, base) in bases.iter().enumerate() {
@@ -140,6 +148,7 @@ impl Compare {
                 let name = format!("{}-seed{seed}", base.name);
                 let own =
                     [format!("seed={seed}"), format!("name={}", toml_edit::Value::from(&name))];
+
                 let loaded = load(&self.recipes[index], &[set, &own].concat())?;
                 let folder = out.join(&name);
                 let state = state(&folder, &loaded.recipe)?;
@@ -148,10 +157,13 @@ impl Compare {
                 runs.push(Outcome::new(seed, folder, state));
             }
         }
+
+        // Sharing is decided over all runs, finished ones included, so those are removed only afterwards.
         let values: Vec<&Recipe> = jobs.iter().map(|job| &job.loaded.recipe).collect();
         let folders = sft_folders(&values, out);
         jobs.iter_mut().zip(folders).for_each(|(job, sft)| job.sft = sft);
         jobs.retain(|job| recipes[job.recipe].runs[job.run].state.measured().is_none());
+
         Ok((recipes, jobs))
     }
 }
@@ -176,17 +188,20 @@ impl UnderWay {
             self.say(&format!("\nrun {} of {jobs_in_all}: {}", index + 1, job.loaded.name));
             self.make(job, &interrupted)?;
             self.summarise()?;
+
             if interrupted.load(Ordering::Relaxed) {
                 let page = self.out.join("compare.md");
                 self.say(&format!(
-                    "the same command continues; the table so far: {}",
+                    "the same command continues the comparison; the table so far: {}",
                     page.display()
                 ));
                 return Ok(130);
             }
         }
+
         super::print(&format!("{}\n", self.summarise()?.table()))?;
-        // If the page fails, hours of runs must not be lost for it.
+
+        // A page that fails must not cost the results of hours of runs.
         let page = self.report().map_err(|error| error.to_string());
         let files = self.out.join("compare.{md,json,svg}");
         self.say(&format!("table, numbers and figure: {}", files.display()));
@@ -194,22 +209,27 @@ impl UnderWay {
             Ok(()) => format!("open {} in a browser", self.out.join("compare.html").display()),
             Err(error) => format!("no page could be made of the runs: {error}"),
         });
+
         let mut runs = self.recipes.iter().flat_map(|recipe| &recipe.runs);
         Ok(u8::from(runs.any(|run| run.state.measured().is_none())))
     }
 
-    /// Begins a run or continues it. If the run fails, the other runs are made all the same.
+    /// Begins a run or continues it. If the run fails, the other runs are made nevertheless.
     fn make(&mut self, job: Job, interrupted: &Arc<AtomicBool>) -> Result<(), ProgramError> {
         let Job { recipe, run, loaded, sft } = job;
-        let (name, folder) = (loaded.name.clone(), self.out.join(&loaded.name));
+        let name = loaded.name.clone();
+        let folder = self.out.join(&loaded.name);
         let resumed = folder.join("recipe.toml").is_file();
+
         let flag = interrupted.clone();
         let terminal = terminal(&self.bars, loaded.recipe.train.steps);
         let session = session(loaded, &self.out, terminal, &self.bars, || flag).resume(resumed);
+
         let session = match sft {
             Some(folder) => session.share_sft(folder),
             None => session,
         };
+
         let state = match session.run().map_err(ProgramError::from) {
             Ok(summary) if summary.stopped_because == INTERRUPTED => State::Unfinished,
             Ok(_) => State::Finished(Measured::read(&folder)?),
@@ -223,6 +243,7 @@ impl UnderWay {
                 State::Failed { problem: error.to_string() }
             }
         };
+
         self.recipes[recipe].runs[run].state = state;
         Ok(())
     }
@@ -249,6 +270,7 @@ impl UnderWay {
         if folders.is_empty() {
             return Ok(());
         }
+
         let page = report(open_runs(&folders)?, None).map_err(ProgramError::View)?;
         Ok(write_atomically(&self.out.join("compare.html"), page.as_bytes())?)
     }
@@ -264,11 +286,13 @@ fn state(folder: &Path, recipe: &Recipe) -> Result<State, ProgramError> {
     if !kept.is_file() {
         return Ok(State::Unfinished);
     }
+
     let changes = changes(&recipe_of_run(folder)?.recipe, recipe);
     if !changes.is_empty() {
         let changes = changes.iter().map(Change::to_string).collect();
         return Err(ProgramError::OtherSettings { run: folder.to_owned(), changes });
     }
+
     // If the summary can't be read, the resumed run writes it again.
     match Summary::read(&folder.join("summary.json")) {
         Ok(summary) if summary.stopped_because != INTERRUPTED => {
@@ -302,6 +326,7 @@ fn intention(recipes: &[Compared], differences: &[Difference], out: &Path) -> St
         None if recipes.len() > 1 => "The recipes do not differ.\n\n".to_owned(),
         None => String::new(),
     };
+
     let _ = writeln!(text, "Runs in {}:\n", out.display());
     for Compared { name, runs, .. } in recipes {
         let seeds: Vec<String> = runs

@@ -1,4 +1,4 @@
-//! The command `firebrick diagnose`: explains what may be wrong with a run.
+//! `firebrick diagnose`: explains what may be wrong with a run.
 
 use std::path::PathBuf;
 
@@ -8,12 +8,12 @@ use firebrick::{
     is_done, reason, recipe_of_run,
     runs::{Judged, Store},
 };
-use firebrick_core::{printable, short_numbers};
+use firebrick_core::{counted, printable, short_numbers};
 use serde_json::json;
 
 use crate::{ProgramError, answer::Answer, terminal::columns_of_stdout};
 
-/// The arguments of `firebrick diagnose`.
+/// Arguments of `firebrick diagnose`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Diagnose {
@@ -38,25 +38,27 @@ impl Diagnose {
         if !database.is_file() {
             return Err(ProgramError::NotARun { path: self.run });
         }
+
         let recipe = recipe_of_run(&self.run)?.recipe;
         let diagnosis = diagnose(&Store::open_to_ask(&database)?, &recipe)?;
-        super::print(&match self.json {
-            true => format!("{}\n", object(&diagnosis)),
-            false => self.text(&diagnosis),
-        })
+        let text =
+            if self.json { format!("{}\n", object(&diagnosis)) } else { self.text(&diagnosis) };
+        super::print(&text)
     }
 
     fn text(&self, diagnosis: &Diagnosis) -> String {
         let Diagnosis { steps, recent, ended, findings, seconds, filtered } = diagnosis;
         let width = columns_of_stdout().unwrap_or(100).clamp(40, 120);
-        let counted = if *steps == 1 { "1 step".to_owned() } else { format!("{steps} steps") };
+        let after = counted(*steps, "step");
+
         let state = match ended {
             Some(why) => {
                 let end = if is_done(why) { "finished" } else { "stopped" };
-                format!("{end} after {counted}: {}", printable(reason(why)))
+                format!("{end} after {after}: {}", printable(reason(why)))
             }
-            None => format!("{counted} so far; it is still running, or it was killed"),
+            None => format!("{after} so far; it is still running, or it was killed"),
         };
+
         let mut text = wrapped(&format!("{}: {state}.", self.run.display()), "", width);
         if *steps > 0 {
             let spent: Vec<String> =
@@ -67,6 +69,7 @@ impl Diagnose {
                     100.0 * share
                 )
             });
+
             let (first, last) = (recent.start(), recent.end());
             let line = format!(
                 "Mean seconds of a step (steps {first} to {last}; judging overlaps with sampling): {}{filtered}.",
@@ -74,9 +77,11 @@ impl Diagnose {
             );
             text += &wrapped(&short_numbers(&line), "", width);
         }
+
         if findings.is_empty() {
             text += &format!("\n{}\n", diagnosis.nothing_found());
         }
+
         for (number, finding) in (1..).zip(findings) {
             text +=
                 &wrapped(&format!("\n{number}. {} [{}]", finding.what, finding.name), "", width);
@@ -98,6 +103,7 @@ fn wrapped(text: &str, indent: &str, width: usize) -> String {
         Some(rest) => ("\n", rest),
         None => ("", text),
     };
+
     let options = textwrap::Options::new(width).initial_indent(indent).subsequent_indent(indent);
     format!("{break_before}{}\n", textwrap::fill(text, options))
 }
@@ -115,6 +121,7 @@ fn object(diagnosis: &Diagnosis) -> serde_json::Value {
             "completions": finding.shown.iter().map(shown).collect::<Vec<_>>(),
         })
     };
+
     let seconds =
         diagnosis.seconds.iter().map(|(phase, seconds)| ((*phase).to_owned(), (*seconds).into()));
     json!({

@@ -1,4 +1,4 @@
-//! The command `firebrick doctor`: lists the devices of this machine, and tests them.
+//! `firebrick doctor`: lists the devices of this machine, and tests them.
 
 use std::{fmt::Write as _, time::Instant};
 
@@ -20,10 +20,10 @@ use crate::{
     version::{commit, features, version},
 };
 
-/// The arguments of `firebrick doctor`.
+/// Arguments of `firebrick doctor`.
 #[derive(Args)]
 pub struct Doctor {
-    /// Look at this device only, such as vulkan:0
+    /// Examine this device only, such as vulkan:0
     #[arg(long, value_name = "KIND:INDEX")]
     device: Option<Name>,
     /// Compute a matrix product, a decode step and a gradient on each device, and compare them with the CPU's
@@ -41,20 +41,20 @@ pub struct Doctor {
     /// Only print which drivers to install for each maker's card on each system
     #[arg(long, conflicts_with_all = ["device", "smoke", "suite", "json"])]
     drivers: bool,
-    /// Print the findings as one JSON object; with --suite or --smoke as JSON lines, each when it is known
+    /// Print the findings as one JSON object; with --suite or --smoke as JSON lines, each as soon as it is known
     #[arg(long)]
     json: bool,
 }
 
-/// The findings about this machine. As JSON they have no reports, which are lines.
+/// Findings about this machine. As JSON they lack the reports, which are lines.
 #[derive(Serialize)]
 struct Findings {
     version: &'static str,
     commit: Option<&'static str>,
-    /// The features that were built in: the kinds of device, `spirv` and `hub`.
+    /// Features that were built in: the kinds of device, `spirv` and `hub`.
     features: Vec<&'static str>,
     devices: Vec<Description>,
-    /// The devices that can't be used, and what to do about each.
+    /// Devices that can't be used, and what to do about each.
     missing: Vec<Missing>,
     #[serde(skip)]
     reports: Vec<SuiteReport>,
@@ -76,6 +76,7 @@ impl Doctor {
         if self.drivers {
             return print(&for_stdout(&all_drivers(), 10)).map(|()| 0);
         }
+
         let mut findings = Findings {
             version: env!("CARGO_PKG_VERSION"),
             commit: commit(),
@@ -84,14 +85,16 @@ impl Doctor {
             missing: Vec::new(),
             reports: Vec::new(),
         };
+
         let began = Instant::now();
         if self.lines() {
             let kernels = if self.reference { "reference" } else { "fast" };
             print_event("program", program(kernels))?;
         }
+
         let mut broken = false;
         for name in self.names(&mut findings.missing) {
-            match self.look(name, &mut findings)? {
+            match self.examine(name, &mut findings)? {
                 Ok(()) => {}
                 Err(error) if self.device.is_some() => return Err(error.into()),
                 Err(error) => {
@@ -100,13 +103,16 @@ impl Doctor {
                 }
             }
         }
+
         findings.missing.extend(only_software(&findings.devices));
         let passed = !broken && findings.reports.iter().all(|report| report.passed);
         if self.lines() {
             for missing in &findings.missing {
                 print_event("missing", missing)?;
             }
-            let (devices, seconds) = (findings.devices.len(), began.elapsed().as_secs_f64());
+
+            let devices = findings.devices.len();
+            let seconds = began.elapsed().as_secs_f64();
             print_event(
                 "summary",
                 json!({ "passed": passed, "devices": devices, "seconds": seconds }),
@@ -117,33 +123,37 @@ impl Doctor {
         } else {
             print(&for_stdout(&summary(&findings, self.device.is_none()), 10))?;
         }
+
         Ok(u8::from(!passed))
     }
 
-    /// Tells whether each finding is a line of its own. A driver may hang or end the process in the middle of a
-    /// suite, and an object at the end would then be lost with all that was found.
+    /// Returns whether each finding is a separate line. A driver may hang or end the process in the middle of a suite,
+    /// and an object at the end would then be lost with all that was found.
     fn lines(&self) -> bool {
         self.json && (self.suite || self.smoke)
     }
 
     /// Opens and describes a device, and tries it if asked to. The outer error is that of printing.
-    fn look(
+    fn examine(
         &self,
         name: Name,
         findings: &mut Findings,
     ) -> Result<Result<(), OpenError>, ProgramError> {
         let broken = |failure| OpenError::Broken { name, failure };
-        let found = open(name, Precision::F32).and_then(|device| {
+        let opened = open(name, Precision::F32).and_then(|device| {
             let description = guard(|| describe(name, &device)).map_err(broken)?;
             Ok((device, description))
         });
-        let (device, description) = match found {
-            Ok(found) => found,
+
+        let (device, description) = match opened {
+            Ok(opened) => opened,
             Err(error) => return Ok(Err(error)),
         };
+
         if !self.json {
             print(&for_stdout(&shown(&description), 10))?;
         }
+
         let mut cases = match (self.suite, self.smoke) {
             (true, _) => suite::cases(),
             (false, true) => suite::smoke(),
@@ -152,9 +162,11 @@ impl Doctor {
                 return Ok(Ok(()));
             }
         };
+
         if let Some(text) = &self.cases {
             cases.retain(|case| case.name.contains(text));
         }
+
         if self.lines() {
             // The next case after the last reported one is the case in which a process died.
             let names = cases.iter().map(|case| format!("{} {}", case.name, case.precision));
@@ -162,9 +174,12 @@ impl Doctor {
             about["cases"] = names.collect();
             print_event("device", about)?;
         }
+
         findings.devices.push(description);
+        // The suite's callback can't return an error, so the first one is kept, and nothing is printed after it.
         let mut printed = Ok(());
-        let heard = &mut |case: &CaseReport| {
+
+        let report_case = &mut |case: &CaseReport| {
             if printed.is_err() {
                 return;
             }
@@ -175,10 +190,12 @@ impl Doctor {
                 printed = print(&format!("  {case}\n"));
             }
         };
-        let report = match suite::run(name, &device, &cases, heard) {
+
+        let report = match suite::run(name, &device, &cases, report_case) {
             Ok(report) => report,
             Err(failure) => return Ok(Err(broken(failure))),
         };
+
         printed?;
         if self.json {
             let SuiteReport { passed, seconds, .. } = report;
@@ -188,6 +205,7 @@ impl Doctor {
         } else {
             print(&format!("  {}\n", report.summary()))?;
         }
+
         findings.reports.push(report);
         Ok(Ok(()))
     }
@@ -197,21 +215,28 @@ impl Doctor {
         if let Some(name) = self.device {
             return vec![name];
         }
+
         let mut names = Vec::new();
         for kind in Kind::ALL {
             let name = Name { kind, index: 0 };
             match list(kind) {
                 _ if !compiled().contains(&kind) => {
                     let error = OpenError::NotCompiled { name, compiled: compiled() };
-                    let (problem, remedy) = ("not in this build".into(), error.remedy());
-                    absent.push(Missing { device: kind.to_string(), problem, remedy });
+                    absent.push(Missing {
+                        device: kind.to_string(),
+                        problem: "not in this build".into(),
+                        remedy: error.remedy(),
+                    });
                 }
                 Err(failure) => {
                     absent.push(Missing::new(name, &OpenError::Broken { name, failure }));
                 }
                 Ok(found) if found.is_empty() => {
-                    let (problem, remedy) = ("none found".into(), missing(kind).to_owned());
-                    absent.push(Missing { device: kind.to_string(), problem, remedy });
+                    absent.push(Missing {
+                        device: kind.to_string(),
+                        problem: "none found".into(),
+                        remedy: missing(kind).to_owned(),
+                    });
                 }
                 Ok(found) => names.extend((0..found.len()).map(|index| Name { kind, index })),
             }
@@ -232,12 +257,13 @@ fn only_software(devices: &[Description]) -> Vec<Missing> {
     let of = |kind| devices.iter().filter(move |device| device.device.kind == kind);
     let in_name_only =
         |kind: &Kind| of(*kind).next().is_some() && of(*kind).all(|device| device.software);
-    let told = |kind: Kind| Missing {
+    let report = |kind: Kind| Missing {
         device: kind.to_string(),
         problem: "only a software device was found, and no GPU".into(),
         remedy: missing(kind).into(),
     };
-    [Kind::Vulkan, Kind::Wgpu].into_iter().filter(in_name_only).map(told).collect()
+
+    [Kind::Vulkan, Kind::Wgpu].into_iter().filter(in_name_only).map(report).collect()
 }
 
 /// Names the drivers that the cards of this machine need. If no card is listed, it names those of all makers.
@@ -247,17 +273,19 @@ fn drivers_here() -> String {
         None => format!("\ndrivers for a graphics card on {system}:\n"),
         Some([]) => {
             format!(
-                "\nno graphics card of AMD, Intel or NVIDIA is listed; drivers for one on \
+                "\nno graphics card from AMD, Intel or NVIDIA is listed; drivers for one on \
                  {system}:\n"
             )
         }
         Some(_) => format!("\ndrivers for this machine's cards on {system}:\n"),
     };
+
     let cards = cards.unwrap_or_default();
     let vendors = if cards.is_empty() { Vendor::on(system) } else { &cards };
     for vendor in vendors {
         let _ = writeln!(text, "{:<9} {}", vendor.to_string(), driver(*vendor, system));
     }
+
     text + "--drivers lists the drivers of all systems\n"
 }
 
@@ -275,6 +303,7 @@ fn all_drivers() -> String {
 /// Describes a device in two or three lines: its name, its abilities, and its driver.
 fn shown(device: &Description) -> String {
     let mut text = format!("{:<9} {}", device.device.to_string(), device.headline());
+
     let mut can = Vec::new();
     can.push(
         device.memory.map_or("memory unknown".into(), |all| format!("memory {}", gibibytes(all))),
@@ -285,6 +314,7 @@ fn shown(device: &Description) -> String {
     can.extend(device.matrix_units.then(|| "matrix units".to_owned()));
     can.extend(device.subgroups.then(|| "subgroups".to_owned()));
     let _ = write!(text, "\n          {}\n", can.join(", "));
+
     let through: Vec<&str> =
         [&device.driver, &device.runtime].into_iter().flatten().map(String::as_str).collect();
     if !through.is_empty() {
@@ -293,18 +323,20 @@ fn shown(device: &Description) -> String {
     text
 }
 
-/// Says what is missing and how to get it, and which options test a device. If `all` devices were looked at and no
+/// Says what is missing and how to get it, and which options test a device. If all devices were looked at and no
 /// GPU was found, it also names drivers.
-fn summary(findings: &Findings, all: bool) -> String {
+fn summary(findings: &Findings, all_devices: bool) -> String {
     let mut text = String::new();
     for Missing { device, problem, remedy } in &findings.missing {
         let _ = writeln!(text, "{device:<9} {problem}; {remedy}");
     }
+
     let has_gpu =
         findings.devices.iter().any(|found| found.device.kind != Kind::Cpu && !found.software);
-    if all && !has_gpu {
+    if all_devices && !has_gpu {
         text += &drivers_here();
     }
+
     let _ = writeln!(text, "\nfirebrick {}", version());
     if findings.reports.is_empty() {
         text += "--smoke tests each device briefly; --suite compares every operation of training \

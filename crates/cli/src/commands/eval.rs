@@ -1,4 +1,4 @@
-//! The command `firebrick eval`: evaluates a checkpoint on the held-out prompts of a recipe.
+//! `firebrick eval`: evaluates a checkpoint on the held-out prompts of a recipe.
 
 use std::{
     fs::File,
@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 
 use crate::{ProgramError, bars::Bars, out::Out, terminal::Terminal};
 
-/// The arguments of `firebrick eval`.
+/// Arguments of `firebrick eval`.
 #[derive(Args)]
 #[command(allow_negative_numbers = true)]
 pub struct Eval {
@@ -52,32 +52,41 @@ pub struct Eval {
 impl Eval {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let set = [self.set.as_slice(), &super::device_settings(self.device)].concat();
+
         let bars = Bars::on_stderr();
         let sources = super::sources::sources(&bars);
         let folder = super::model_folder(&self.checkpoint, &sources)?;
         let recipe = self.recipe(&folder, &set)?.recipe;
+
         let loading = bars.bar(Stage::Load.name(), 0);
         let mut evaluation = build::evaluation(&recipe, &folder, &sources, build::now())?;
         if evaluation.heldout.is_empty() {
             return Err(ProgramError::NoHeldout);
         }
         drop(loading);
+
         let lines = self.completions.as_deref().map(Out::at_path).transpose()?;
         // The evaluation takes time, so a file that can't be written is found before it.
         let lines = lines.map(|out| Ok::<_, ProgramError>((out.open()?, out))).transpose()?;
+
         let samples = self.samples.map_or(recipe.eval.samples.max(1), |samples| samples as usize);
         let heldout = EvalSet {
             name: String::new(),
             prompts: std::mem::take(&mut evaluation.heldout),
             samples,
         };
+
+        // --samples applies to every set, even to one with its own number.
         let further = std::mem::take(&mut evaluation.sets).into_iter();
         let further = further
             .map(|set| EvalSet { samples: self.samples.map_or(set.samples, |_| samples), ..set });
         let sets: Vec<EvalSet> = std::iter::once(heldout).chain(further).collect();
+
         let total: usize = sets.iter().map(|set| set.prompts.len() * set.samples).sum();
         let bar = bars.bar(Stage::Eval.name(), total as u64);
-        let (device, smaller) = (evaluation.device.clone(), device::fewer_sequences(&recipe));
+        let device = evaluation.device.clone();
+        let smaller = device::fewer_sequences(&recipe);
+
         let measured = device::unsaved(&recipe, &device, "the evaluation", smaller, || {
             let measure = |set: &EvalSet| {
                 Ok(evaluate(
@@ -92,16 +101,19 @@ impl Eval {
             };
             sets.iter().map(measure).collect::<Result<Vec<_>, Error>>()
         })?;
+
         drop(bar);
         let mut terminal = Terminal::plain(bars);
         for note in evaluation.notes.try_iter() {
             terminal.note(&note);
         }
+
         if let Some((file, out)) = lines {
             let groups = sets.iter().zip(&measured).map(|(set, (_, groups))| (set, &groups[..]));
             write_lines(file, &out, groups).map_err(ProgramError::file(out.path()))?;
         }
-        // The completions are written by now, and a mean over what is left of them would mislead.
+
+        // The completions have already been written, and a mean over what is left of them would mislead.
         for (report, _) in &measured {
             if report.judged() == 0 {
                 let completions = report.verdicts.iter().sum();
@@ -109,27 +121,27 @@ impl Eval {
             }
             report.check_errors(recipe.reward.max_errors)?;
         }
+
         let reports = sets.iter().zip(&measured).map(|(set, (report, _))| (set, report));
-        let text = match self.json {
-            true => {
-                let mut all = reports.map(|(set, report)| (set.name.clone(), json(report)));
-                let mut first = all.next().map(|(_, first)| first).unwrap_or_default();
-                let further: Map<String, Value> = all.collect();
-                if !further.is_empty() {
-                    first["sets"] = further.into();
-                }
-                format!("{first}\n")
+        let text = if self.json {
+            // The held-out set comes first and is the object itself, of which further sets are a field.
+            let mut all = reports.map(|(set, report)| (set.name.clone(), json(report)));
+            let mut first = all.next().map(|(_, first)| first).unwrap_or_default();
+            let further: Map<String, Value> = all.collect();
+            if !further.is_empty() {
+                first["sets"] = further.into();
             }
-            false => {
-                let name = |set: &EvalSet| match set.name.as_str() {
-                    "" => String::new(),
-                    name => format!("\n{name}: "),
-                };
-                let tables =
-                    reports.map(|(set, report)| name(set) + &table(report, &evaluation.sampling));
-                tables.collect()
-            }
+            format!("{first}\n")
+        } else {
+            let name = |set: &EvalSet| match set.name.as_str() {
+                "" => String::new(),
+                name => format!("\n{name}: "),
+            };
+            let tables =
+                reports.map(|(set, report)| name(set) + &table(report, &evaluation.sampling));
+            tables.collect()
         };
+
         super::print(&text)
     }
 
@@ -139,9 +151,11 @@ impl Eval {
         if let Some(path) = &self.recipe {
             return super::recipes::load(path, set);
         }
+
         let folder = std::path::absolute(checkpoint).unwrap_or_default();
         let run = folder.parent().and_then(Path::parent);
         let path = run.map(|run| run.join("recipe.toml"));
+
         match (run, path.filter(|path| path.symlink_metadata().is_ok())) {
             (Some(run), Some(path)) => {
                 let text = recipe_text(run)?;
@@ -158,15 +172,17 @@ fn write_lines<'a>(
     out: &Out,
     sets: impl Iterator<Item = (&'a EvalSet, &'a [RewardedGroup])>,
 ) -> io::Result<()> {
+    // Only now that there is something to write does the file lose its earlier contents.
     if matches!(out, Out::File(_)) {
         file.set_len(0)?;
     }
+
     let mut file = BufWriter::new(file);
     let groups = sets.flat_map(|(set, groups)| groups.iter().map(move |group| (set, group)));
     for (set, RewardedGroup { group, rewards }) in groups {
         for (completion, reward) in group.completions.iter().zip(rewards) {
             let mut line = serde_json::json!({
-                "question": group.prompt.asked(),
+                "question": group.prompt.question_text(),
                 "reference": group.prompt.reference,
                 "text": completion.text,
                 "extracted": reward.score.extracted,
@@ -176,16 +192,18 @@ fn write_lines<'a>(
                 "tokens": completion.tokens,
                 "logprobs": completion.logprobs,
             });
+
             if !set.name.is_empty() {
                 line["set"] = set.name.as_str().into();
             }
             writeln!(file, "{}", printable(&line.to_string()))?;
         }
     }
+
     file.flush()
 }
 
-/// The number of difficulties that a table has room for.
+/// Number of difficulties that a table has room for.
 const DIFFICULTIES: usize = 20;
 
 fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String {
@@ -201,30 +219,32 @@ fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String 
         ),
         format!("avg@{k:<4} {:.4}", report.accuracy),
     ];
+
     for (k, pass) in report.pass_at.iter().skip(1) {
         lines.push(format!("pass@{k:<3} {pass:.4}"));
     }
     lines.push(format!("maj@{k:<4} {:.4}", report.majority));
+
     if k > 1 {
         let [never, sometimes, always] = report.solved;
         lines.push(format!("prompts  {never} never right, {sometimes} sometimes, {always} always"));
     }
+
     for (difficulty, (prompts, accuracy)) in report.by_difficulty.iter().take(DIFFICULTIES) {
         let difficulty = printable(difficulty);
         lines.push(format!("difficulty {difficulty}: {accuracy:.4} of {prompts} prompts"));
     }
     if report.by_difficulty.len() > DIFFICULTIES {
-        lines.push(format!(
-            "and {} further difficulties",
-            report.by_difficulty.len() - DIFFICULTIES
-        ));
+        lines.push(format!("further difficulties: {}", report.by_difficulty.len() - DIFFICULTIES));
     }
+
     let verdicts: Vec<String> = Verdict::ALL
         .iter()
         .zip(report.verdicts)
         .filter(|(_, count)| *count > 0)
         .map(|(verdict, count)| format!("{count} {}", verdict.name()))
         .collect();
+
     lines.push(format!("verdicts {}", verdicts.join(", ")));
     lines.push(format!(
         "length   {:.1} tokens, {:.1} % cut off",
@@ -237,11 +257,13 @@ fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String 
 fn json(report: &EvalReport) -> Value {
     let pass: Map<String, Value> =
         report.pass_at.iter().map(|(k, pass)| (k.to_string(), (*pass).into())).collect();
+
     let verdicts: Map<String, Value> = Verdict::ALL
         .iter()
         .zip(report.verdicts)
         .map(|(verdict, count)| (verdict.name().to_owned(), count.into()))
         .collect();
+
     let difficulties: Map<String, Value> = report
         .by_difficulty
         .iter()
@@ -250,6 +272,7 @@ fn json(report: &EvalReport) -> Value {
             (difficulty.clone(), of)
         })
         .collect();
+
     serde_json::json!({
         "prompts": report.prompts,
         "samples": report.samples,

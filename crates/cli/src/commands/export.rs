@@ -1,4 +1,4 @@
-//! The command `firebrick export`: writes a checkpoint as a model folder for other programs.
+//! `firebrick export`: writes a checkpoint as a model folder for other programs.
 
 use std::{
     fs,
@@ -15,14 +15,15 @@ use firebrick::{
 use firebrick_data::Tokenizer;
 use firebrick_device::{Name, Precision, open};
 use firebrick_models::{
-    Base, Decoder, Formats, SaveOptions, WeightDtype, inventory, load_config, save_adapter, save_as,
+    Decoder, Formats, FrozenFormat, SaveOptions, WeightDtype, inventory, load_config, save_adapter,
+    save_as,
 };
 use firebrick_runs::publish_folder;
 use serde_json::Value;
 
 use crate::{ProgramError, bars::Bars};
 
-/// The arguments of `firebrick export`.
+/// Arguments of `firebrick export`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Export {
@@ -60,13 +61,16 @@ Examples:
 impl Export {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let refuse = |problem| Err(ProgramError::Export { out: self.out.clone(), problem });
-        // A link that leads nowhere is there too.
+        // A dangling link exists too.
         if self.out.symlink_metadata().is_ok() {
             return refuse("it exists already; give the name of a new folder");
         }
+
         let sources = super::sources::alone();
         let folder = super::model_folder(&self.checkpoint, &sources)?;
         let folders = Folders::find(&folder, &sources, Need::Model)?;
+
+        // What can't be done is refused before anything is loaded.
         match (&folders.adapter, self.merge) {
             (None, true) => return refuse("the model has no adapter to merge; leave --merge out"),
             (Some(_), false) if self.dtype.is_some() => {
@@ -76,15 +80,20 @@ impl Export {
             }
             _ => {}
         }
+
         let tokenizer = Tokenizer::from_folder(&folders.text)?;
         let (_, config) = load_config(&folders.weights)?;
         let as_it_is = inventory(&folders.weights)?.formats();
+
         // The weights are rounded only once, from the trained ones.
         let trained = Folders { weights: trained_weights(&folders.weights), ..folders.clone() };
         let bars = Bars::on_stderr();
         let loading = bars.bar(Stage::Load.name(), 0);
-        let decoder =
-            trained.load(Base::F32, &open(Name::default(), Precision::F32)?, super::warn)?;
+        let decoder = trained.load(
+            FrozenFormat::F32,
+            &open(Name::default(), Precision::F32)?,
+            super::warn,
+        )?;
         drop(loading);
 
         // The folder has another name until it is complete.
@@ -95,6 +104,8 @@ impl Export {
             fs::remove_dir_all(&temporary).map_err(file)?;
         }
         fs::create_dir_all(&temporary).map_err(file)?;
+
+        // The bar stays until the end of this function.
         let _saving = bars.bar(Stage::Save.name(), 0);
         let written = self.write(&folder, &folders, decoder, &config, &as_it_is, &temporary);
         if let Err(error) = written.and_then(|()| Ok(tokenizer.save(&temporary)?)) {
@@ -102,6 +113,7 @@ impl Export {
             let _ = fs::remove_dir_all(&temporary);
             return Err(error);
         }
+
         publish_folder(&temporary, &self.out)?;
         super::print(&format!("{}\n", self.out.display()))
     }
@@ -119,16 +131,17 @@ impl Export {
         match &folders.adapter {
             Some(_) if !self.merge => save_adapter(&decoder, &folders.base, into)?,
             _ => {
-                let asked = self.dtype.map(|dtype| match dtype {
+                let dtype = self.dtype.map(|dtype| match dtype {
                     Dtype::Float32 => WeightDtype::F32,
                     Dtype::Bfloat16 => WeightDtype::BF16,
                     Dtype::Float16 => WeightDtype::F16,
                 });
-                let formats = asked.map_or(as_it_is.clone(), Formats::all);
+                let formats = dtype.map_or(as_it_is.clone(), Formats::all);
                 let SaveOptions { max_shard_bytes, .. } = SaveOptions::default();
                 save_as(&decoder.merged(), config, into, &formats, max_shard_bytes)?;
             }
         }
+
         // The adapter's card does not describe a merged model.
         let card = folder.join(CARD);
         if card.is_file() && !self.merge {

@@ -1,4 +1,4 @@
-//! The command `firebrick generate`: prints a model's completion of a prompt while it is sampled.
+//! `firebrick generate`: prints a model's completion of a prompt while it is sampled.
 
 use std::{
     io::{ErrorKind, IsTerminal as _, Read as _, Write as _},
@@ -20,7 +20,7 @@ use firebrick::{
     recipe::{BaseType, ComputeType},
     source::Need,
 };
-use firebrick_core::{FinishReason, Prompt, Seed, printable_lines};
+use firebrick_core::{FinishReason, Prompt, Seed, counted, printable_lines};
 use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer, parse_json};
 use firebrick_device::{Kind, Name, Precision, guard};
 use firebrick_models::Decoder;
@@ -29,7 +29,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{ProgramError, bars::Bars, error::STDOUT};
 
-/// The arguments of `firebrick generate`.
+/// Arguments of `firebrick generate`.
 #[derive(Args)]
 #[command(allow_negative_numbers = true, after_help = EXAMPLES)]
 pub struct Generate {
@@ -41,7 +41,7 @@ pub struct Generate {
     /// The system message of the chat template
     #[arg(long, value_name = "TEXT", conflicts_with = "plain")]
     system: Option<String>,
-    /// Give the model the prompt as it stands, without the model's chat template
+    /// Pass the prompt to the model unchanged, without the model's chat template
     #[arg(long)]
     plain: bool,
     /// Set a variable of the chat template, as in enable_thinking=false; may be given several times
@@ -76,7 +76,7 @@ pub struct Generate {
     json: bool,
 }
 
-/// The format that matrices are multiplied in.
+/// Format that matrices are multiplied in.
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Dtype {
     /// `bfloat16` on a GPU that has it, else `float32`
@@ -90,7 +90,7 @@ enum Dtype {
     Float16,
 }
 
-/// The format that weights are kept in.
+/// Format that weights are kept in.
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Format {
     /// The format that they are multiplied in
@@ -152,17 +152,21 @@ impl Generate {
         let config = folders.sizes()?;
         let tokenizer = Tokenizer::from_folder(&folders.text)?;
         model::check_vocabulary(&tokenizer, &config, &folders.text)?;
+
         let question = Question::Text(self.question()?);
         for what in tokenizer.switched_off() {
             super::warn(format!("the tokenizer asks for {what}: it is switched off"));
         }
+
         let context = config.max_position_embeddings;
         let format = self.format(&folders.text)?;
         let (text, tokens) = format.encode_up_to(&question, &tokenizer, context)?;
+        // Prompt and completion share the context.
         let room = context.saturating_sub(tokens.len());
         if tokens.is_empty() || room == 0 {
             return Err(ProgramError::PromptLength { tokens: tokens.len(), context });
         }
+
         let sampling = Sampling {
             temperature: self.temperature,
             top_k: self.top_k,
@@ -170,6 +174,7 @@ impl Generate {
             max_completion_tokens: room.min(self.max_tokens as usize),
             stop: tokenizer.stop_tokens().to_vec(),
         };
+
         let prompt = Prompt { text, tokens, ..Prompt::default() };
         let interrupted = interrupted();
         let mut printer = Printer::new(&tokenizer, self.json);
@@ -181,39 +186,47 @@ impl Generate {
             let loading = Bars::on_stderr().bar(Stage::Load.name(), 0);
             let policy = folders.load(base, &device, super::warn)?;
             drop(loading);
+
             let memory = Memory::of_device(self.device).bytes;
             let chunk_sizes =
                 ChunkPlan::for_device(self.device, memory, policy.config().intermediate_size)
                     .chunk_sizes();
+
             let longest = prompt.tokens.len() + sampling.max_completion_tokens;
             let policy =
                 policy.with_compute(compute).with_chunk_sizes(chunk_sizes).with_longest(longest);
-            self.stream(&policy, &prompt, &sampling, context, &mut |token| match interrupted
-                .load(Ordering::Relaxed)
-            {
-                true => ControlFlow::Break(()),
-                false => printer.push(token),
+            self.stream(&policy, &prompt, &sampling, context, &mut |token| {
+                if interrupted.load(Ordering::Relaxed) {
+                    ControlFlow::Break(())
+                } else {
+                    printer.push(token)
+                }
             })
         })?;
+
         let seconds = began.elapsed().as_secs_f64();
         let (text, problem) = printer.finish();
         if let Some(source) = problem {
             return Err(Error::File { path: STDOUT.into(), source }.into());
         }
+
         if self.json {
             super::print(&format!("{}\n", as_json(&prompt, &text, &streamed)))?;
         }
-        let ended = match streamed.finish {
+
+        let ended_by = match streamed.finish {
             Some(FinishReason::Stop) => "a stop token",
             Some(FinishReason::Length) => "the limit of tokens",
             Some(other) => other.name(),
             None => "Ctrl-C or a closed pipe",
         };
         let count = streamed.tokens.len();
-        // A closed standard error is no reason to fail.
+
+        // A closed standard error is not a reason to fail.
         let _ = writeln!(
             std::io::stderr(),
-            "{count} tokens, ended by {ended}; {:.1} tokens/s, loading included",
+            "{}, ended by {ended_by}; {:.1} tokens/s, loading included",
+            counted(count as u64, "token"),
             count as f64 / seconds
         );
         Ok(if interrupted.load(Ordering::Relaxed) { 130 } else { 0 })
@@ -224,10 +237,11 @@ impl Generate {
             return Ok(self.prompt.clone());
         }
         let mut text = String::new();
+
         // The limit is far more than any context, and ends a stream that has no end.
         let read = std::io::stdin().take(64 << 20).read_to_string(&mut text);
         match read {
-            // `echo` writes a line break that nobody means.
+            // `echo` writes a line break that is not part of the prompt.
             Ok(_) => {
                 let line = text.strip_suffix('\n').unwrap_or(&text);
                 Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
@@ -240,6 +254,7 @@ impl Generate {
         let chat = if self.plain { None } else { ChatTemplate::from_folder(folder)? };
         let kwargs = self.option.iter().cloned().collect::<Map<String, Value>>();
         known_options("--option", &kwargs, chat.as_ref())?;
+
         Ok(PromptFormat {
             system: self.system.clone(),
             chat: chat.map(|chat| chat.with_date(build::now())),
@@ -254,11 +269,12 @@ impl Generate {
         prompt: &Prompt,
         sampling: &Sampling,
         context: usize,
-        hear: &mut dyn FnMut(u32) -> ControlFlow<()>,
+        on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Streamed, ProgramError> {
         // The completion is sampled like the first draw of a run with this seed.
         let asked = [(0, prompt.clone())];
         let request = &GroupRequest::of_prompts(asked, 1, sampling, Seed::run(self.seed))[0];
+
         let sample_on = match self.device.kind {
             Kind::Cpu => SampleOn::Host,
             _ => SampleOn::Device,
@@ -270,11 +286,11 @@ impl Generate {
             request.completion_seed(0),
             context,
             sample_on,
-            &mut |token, _| hear(token),
+            &mut |token, _| on_token(token),
         )?)
     }
 
-    /// Does `work`. However a GPU fails in it, the result is an error and no panic.
+    /// Does `work`. However a GPU fails in it, the result is an error rather than a panic.
     fn guarded<T>(
         &self,
         work: impl FnOnce() -> Result<T, ProgramError>,
@@ -282,6 +298,7 @@ impl Generate {
         if self.device.kind == Kind::Cpu {
             return work();
         }
+
         guard(work).unwrap_or_else(|failure| {
             Err(Error::DeviceFailed {
                 device: self.device,
@@ -300,7 +317,7 @@ impl Generate {
 
 /// A printer of tokens, which writes their text as soon as it is certain.
 struct Printer<'a> {
-    /// The streamer of the text; `None` at the text's end.
+    /// Turns tokens into text; `None` once the text has ended.
     streamer: Option<firebrick_data::Streamer<'a>>,
     text: String,
     /// True if the text is only kept, and not printed.
@@ -324,13 +341,14 @@ impl<'a> Printer<'a> {
         if self.quiet || piece.is_empty() {
             return ControlFlow::Continue(());
         }
+
         let mut out = std::io::stdout();
         // A terminal would obey control characters in the model's text. A file gets the text as it is.
         let piece = if out.is_terminal() { &printable_lines(piece) } else { piece };
         match out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
-                // It is no error if a reader such as head stops early.
+                // It is not an error if a reader such as head stops early.
                 self.problem = Some(error).filter(|error| error.kind() != ErrorKind::BrokenPipe);
                 self.quiet = true;
                 ControlFlow::Break(())
@@ -363,11 +381,11 @@ fn as_json(prompt: &Prompt, text: &str, streamed: &Streamed) -> Value {
     })
 }
 
-/// Returns a flag that the first Ctrl-C sets. The second Ctrl-C ends the program at once.
+/// Returns a flag that the first Ctrl-C sets. The second Ctrl-C ends the program immediately.
 fn interrupted() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     let seen = flag.clone();
-    // Without a handler Ctrl-C ends the program at once, which loses nothing.
+    // Without a handler Ctrl-C ends the program immediately, which loses nothing.
     let _ = ctrlc::set_handler(move || {
         if seen.swap(true, Ordering::Relaxed) {
             std::process::exit(130);

@@ -1,4 +1,4 @@
-//! The command `firebrick init`: writes the files of a new task, which are in `commands/init/`.
+//! `firebrick init`: writes the files of a new task, which are in `commands/init/`.
 
 use std::{
     fs::{self, OpenOptions},
@@ -11,7 +11,7 @@ use firebrick_runs::shell_word;
 
 use crate::ProgramError;
 
-/// The arguments of `firebrick init`.
+/// Arguments of `firebrick init`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Init {
@@ -40,9 +40,11 @@ impl Init {
     pub(super) fn run(self) -> Result<(), ProgramError> {
         let Init { folder } = self;
         fs::create_dir_all(&folder).map_err(ProgramError::file(&folder))?;
+        // Existing files may be somebody's work.
         if fs::read_dir(&folder).map_err(ProgramError::file(&folder))?.next().is_some() {
             return Err(ProgramError::NotEmpty { folder });
         }
+
         for (name, text) in FILES {
             let path = folder.join(name);
             let text = match name {
@@ -51,21 +53,23 @@ impl Init {
             };
             write(&path, &here(&text)).map_err(ProgramError::file(&path))?;
         }
+
         // `cd` would take a name that begins with a dash for an option.
         let dashed = folder.to_string_lossy().starts_with('-');
-        let place = if dashed { Path::new(".").join(&folder) } else { folder.clone() };
-        let place = place.display().to_string();
+        let path = if dashed { Path::new(".").join(&folder) } else { folder.clone() };
+        let path = path.display().to_string();
+
         let names = FILES.map(|(name, _)| name).join(", ");
         super::print(&format!(
             "{} has {names}\n\nnext:\n  cd {}\n  firebrick train recipe.toml\n",
             folder.display(),
-            shell_word(&place)
+            shell_word(&path)
         ))
     }
 }
 
-/// Gives the recipe the folder's name as the name of its run, if a run can have that name. So two tasks that are
-/// trained from one place have runs of their own.
+/// Names the recipe's run after the folder, if a run can have that name, so that two tasks trained from the same folder
+/// have separate runs.
 fn named(recipe: &str, folder: &Path) -> String {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     match firebrick_core::check_run_name(name) {
@@ -74,7 +78,7 @@ fn named(recipe: &str, folder: &Path) -> String {
     }
 }
 
-/// Returns a text with the name that Python has on this system.
+/// Replaces `python3` by the name that Python has on this system.
 fn here(text: &str) -> String {
     if cfg!(windows) { text.replace("python3", "python") } else { text.to_owned() }
 }

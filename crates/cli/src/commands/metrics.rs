@@ -1,4 +1,4 @@
-//! The command `firebrick metrics`: prints the numbers of a run, or writes them for other viewers.
+//! `firebrick metrics`: prints the numbers of a run, or writes them for other viewers.
 
 mod events;
 mod row;
@@ -23,7 +23,7 @@ use firebrick_core::{printable, printable_lines};
 use self::{events::Export, row::row};
 use crate::{ProgramError, error::STDOUT, glob::matches, names::verl_name};
 
-/// The arguments of `firebrick metrics`.
+/// Arguments of `firebrick metrics`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Metrics {
@@ -34,7 +34,7 @@ pub struct Metrics {
     /// The form of the output
     #[arg(long, value_enum, default_value_t = Form::Jsonl)]
     form: Form,
-    /// Print only this number of the newest steps
+    /// Print only the last STEPS steps
     #[arg(long, value_name = "STEPS")]
     last: Option<u64>,
     /// Print new steps every second, until the run ends
@@ -75,11 +75,11 @@ enum Form {
     Wandb,
 }
 
-/// The stored name of a metric, and its name in the output.
+/// A metric's stored name, and its name in the output.
 type Column = (String, String);
 
-/// The number of steps that are read at once.
-const AT_ONCE: usize = 1000;
+/// Number of steps that are read in one query.
+const CHUNK: usize = 1000;
 
 impl Metrics {
     pub(super) fn run(self) -> Result<(), ProgramError> {
@@ -88,11 +88,13 @@ impl Metrics {
             return Err(ProgramError::NotARun { path: self.run });
         }
         let store = Store::open_read_only(&database)?;
+
         if let (Form::Jsonl | Form::Csv | Form::Table | Form::Row, Some(out)) =
             (self.form, &self.out)
         {
             return Err(ProgramError::NoOut { out: out.clone() });
         }
+
         if let (Form::TensorBoard | Form::Wandb, Some(out)) = (self.form, &self.out) {
             self.columns(&store)?;
             let column = |name: &str| self.column(name.to_owned());
@@ -100,11 +102,13 @@ impl Metrics {
                 Export { run: &self.run, store: &store, form: self.form, out, column: &column };
             return export.write(self.follow);
         }
+
         if self.form == Form::Row {
             return super::print(&format!("{}\n", row(&self.run)?));
         }
+
         match self.print(&store, &mut std::io::stdout().lock()) {
-            // It is no error if a reader such as head stops early.
+            // It is not an error if a reader such as head stops early.
             Err(ProgramError::Library(Error::File { source, .. }))
                 if source.kind() == ErrorKind::BrokenPipe =>
             {
@@ -115,28 +119,35 @@ impl Metrics {
     }
 
     fn print(&self, store: &Store, out: &mut dyn Write) -> Result<(), ProgramError> {
-        let mut next =
+        let mut next_step =
             self.last.map_or(0, |last| (store.last_step().unwrap_or(0) + 1).saturating_sub(last));
         let mut columns = self.columns(store)?;
-        let mut headed = false;
+        let mut header_printed = false;
+
         loop {
-            let ended = store.info(ENDED)?.is_some_and(|why| !why.is_empty());
+            // This is read before the steps, so that no step of a run that ends meanwhile is missed.
+            let has_ended = store.info(ENDED)?.is_some_and(|why| !why.is_empty());
+
+            // A run that has just begun has no metrics yet, so the names are asked for again.
             if columns.is_empty() && self.follow {
                 columns = self.columns(store)?;
             }
+
             // The first line of a table fixes its names.
-            if !headed && !columns.is_empty() {
-                self.head(&columns, out)?;
-                headed = true;
+            if !header_printed && !columns.is_empty() {
+                self.print_header(&columns, out)?;
+                header_printed = true;
             }
+
             while !columns.is_empty() {
-                let steps = store.steps(next, AT_ONCE)?;
+                let steps = store.steps(next_step, CHUNK)?;
                 let (Some(&first), Some(&last)) = (steps.first(), steps.last()) else { break };
                 self.rows(store, &columns, &(first..=last), out)?;
-                next = last + 1;
+                next_step = last + 1;
             }
-            out.flush().map_err(closed)?;
-            if !self.follow || ended {
+
+            out.flush().map_err(stdout_error)?;
+            if !self.follow || has_ended {
                 if columns.is_empty() {
                     super::warn("no step is finished: there are no numbers yet".into());
                 }
@@ -149,31 +160,33 @@ impl Metrics {
     /// Returns the metrics that are asked for and exist.
     fn columns(&self, store: &Store) -> Result<Vec<Column>, ProgramError> {
         let names = store.metric_names()?;
-        let is_called = |pattern: &String, name: &String| {
+        let matches_name = |pattern: &String, name: &String| {
             matches(pattern, name)
                 || self.verl && verl_name(name).is_some_and(|name| matches(pattern, name))
         };
-        let unknown = |pattern: &&String| !names.iter().any(|name| is_called(pattern, name));
+
+        let unknown = |pattern: &&String| !names.iter().any(|name| matches_name(pattern, name));
+        // A run without metrics may still get any of them.
         if !names.is_empty()
             && let Some(pattern) = self.names.iter().find(unknown)
         {
             return Err(ProgramError::NoMetric { name: pattern.clone(), run: self.run.clone() });
         }
+
         Ok(names.into_iter().filter_map(|name| self.column(name)).collect())
     }
 
     /// Returns a metric with the name that it is printed under, if it is asked for.
     fn column(&self, name: String) -> Option<Column> {
-        let called = match self.verl {
-            true => verl_name(&name)?.to_owned(),
-            false => name.clone(),
-        };
-        let asked = |pattern: &String| matches(pattern, &name) || matches(pattern, &called);
-        let asked = self.names.is_empty() || self.names.iter().any(asked);
-        asked.then_some((name, called))
+        let display_name = if self.verl { verl_name(&name)?.to_owned() } else { name.clone() };
+
+        let is_match =
+            |pattern: &String| matches(pattern, &name) || matches(pattern, &display_name);
+        let is_wanted = self.names.is_empty() || self.names.iter().any(is_match);
+        is_wanted.then_some((name, display_name))
     }
 
-    fn head(&self, columns: &[Column], out: &mut dyn Write) -> Result<(), ProgramError> {
+    fn print_header(&self, columns: &[Column], out: &mut dyn Write) -> Result<(), ProgramError> {
         let names = columns.iter().map(|(_, name)| name.as_str());
         let line = match self.form {
             Form::Jsonl | Form::Row | Form::TensorBoard | Form::Wandb => return Ok(()),
@@ -184,7 +197,8 @@ impl Metrics {
                 format!("{line}  {:>width$}", printable(name), width = width(name))
             }),
         };
-        writeln!(out, "{}", printable_lines(&line)).map_err(closed)
+
+        writeln!(out, "{}", printable_lines(&line)).map_err(stdout_error)
     }
 
     fn rows(
@@ -195,14 +209,16 @@ impl Metrics {
         out: &mut dyn Write,
     ) -> Result<(), ProgramError> {
         let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+
         let mut rows: BTreeMap<Step, BTreeMap<String, f64>> = BTreeMap::new();
         for (name, points) in store.series(&names, steps)? {
             for (step, value) in points {
                 rows.entry(step).or_default().insert(name.clone(), value);
             }
         }
+
         for (step, values) in rows {
-            let cells = columns.iter().map(|(name, called)| (called, values.get(name)));
+            let cells = columns.iter().map(|(name, display_name)| (display_name, values.get(name)));
             let line = match self.form {
                 Form::Jsonl | Form::Row | Form::TensorBoard | Form::Wandb => {
                     json_line(step, cells.filter_map(|(name, value)| Some((name.clone(), *value?))))
@@ -215,28 +231,29 @@ impl Metrics {
                     format!("{line}  {value:>width$}", width = width(name))
                 }),
             };
-            writeln!(out, "{}", printable_lines(&line)).map_err(closed)?;
+            writeln!(out, "{}", printable_lines(&line)).map_err(stdout_error)?;
         }
         Ok(())
     }
 }
 
-fn closed(source: std::io::Error) -> ProgramError {
+fn stdout_error(source: std::io::Error) -> ProgramError {
     Error::File { path: STDOUT.into(), source }.into()
 }
 
-/// Writes a name as a field of CSV (RFC 4180) that no spreadsheet takes for a formula. If a comma is the decimal
-/// point, spreadsheets part fields at semicolons, and quotes inside of a field don't keep them from it.
+/// Writes a name as a field of CSV (RFC 4180) that no spreadsheet takes for a formula. If a comma is the decimal point,
+/// spreadsheets split fields at semicolons, even inside quotes.
 fn csv(name: &str) -> String {
     let mut field = String::new();
     for part in printable(name).split_inclusive([';', '|']) {
-        // The wide letters are those of Japanese keyboards. A dash begins no name of a metric of ours.
+        // The full-width characters are those of Japanese keyboards. None of our metric names starts with a dash.
         let begin = part.trim_start_matches(['"', ' ']);
         if begin.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠']) {
             field.push('\'');
         }
         field += part;
     }
+
     if field.contains([',', '"', ';']) {
         format!("\"{}\"", field.replace('"', "\"\""))
     } else {

@@ -1,4 +1,4 @@
-//! The command `firebrick plan`: estimates the memory that a recipe needs, before anything runs.
+//! `firebrick plan`: estimates the memory that a recipe needs, before anything runs.
 
 mod engines;
 
@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::ProgramError;
 
-/// The arguments of `firebrick plan`.
+/// Arguments of `firebrick plan`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Plan {
@@ -44,7 +44,7 @@ pub struct Plan {
 const EXAMPLES: &str = "\
 Nothing is loaded or computed: the sizes come from the recipe and the model's
 config.json. Prompts and completions are taken at the longest that the recipe
-allows, so a run with short ones needs less.
+allows, so a run with shorter ones needs less.
 
 Columns are the moments at which a step holds most memory: sampling; logits from
 a micro-batch's activations; its backward pass at the beginning and at the end;
@@ -69,36 +69,45 @@ impl Plan {
         let Loaded { recipe, name, .. } = super::recipes::load(&self.recipe, &set)?;
         let sources = super::sources::alone();
         let models = build::model_sizes(&recipe, &sources)?;
+
         let mut tried = recipe.clone();
         if self.fit {
-            // The answer is a length, so only the environment's words have to leave room.
+            // The answer is a length, so only the environment's texts have to leave room.
             tried.rollout.max_completion_tokens = 1;
         }
         models.check_context(&tried)?;
+
         let (compute, assumed) = compute(&recipe);
         let memory = match self.memory {
             Some(bytes) => Memory { bytes: Some(bytes), words: "given with --memory".into() },
             None => Memory::of_device(recipe.device.name()),
         };
+
         let plan = Sums::new(&models, &recipe, compute, memory.bytes);
         if self.servers.engines {
             let engines = self.servers.plan(&plan.facts, &recipe);
-            super::print(&match self.json {
-                true => format!("{}\n", json!(engines)),
-                false => engines::table(&engines, &name),
-            })?;
+            let text = if self.json {
+                format!("{}\n", json!(engines))
+            } else {
+                engines::table(&engines, &name)
+            };
+            super::print(&text)?;
             return Ok(0);
         }
+
         let short = memory.bytes.filter(|&bytes| !plan.fits(bytes));
         // Smaller batches do not change what is learnt. If they are enough, nothing else is advised.
         let remedy = short.filter(|&bytes| !plan.least().fits(bytes));
         let remedy = remedy.and_then(|bytes| remedy_for(&models, &recipe, compute, bytes));
+
         let refused = too_large(&plan, &recipe);
-        let fits = refused.is_none()
-            && match self.fit {
-                true => memory.bytes.is_none_or(|bytes| plan.longest(bytes).is_some()),
-                false => short.is_none(),
-            };
+        let has_room = if self.fit {
+            memory.bytes.is_none_or(|bytes| plan.longest(bytes).is_some())
+        } else {
+            short.is_none()
+        };
+        let fits = refused.is_none() && has_room;
+
         let text = match (self.json, self.fit) {
             (true, _) => as_json(&plan, remedy.as_ref(), &recipe, &memory, refused.is_none()),
             (false, true) => refused.unwrap_or_default() + &fit(&plan, &memory),
@@ -110,6 +119,7 @@ impl Plan {
                 text
             }
         };
+
         super::print(&text)?;
         Ok(u8::from(!fits))
     }
@@ -123,16 +133,21 @@ fn fit(plan: &Sums, memory: &Memory) -> String {
             memory.words
         );
     };
-    let there = format!("{} ({})", gibibytes(bytes), memory.words);
+
+    let available = format!("{} ({})", gibibytes(bytes), memory.words);
     let work = plan.facts.work;
+
     match plan.longest(bytes) {
         Some(longest) => {
-            let tokens = |number: u128| match number == longest.model {
-                true => format!(
-                    "{}, all that the model's context has room for",
+            let tokens = |number: u128| {
+                if number == longest.model {
+                    format!(
+                        "{}, all that the model's context has room for",
+                        thousands(number as u64)
+                    )
+                } else {
                     thousands(number as u64)
-                ),
-                false => thousands(number as u64),
+                }
             };
             let observed = match work.observed {
                 0 => String::new(),
@@ -141,8 +156,9 @@ fn fit(plan: &Sums, memory: &Memory) -> String {
                     thousands(observed as u64)
                 ),
             };
+
             format!(
-                "rollout.max_completion_tokens = {} is the longest that fits into {there}, after prompts of {} \
+                "rollout.max_completion_tokens = {} is the longest that fits into {available}, after prompts of {} \
                  tokens{observed}\n  \
                  sampling one completion at a time (rollout.max_sequences): {}\n  \
                  sampling a group of {} at a time: {}\n  \
@@ -158,7 +174,7 @@ fn fit(plan: &Sums, memory: &Memory) -> String {
         None => {
             let (peak, moment) = plan.least().peak();
             format!(
-                "no completion fits into {there}: the smallest batches need {} (peak, {})\n",
+                "no completion fits into {available}: the smallest batches need {} (peak, {})\n",
                 gibibytes(peak),
                 moment.in_words()
             )
@@ -181,28 +197,32 @@ fn instead(remedy: &Remedy) -> String {
 
 fn table(plan: &Sums, name: &str, recipe: &Recipe, assumed: bool) -> String {
     let facts = &plan.facts;
-    let assumed = match assumed {
-        true => " (assumed: the device can't be asked whether it computes in this format)",
-        false => "",
+    let assumed = if assumed {
+        " (assumed: the device can't be asked whether it computes in this format)"
+    } else {
+        ""
     };
     let active = match facts.active {
         all if all == facts.parameters => String::new(),
         active => format!(" of which a token goes through {}", thousands(active as u64)),
     };
+
     let mut text = format!(
         "{name}: {} parameters{active}, {} of them trained, {}, on {}{assumed}\n\
          {}, prompts to {} and completions to {} tokens; \
          micro-batches to {} tokens, {} of {} layers kept whole\n\n",
         thousands(facts.parameters as u64),
         thousands(facts.trainable as u64),
-        match facts.half {
-            true => format!("float32 multiplied in {}", facts.compute),
-            false => facts.compute.clone(),
+        if facts.half {
+            format!("float32 multiplied in {}", facts.compute)
+        } else {
+            facts.compute.clone()
         },
         recipe.device.name(),
-        match facts.work.elsewhere {
-            true => "sampled by servers".to_owned(),
-            false => format!("{} sequences at once", facts.work.sequences),
+        if facts.work.elsewhere {
+            "sampled by servers".to_owned()
+        } else {
+            format!("{} sequences at once", facts.work.sequences)
         },
         facts.work.prompt,
         facts.work.completion,
@@ -210,6 +230,7 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, assumed: bool) -> String {
         facts.work.whole_layers.min(facts.shape.layers),
         facts.shape.layers,
     );
+
     let line = |text: &mut String, name: &str, cells: [String; 6]| {
         let _ = write!(text, "{name:<28}");
         for cell in cells {
@@ -217,6 +238,7 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, assumed: bool) -> String {
         }
         text.push('\n');
     };
+
     line(&mut text, "", Moment::ALL.map(|moment| moment.name().to_owned()));
     for part in &plan.parts {
         let mark = if part.exact { "  " } else { "~ " };
@@ -227,6 +249,7 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, assumed: bool) -> String {
         });
         line(&mut text, &format!("{mark}{}", part.name), cells);
     }
+
     line(&mut text, "  together", Moment::ALL.map(|moment| gibibytes(plan.sum(moment))));
     text.push('\n');
     text
@@ -247,38 +270,43 @@ fn too_large(plan: &Sums, recipe: &Recipe) -> Option<String> {
 /// Says whether the memory is enough. `loads` is false if most cards refuse the model, whatever their memory.
 fn verdict(plan: &Sums, memory: &Memory, loads: bool) -> String {
     let (peak, moment) = plan.peak();
-    let needed = format!("needs {} (peak, {})", gibibytes(peak), moment.in_words());
+    let peak_text = format!("needs {} (peak, {})", gibibytes(peak), moment.in_words());
     let Some(bytes) = memory.bytes else {
         return format!(
-            "{needed}; the memory of the device is unknown: {}; give it, as in --memory 24GiB\n",
+            "{peak_text}; the memory of the device is unknown: {}; give it, as in --memory 24GiB\n",
             memory.words
         );
     };
-    let there = format!("{needed}, {} available ({})", gibibytes(bytes), memory.words);
+
+    let summary = format!("{peak_text}, {} available ({})", gibibytes(bytes), memory.words);
     if plan.fits(bytes) {
         let fits = if loads { "fits" } else { "the memory is enough" };
-        return format!("{fits}: {there}\n");
+        return format!("{fits}: {summary}\n");
     }
-    let mut text = format!("does not fit: {there}\n");
-    let least = plan.least();
-    if !least.fits(bytes) {
-        let (peak, moment) = least.peak();
-        let shorter = match plan.longest(bytes) {
+
+    let mut text = format!("does not fit: {summary}\n");
+    let smallest = plan.least();
+    if !smallest.fits(bytes) {
+        let (peak, moment) = smallest.peak();
+        let remedy = match plan.longest(bytes) {
             Some(longest) => {
-                let most = longest.completion;
-                format!("completions of at most {most} tokens (rollout.max_completion_tokens)")
+                let max_tokens = longest.completion;
+                format!(
+                    "completions of at most {max_tokens} tokens (rollout.max_completion_tokens)"
+                )
             }
             None => "a smaller model".into(),
         };
         let _ = writeln!(
             text,
-            "  the smallest batches still need {} (peak, {}): take {shorter}, \
+            "  the smallest batches still need {} (peak, {}): take {remedy}, \
              shorter prompts (data.max_prompt_tokens) or another device",
             gibibytes(peak),
             moment.in_words()
         );
         return text;
     }
+
     for advice in plan.advice(bytes) {
         let _ = writeln!(text, "  set {} = {} (now {})", advice.key, advice.to, advice.from);
     }
@@ -297,19 +325,21 @@ fn as_json(
         let cells = Moment::ALL.into_iter().zip(bytes);
         cells.map(|(moment, bytes)| (moment.name().to_owned(), bytes.into())).collect()
     };
+
     let parts: Vec<_> = plan
         .parts
         .iter()
         .map(|part| json!({"name": part.name, "exact": part.exact, "bytes": by_moment(part.bytes)}))
         .collect();
-    let least = plan.least().peak();
+    let least_peak = plan.least().peak();
+
     let value = json!({
         "device": recipe.device.name(),
         "facts": plan.facts,
         "parts": parts,
         "together": by_moment(Moment::ALL.map(|moment| plan.sum(moment))),
         "peak": { "bytes": peak, "moment": moment },
-        "least": { "bytes": least.0, "moment": least.1 },
+        "least": { "bytes": least_peak.0, "moment": least_peak.1 },
         "memory": { "bytes": memory.bytes, "from": memory.words },
         "fits": memory.bytes.map(|bytes| loads && plan.fits(bytes)),
         "advice": memory.bytes.map_or_else(Vec::new, |bytes| plan.advice(bytes)),
@@ -335,6 +365,8 @@ fn bytes(text: &str) -> Result<u64, String> {
         "g" | "gib" => f64::from(1 << 30),
         unit => return Err(format!("{unit:?} is no unit: expected GiB, MiB, GB, MB or B")),
     };
+
+    // The bound keeps the product well within 64 bits.
     match digits.trim().parse::<f64>() {
         Ok(number) if number > 0.0 && number * factor < 9e18 => Ok((number * factor) as u64),
         _ => Err("expected a size such as 24GiB".into()),

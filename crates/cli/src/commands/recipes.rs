@@ -1,4 +1,4 @@
-//! The command `firebrick recipes`: lists, shows and imports recipes.
+//! `firebrick recipes`: lists, shows and imports recipes.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{ProgramError, terminal::for_stdout};
 
-/// The arguments of `firebrick recipes`.
+/// Arguments of `firebrick recipes`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Recipes {
@@ -33,7 +33,7 @@ enum Action {
     Import(Import),
 }
 
-/// The arguments of `firebrick recipes show`.
+/// Arguments of `firebrick recipes show`.
 #[derive(Args)]
 struct Show {
     /// The recipe's name, such as quickstart
@@ -49,7 +49,7 @@ Examples:
   firebrick recipes show gsm8k > my.toml
   firebrick recipes import run_dapo_qwen2.5_32b.sh > dapo-32b.toml";
 
-/// The arguments of `firebrick recipes import`.
+/// Arguments of `firebrick recipes import`.
 #[derive(Args)]
 #[command(after_help = OF_IMPORT)]
 struct Import {
@@ -102,11 +102,12 @@ fn built_in(name: &Path) -> Option<&'static BuiltIn> {
 }
 
 /// Loads the recipe that a command is given: a file, or else the name of a built-in recipe.
-pub(super) fn load(given: &Path, set: &[String]) -> Result<Loaded, ProgramError> {
-    if given.is_file() {
-        return Ok(Recipe::load(given, set)?);
+pub(super) fn load(name: &Path, set: &[String]) -> Result<Loaded, ProgramError> {
+    if name.is_file() {
+        return Ok(Recipe::load(name, set)?);
     }
-    match built_in(given) {
+
+    match built_in(name) {
         Some(recipe) => {
             // A built-in recipe belongs to no folder, so that its paths begin at the current folder.
             let name = recipe.name.rsplit('/').next().unwrap_or(recipe.name);
@@ -114,12 +115,12 @@ pub(super) fn load(given: &Path, set: &[String]) -> Result<Loaded, ProgramError>
             Ok(Recipe::load_text(file.as_ref(), recipe.text, set)?)
         }
         // The system's own error says why a file can't be read.
-        None if given.exists() || is_file_name(given) => Ok(Recipe::load(given, set)?),
-        None => Err(ProgramError::no_recipe(given.to_owned())),
+        None if name.exists() || is_file_name(name) => Ok(Recipe::load(name, set)?),
+        None => Err(ProgramError::no_recipe(name.to_owned())),
     }
 }
 
-/// Tells whether a path has the ending of a recipe's file. A dot alone is not enough, because a recipe's name may
+/// Returns whether a path has the ending of a recipe's file. A dot alone is not enough, because a recipe's name may
 /// have one too.
 pub(crate) fn is_file_name(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ["toml", "yaml", "yml"].iter().any(|is| ending == *is))
@@ -131,6 +132,8 @@ fn list(json: bool) -> String {
         let recipes: Vec<_> = ALL.iter().map(recipe).collect();
         return format!("{:#}\n", json!({ "recipes": recipes }));
     }
+
+    // The second column begins after the longest name.
     let width = ALL.iter().map(|recipe| recipe.name.len()).max().unwrap_or_default();
     let line = |recipe: &BuiltIn| format!("{:<width$}  {}\n", recipe.name, recipe.about);
     for_stdout(&ALL.iter().map(line).collect::<String>(), width + 2)
@@ -146,10 +149,12 @@ impl Import {
         let Import { config, set, from } = self;
         let text =
             read_text(&config).map_err(|source| Error::File { path: config.clone(), source })?;
+
         let origin = from.map(|from| match from {
             Program::Verl => Origin::Verl,
             Program::Skyrl => Origin::Skyrl,
         });
+
         let imported = import(&config, &text, &set, origin)?;
         // The recipe is printed even if standard error is closed and can't show the remarks.
         super::print_note(&imported.remarks);

@@ -1,4 +1,4 @@
-//! The command `firebrick replay`: computes the batch of a skipped update again.
+//! `firebrick replay`: computes the batch of a skipped update again.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{ProgramError, bars::Bars};
 
-/// The arguments of `firebrick replay`.
+/// Arguments of `firebrick replay`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Replay {
@@ -34,7 +34,7 @@ Examples:
 A completion whose loss or gradient is not finite is to blame. If all of them
 are finite, they are too large together.";
 
-/// The number of completions that are shown, those with the largest gradients.
+/// Number of completions that are shown, those with the largest gradients.
 const SHOWN: usize = 20;
 
 impl Replay {
@@ -44,35 +44,41 @@ impl Replay {
         let computing = bars.bar("computing", 0);
         let replay = replay(&self.batch, self.checkpoint.as_deref(), &sources, build::now())?;
         drop(computing);
-        let shown = |Gradient { loss, norm }: Gradient| (number(loss), number(norm));
+
+        let texts = |Gradient { loss, norm }: Gradient| (number(loss), number(norm));
         if self.json {
             let rows = replay.completions.iter().map(|row| {
-                let (loss, norm) = shown(row.gradient);
+                let (loss, norm) = texts(row.gradient);
                 json!({
                     "text": row.text, "tokens": row.tokens, "advantage": number(row.advantage),
                     "logprob_change": number(row.change), "loss": loss, "grad_norm": norm,
                 })
             });
-            let (loss, norm) = shown(replay.whole);
+
+            let (loss, norm) = texts(replay.whole);
             let object = json!({
                 "checkpoint": replay.checkpoint, "loss": loss, "grad_norm": norm,
                 "completions": rows.collect::<Vec<_>>(),
             });
             return super::print(&format!("{object}\n"));
         }
+
         let mut rows = replay.completions;
+        // A norm that is not a number counts as infinite, so that the culprits come first.
         let size = |norm: f64| if norm.is_finite() { norm } else { f64::INFINITY };
         rows.sort_by(|a, b| size(b.gradient.norm).total_cmp(&size(a.gradient.norm)));
-        let (loss, norm) = shown(replay.whole);
+
+        let (loss, norm) = texts(replay.whole);
         let mut text = format!(
             "{} with the policy of {}\n{} completions together: loss {loss}, gradient {norm}\n\n",
             self.batch.display(),
             replay.checkpoint.display(),
             rows.len()
         );
+
         text += "      loss   gradient  advantage  logprob change  tokens  text\n";
         for row in rows.iter().take(SHOWN) {
-            let (loss, norm) = shown(row.gradient);
+            let (loss, norm) = texts(row.gradient);
             let (advantage, change) = (number(row.advantage), number(row.change));
             let start: String = printable(&row.text).chars().take(60).collect();
             text += &format!(
@@ -80,8 +86,9 @@ impl Replay {
                 row.tokens
             );
         }
+
         if rows.len() > SHOWN {
-            text += &format!("and {} completions with smaller gradients\n", rows.len() - SHOWN);
+            text += &format!("not shown, with smaller gradients: {}\n", rows.len() - SHOWN);
         }
         super::print(&text)
     }

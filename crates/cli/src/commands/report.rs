@@ -1,4 +1,4 @@
-//! The command `firebrick report`: writes runs as one HTML file.
+//! `firebrick report`: writes runs as one HTML file.
 
 use std::{fs, path::PathBuf};
 
@@ -9,7 +9,7 @@ use firebrick_view::report;
 use super::watch::open;
 use crate::{ProgramError, bars::Bars, closing::bytes, out::Out};
 
-/// The arguments of `firebrick report`.
+/// Arguments of `firebrick report`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Report {
@@ -41,20 +41,23 @@ impl Report {
             (None, [run]) => (run.join("report.html"), true),
             (None, _) => ("report.html".into(), true),
         };
-        // Nobody has named this file, and in the folder of a stranger's run it may be a link to anything.
+
+        // The user did not name this file, and in the folder of an untrusted run it may be a link to anything.
         if is_ours && fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
             return Err(ProgramError::NoPage { path });
         }
+
         let out = Out::at_path(&path)?;
         let writing = Bars::on_stderr().bar("writing", 0);
         let page = report(open(&self.runs)?, self.book.as_deref()).map_err(ProgramError::View)?;
         out.write(page.as_bytes())?;
         drop(writing);
+
         let size = bytes(page.len() as u64);
         let name = shell_word(&path.to_string_lossy());
         match out {
             Out::File(_) => super::print(&format!("{name} ({size}): open it in a browser\n")),
-            // Standard output may be where the page has gone.
+            // The page may have been written to standard output.
             Out::Stream(_) => {
                 super::warn(format!("{name}: {size}"));
                 Ok(())

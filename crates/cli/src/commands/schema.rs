@@ -1,10 +1,10 @@
-//! The command `firebrick schema`: prints the JSON schema of recipes.
+//! `firebrick schema`: prints the JSON schema of recipes.
 
 use firebrick::recipe::Recipe;
 
 use crate::ProgramError;
 
-/// Prints the schema as it stands in `recipes/recipe.schema.json`.
+/// Prints the schema as it is in `recipes/recipe.schema.json`.
 pub(super) fn run() -> Result<(), ProgramError> {
     let text = format!("{:#}\n", Recipe::schema());
     super::print(&text)

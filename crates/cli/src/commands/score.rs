@@ -1,4 +1,4 @@
-//! The command `firebrick score`: judges rows of gold answers and responses as a recipe's reward would.
+//! `firebrick score`: judges rows of gold answers and responses as a recipe's reward would.
 
 mod explain;
 mod lines;
@@ -39,7 +39,7 @@ Examples:
   firebrick score --explain row-17 answers.jsonl
   zcat answers.jsonl.gz | firebrick score -";
 
-/// The arguments of `firebrick score`.
+/// Arguments of `firebrick score`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Score {
@@ -62,7 +62,7 @@ pub struct Score {
 
 const KINDS: &str = "\
 Judge every row by this rule, whatever its config.mode says; its other options stay: math, dapo, \
-dapo_strict_box, gsm8k, gsm8k_flexible, choice, or any other name that config.mode may have";
+dapo_strict_box, gsm8k, gsm8k_flexible, choice, or any other name that config.mode can have";
 
 impl Score {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
@@ -77,11 +77,13 @@ impl Score {
     fn score(&self, mut lines: Lines) -> Result<u8, ProgramError> {
         let mut out = io::BufWriter::new(io::stdout().lock());
         let mut summary = Summary::default();
+
         loop {
             let batch = lines.batch()?;
             if batch.is_empty() {
                 break;
             }
+
             let outcomes: Vec<Outcome> =
                 batch.into_par_iter().map(|line| Outcome::of_line(line, self.kind)).collect();
             for outcome in &outcomes {
@@ -97,15 +99,18 @@ impl Score {
                 }
             }
         }
+
         let printed = if self.rows || self.disagreements {
-            // Standard error may be closed by now, and then there is nobody to tell.
+            // Standard error may already be closed, and then nobody reads this.
             super::print_note(&summary.to_string());
             out.flush()
         } else {
             out.write_all(printable_lines(&summary.to_string()).as_bytes())
                 .and_then(|()| out.flush())
         };
-        ended(printed).unwrap_or(Ok(u8::from(summary.bad() > 0)))
+
+        // Lines that are not rows fail the command, although all others were judged.
+        ended(printed).unwrap_or(Ok(u8::from(summary.bad_lines() > 0)))
     }
 
     fn wants(&self, row: &JudgedRow) -> bool {
@@ -114,23 +119,24 @@ impl Score {
 
     /// Explains the row with this id. Only that row is judged, and the search ends with it.
     fn explain(&self, mut lines: Lines, id: &str) -> Result<u8, ProgramError> {
-        let mut bad = false;
+        let mut has_bad_line = false;
         loop {
             let batch = lines.batch()?;
             if batch.is_empty() {
                 return Err(ProgramError::NoSuchRow { id: id.to_owned() });
             }
+
             for line in batch {
                 match line.row() {
                     Ok(row) if line.id(&row) == id => {
                         let text = explain::explain(&line, &row, self.kind);
                         let text = printable_lines(&text);
                         return ended(io::stdout().write_all(text.as_bytes()))
-                            .unwrap_or(Ok(u8::from(bad)));
+                            .unwrap_or(Ok(u8::from(has_bad_line)));
                     }
                     Ok(_) => {}
                     Err(problem) => {
-                        bad = true;
+                        has_bad_line = true;
                         complain(&problem);
                     }
                 }
@@ -141,7 +147,7 @@ impl Score {
 
 /// Returns how the command ends if it could not print; `None` if it could.
 ///
-/// A reader such as `head` closes the pipe when it has seen enough, and that is no failure.
+/// A reader such as `head` closes the pipe when it has seen enough, which is not a failure.
 fn ended(printed: io::Result<()>) -> Option<Result<u8, ProgramError>> {
     let source = printed.err()?;
     Some(match source.kind() {
@@ -155,12 +161,12 @@ fn complain(problem: &str) {
     super::warn(problem.to_owned());
 }
 
-/// The result of a line.
+/// Result of one line.
 enum Outcome {
     Judged(JudgedRow),
-    /// The row tests an option that only another program has.
+    /// Tests an option that only another program has.
     Skipped,
-    /// The line is no row. The text says where it is, and what is wrong with it.
+    /// Is not a row. The text says where the line is, and why it is not one.
     Bad(String),
 }
 
@@ -171,6 +177,7 @@ impl Outcome {
             Err(problem) => return Outcome::Bad(problem),
         };
         let Some(rule) = row.rule(kind) else { return Outcome::Skipped };
+
         let began = Instant::now();
         let judged = rule.judge(&row.gold, &row.response);
         let time = began.elapsed();
@@ -193,7 +200,7 @@ struct JudgedRow {
     /// True if the expected verdict counts.
     counts: bool,
     judged: Judged,
-    /// The time that the judging took, without the reading of the row.
+    /// Time that the judging took, without reading the row.
     time: Duration,
 }
 
@@ -202,7 +209,7 @@ impl JudgedRow {
         self.judged.verdict == Verdict::Right
     }
 
-    /// Tells whether the verdict is the expected one; `None` if the row expects none, or its expectation does not
+    /// Returns whether the verdict is the expected one; `None` if the row expects none, or its expectation does not
     /// count.
     fn agrees(&self) -> Option<bool> {
         self.expected.filter(|_| self.counts).map(|expected| expected == self.is_right())
@@ -221,6 +228,7 @@ impl JudgedRow {
             #[serde(skip_serializing_if = "Option::is_none")]
             agrees: Option<bool>,
         }
+
         let printed = Printed {
             id: &self.id,
             verdict: self.judged.verdict,
@@ -230,6 +238,7 @@ impl JudgedRow {
             expected: self.expected,
             agrees: self.expected.map(|expected| expected == self.is_right()),
         };
+
         let line = serde_json::to_string(&printed)?;
         writeln!(out, "{}", printable(&line))
     }

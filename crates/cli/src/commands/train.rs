@@ -1,4 +1,4 @@
-//! The command `firebrick train`: trains a recipe, or resumes its run.
+//! `firebrick train`: trains a recipe, or resumes its run.
 
 use std::{
     io::IsTerminal as _,
@@ -23,7 +23,7 @@ use crate::{
     terminal::{Terminal, Width},
 };
 
-/// The arguments of `firebrick train`.
+/// Arguments of `firebrick train`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Train {
@@ -70,35 +70,43 @@ says how to continue.";
 impl Train {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         refuse_ranks()?;
+
         let set = [self.set, super::device_settings(self.device)].concat();
         let mut loaded = super::recipes::load(&self.recipe, &set)?;
+
+        // The recipe in a run's own folder resumes that run, even if it names none.
         if self.resume
             && let Some(name) = name_in(&self.runs, &self.recipe)?
             && loaded.recipe.name.is_none()
         {
             loaded.name = name;
         }
+
         let show = match () {
             () if self.quiet => Show::Nothing,
             () if self.json => Show::Json,
             () if self.tui && has_dashboard() => Show::Dashboard,
             () => Show::Lines,
         };
+
+        // A dashboard would be drawn over, and JSON and silence allow no bars.
         let bars = if show == Show::Lines { Bars::on_stderr() } else { Bars::hidden() };
         let terminal = terminal(&bars, loaded.recipe.train.steps)
             .with_next_commands(loaded.recipe.device.name());
         let own = (show == Show::Lines).then(|| bars.clone());
+
         let stop = Arc::new(AtomicBool::new(false));
         let screen = screen(show, terminal, &loaded.name, LEAVE, &stop);
         let interrupted = move || watch_for_interrupts(stop, own);
+
         let session = session(loaded, &self.runs, screen, &bars, interrupted);
         let summary = session.resume(self.resume).run()?;
         Ok(if summary.stopped_because == INTERRUPTED { 130 } else { 0 })
     }
 }
 
-/// Refuses to be one of several trainers, which launchers of other programs start. burn joins no processes, so
-/// each trainer would train a policy of its own.
+/// Refuses to be one of several trainers, as launchers of other programs start them. burn does not join processes, so
+/// each trainer would train a separate policy.
 fn refuse_ranks() -> Result<(), ProgramError> {
     for variable in ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"] {
         let value = std::env::var(variable).unwrap_or_default();
@@ -120,21 +128,23 @@ fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
     if !file.ends_with("recipe.toml") {
         return Ok(None);
     }
-    match runs.canonicalize().is_ok_and(|runs| runs == there) {
-        true => Ok(Some(name.to_string_lossy().into_owned())),
-        false => Err(ProgramError::RunElsewhere {
+
+    if runs.canonicalize().is_ok_and(|runs| runs == there) {
+        Ok(Some(name.to_string_lossy().into_owned()))
+    } else {
+        Err(ProgramError::RunElsewhere {
             recipe: recipe.into(),
             runs: runs.into(),
             there: there.into(),
-        }),
+        })
     }
 }
 
-/// The words with which a dashboard announces the end of the run.
+/// Text with which a dashboard announces the end of the run.
 const LEAVE: &str =
     "q, then s, ends the run and saves it; the same command with --resume continues";
 
-/// The way in which a run is shown.
+/// How a run is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Show {
     /// One line for each step, and bars.
@@ -147,13 +157,13 @@ pub(super) enum Show {
     Nothing,
 }
 
-/// Tells whether there is a terminal for a dashboard, and the program was built with the dashboard.
+/// Returns whether there is a terminal for a dashboard, and the program was built with the dashboard.
 pub(super) fn has_dashboard() -> bool {
     cfg!(feature = "tui") && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
 /// Makes the watcher that shows the run `name`. A dashboard says with `leave` what ends when its reader leaves,
-/// and sets `stop` when the reader does. It gives notes and the end to `lines`.
+/// and sets `stop` when the reader does. It passes notes and the end on to `lines`.
 pub(super) fn screen(
     show: Show,
     lines: Terminal,
@@ -168,7 +178,7 @@ pub(super) fn screen(
         }
         #[cfg(not(feature = "tui"))]
         Show::Dashboard => {
-            // `has_dashboard` let nobody come here. These arguments are for the dashboard alone.
+            // `has_dashboard` rules this out. These arguments are for the dashboard alone.
             let _ = (name, leave, stop);
             Box::new(lines)
         }
@@ -201,34 +211,36 @@ pub(super) fn session(
         .interrupted_by(interrupted)
 }
 
-/// The time within which two signals count as one request, because `timeout` and others signal a program and its
+/// Time within which two signals count as one request, because `timeout` and others signal a program and its
 /// group.
 const TWICE: Duration = Duration::from_millis(500);
 
-/// Returns a flag that the first Ctrl-C sets. A second Ctrl-C, not at the same moment, ends the program at once. A
+/// Returns a flag that the first Ctrl-C sets. A second Ctrl-C, not at the same moment, ends the program immediately. A
 /// line between `bars` announces the first one; without `bars` nothing does.
 pub(super) fn interrupted(bars: Option<Bars>) -> Arc<AtomicBool> {
     watch_for_interrupts(Arc::new(AtomicBool::new(false)), bars)
 }
 
 fn watch_for_interrupts(flag: Arc<AtomicBool>, bars: Option<Bars>) -> Arc<AtomicBool> {
-    // A limit on the processor's time ends the program too, but it comes with a last grace.
+    // A limit on processor time ends the program as well, but leaves it a moment to stop cleanly.
     #[cfg(unix)]
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXCPU, flag.clone());
 
-    let seen = flag.clone();
+    let handler_flag = flag.clone();
     let mut terminal = bars.map(Terminal::plain);
-    let mut first = None;
-    // Without a handler Ctrl-C ends the run at once, and the run can still continue from a checkpoint.
+    let mut first_signal = None;
+
+    // Without a handler Ctrl-C ends the run immediately, and the run can still continue from a checkpoint.
     let _ = ctrlc::set_handler(move || {
-        let first = *first.get_or_insert_with(Instant::now);
-        if !seen.swap(true, Ordering::Relaxed) {
+        let first_signal = *first_signal.get_or_insert_with(Instant::now);
+        if !handler_flag.swap(true, Ordering::Relaxed) {
             if let Some(terminal) = &mut terminal {
                 terminal.note("ending the run; Ctrl-C again ends it at once");
             }
-        } else if first.elapsed() > TWICE {
+        } else if first_signal.elapsed() > TWICE {
             std::process::exit(130);
         }
     });
+
     flag
 }

@@ -1,4 +1,4 @@
-//! The command `firebrick watch`: shows a run in the terminal or as a web page while it is running.
+//! `firebrick watch`: shows a run in the terminal or as a web page while it is running.
 
 use std::{
     path::PathBuf,
@@ -15,12 +15,12 @@ use firebrick::{
     Step, Watcher, data::Tokenizer, follow::Follow, reason, recipe_of_run, runs::Store,
 };
 use firebrick_core::printable;
-use firebrick_view::{Pieces, Run, Watched};
+use firebrick_view::{PageServer, Run, TokenTexts};
 
 use super::train::{Show, has_dashboard, interrupted, screen, terminal};
 use crate::{ProgramError, bars::Bars};
 
-/// The arguments of `firebrick watch`.
+/// Arguments of `firebrick watch`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Watch {
@@ -48,20 +48,20 @@ pub struct Watch {
 }
 
 const EXAMPLES: &str = "\
-Everything comes from the run's database; the run does not notice.
+Everything is read from the run's database, without disturbing the run.
 
 The page has a random word in its address and is served on 127.0.0.1 alone. To
-see it from another machine, carry the port over:
+see it from another machine, forward the port:
 ssh -L 8080:127.0.0.1:8080 HOST
 
 Examples:
   firebrick watch runs/quickstart
   firebrick watch runs/first runs/second --web --port 8080";
 
-/// The words with which the dashboard announces the end of the watching.
-const LEAVE: &str = "q, then s, ends the watching; the run continues";
+/// Text with which the dashboard announces the end of the watching.
+const LEAVE: &str = "q, then s, stops watching; the run continues";
 
-/// The time between two looks at the record.
+/// Pause between two reads of the record.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Watch {
@@ -69,6 +69,7 @@ impl Watch {
         // On a busy machine the run goes first.
         #[cfg(unix)]
         let _ = rustix::process::nice(19);
+
         match self.runs.len() {
             _ if self.web => self.serve(),
             1 => self.follow(),
@@ -78,13 +79,15 @@ impl Watch {
 
     fn serve(self) -> Result<(), ProgramError> {
         let runs = open(&self.runs)?;
-        let watched = Watched::listen(runs, self.port, self.book).map_err(ProgramError::View)?;
+        let page_server =
+            PageServer::listen(runs, self.port, self.book).map_err(ProgramError::View)?;
+
         let stop = interrupted(None);
         super::print(&format!(
-            "{}\nCtrl-C ends the watching; the run continues.\n",
-            watched.address()
+            "{}\nCtrl-C stops watching; the run continues.\n",
+            page_server.address()
         ))?;
-        watched.serve(&stop).map_err(ProgramError::View)
+        page_server.serve(&stop).map_err(ProgramError::View)
     }
 
     fn follow(mut self) -> Result<(), ProgramError> {
@@ -93,25 +96,28 @@ impl Watch {
         if !database.is_file() {
             return Err(ProgramError::NotARun { path: run });
         }
+
         let store = Store::open_to_ask(&database)?;
+        // Without a recipe that can be read, the record's last step counts as the end of the run.
         let steps = steps(&run).unwrap_or_else(|| store.last_step().unwrap_or(0));
         let name = run.file_name().unwrap_or(run.as_os_str()).to_string_lossy().into_owned();
+
         let bars = Bars::on_stderr();
-        let show = match self.plain || !has_dashboard() {
-            true => Show::Lines,
-            false => Show::Dashboard,
-        };
+        let show = if self.plain || !has_dashboard() { Show::Lines } else { Show::Dashboard };
+
         let stop = interrupted(None);
         let mut watcher = screen(show, terminal(&bars, steps), &name, LEAVE, &stop);
         let mut follow = Follow::new();
+
         let ended = loop {
             let ended = follow.catch_up(&store, &mut watcher)?;
-            // A dashboard stays until its reader goes.
+            // A dashboard stays until its reader leaves.
             if stop.load(Ordering::Relaxed) || ended.is_some() && show == Show::Lines {
                 break ended;
             }
             wait(&stop, &mut watcher);
         };
+
         drop(watcher);
         if let Some(why) = ended {
             super::warn(format!("{}: {}", run.display(), printable(reason(&why))));
@@ -120,12 +126,12 @@ impl Watch {
     }
 }
 
-/// Waits until it is time to look again, or the reader goes.
+/// Waits until it is time to look again, or the reader leaves.
 fn wait(stop: &Arc<AtomicBool>, watcher: &mut Box<dyn Watcher>) {
     let began = Instant::now();
     while began.elapsed() < PAUSE && !stop.load(Ordering::Relaxed) {
         sleep(Duration::from_millis(50));
-        // At this call a dashboard notices that its reader wants to go.
+        // At this call a dashboard notices that its reader wants to leave.
         watcher.advance(0);
     }
 }
@@ -146,17 +152,19 @@ pub(super) fn open(folders: &[PathBuf]) -> Result<Vec<Run>, ProgramError> {
 }
 
 /// Returns the function that reads tokens with the tokenizer of the run's newest checkpoint that has one.
-fn pieces(run: &std::path::Path) -> Option<Pieces> {
+fn pieces(run: &std::path::Path) -> Option<TokenTexts> {
     let checkpoints = std::fs::read_dir(run.join("checkpoints")).ok()?;
     let mut checkpoints: Vec<PathBuf> =
         checkpoints.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    // A step in a folder's name has leading zeros, so the newest checkpoint sorts last.
     checkpoints.sort();
     let tokenizer =
         checkpoints.iter().rev().find_map(|folder| Tokenizer::from_folder(folder).ok())?;
+
     Some(Box::new(move |tokens| {
         let mut streamer = tokenizer.streamer();
         let piece = |token: &u32| match streamer.push(*token) {
-            // A token that ends a text has no words, so its name is shown.
+            // A token that ends a text has no text itself, so its name is shown.
             piece if piece.is_empty() && tokenizer.decode(&[*token], true).is_empty() => {
                 tokenizer.decode(&[*token], false)
             }

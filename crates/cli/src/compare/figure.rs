@@ -1,4 +1,4 @@
-//! The figure of a comparison: held-out accuracy against its cost, as SVG.
+//! Draws a comparison as SVG: held-out accuracy against its cost.
 
 use std::{error::Error, fmt::Display};
 
@@ -19,21 +19,23 @@ pub(super) fn draw(comparison: &Comparison) -> Result<Option<String>, String> {
     if comparison.recipes.iter().all(|recipe| recipe.curve.len() < 2) {
         return Ok(None);
     }
+
     let mut svg = String::new();
     paint(comparison, &mut svg).map_err(|error| error.to_string())?;
+
     // The figure is as wide as the page lets it be.
     let root = "<svg style=\"max-width:100%;height:auto\" role=\"img\" ";
     Ok(Some(svg.replacen("<svg ", root, 1)))
 }
 
-/// A grey in the middle between black and white. It can be read on a light page and on a dark one, also if the
-/// figure is a file of its own and does not know the page's colour.
+/// A grey halfway between black and white. It can be read on a light page and on a dark one, even if the figure is a
+/// separate file that does not know the page's colour.
 const INK: RGBColor = RGBColor(0x7a, 0x7a, 0x7a);
 
-/// The colour of the line at the target.
+/// Colour of the line at the target.
 const LEVEL: RGBColor = INK;
 
-/// The colours of the recipes. They differ in hue, and are about as light as `INK`.
+/// Colours of the recipes, which differ in hue and are about as light as `INK`.
 const HUES: [RGBColor; 8] = [
     RGBColor(0x3b, 0x82, 0xc4),
     RGBColor(0xd9, 0x7a, 0x1e),
@@ -48,7 +50,7 @@ const HUES: [RGBColor; 8] = [
 const WIDTH: u32 = 860;
 const PANEL: u32 = 330;
 const LINE: u32 = 22;
-/// The approximate width of a letter of the legend. Nothing here measures fonts.
+/// Approximate width of a letter of the legend, since nothing here measures fonts.
 const LETTER: usize = 8;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -58,25 +60,31 @@ fn paint(comparison: &Comparison, svg: &mut String) -> Result<(), Box<dyn Error>
     for (index, recipe) in comparison.recipes.iter().enumerate() {
         legend.push((recipe.name.clone(), line(index)));
     }
+
     if let Some(target) = &comparison.target {
         legend.push((format!("target {}", target.accuracy), LEVEL.into()));
     }
+
+    // The legend has as many columns as its longest entry leaves room for.
     let longest = legend.iter().map(|(words, _)| words.chars().count()).max().unwrap_or(0);
     let columns = (WIDTH as usize / (LETTER * longest + 60)).clamp(1, legend.len().max(1));
     let rows = legend.len().div_ceil(columns);
     let height = PANEL + LINE * rows as u32 + 10;
+
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
-    let (panels, below) = root.split_vertically(PANEL);
+    let (panels, legend_area) = root.split_vertically(PANEL);
     let (left, right) = panels.split_horizontally(WIDTH / 2);
     panel(&left, comparison, "completions sampled", |at| at.completions)?;
     panel(&right, comparison, "seconds of training", |at| at.seconds)?;
+
     for (index, (words, style)) in legend.into_iter().enumerate() {
         let width = WIDTH as usize / columns;
         let x = (index % columns * width + 30) as i32;
         let y = (index / columns) as i32 * LINE as i32 + 12;
-        below.draw(&PathElement::new(vec![(x, y), (x + 24, y)], style))?;
-        below.draw(&Text::new(words, (x + 32, y - 7), ink(16)))?;
+        legend_area.draw(&PathElement::new(vec![(x, y), (x + 24, y)], style))?;
+        legend_area.draw(&Text::new(words, (x + 32, y - 7), ink(16)))?;
     }
+
     root.present()?;
     Ok(())
 }
@@ -88,16 +96,22 @@ fn panel(
     across: fn(&Point) -> f64,
 ) -> Result<(), Box<dyn Error>> {
     let points = || comparison.recipes.iter().flat_map(|recipe| &recipe.curve);
-    let end = points().map(across).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    let low = points().map(|at| at.least).fold(1.0, f64::min);
-    let high = points().map(|at| at.most).fold(0.0, f64::max);
-    let margin = (0.05 * (high - low)).max(0.005);
-    let (low, high) = ((low - margin).max(0.0), (high + margin).min(1.0));
+    // An axis needs a length, even if nothing was sampled.
+    let max_x = points().map(across).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let min_y = points().map(|at| at.least).fold(1.0, f64::min);
+    let max_y = points().map(|at| at.most).fold(0.0, f64::max);
+
+    // A margin keeps the lines off the frame, but no axis of accuracies leaves the range from 0 to 1.
+    let margin = (0.05 * (max_y - min_y)).max(0.005);
+    let min_y = (min_y - margin).max(0.0);
+    let max_y = (max_y + margin).min(1.0);
+
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .x_label_area_size(44)
         .y_label_area_size(54)
-        .build_cartesian_2d(0.0..end, low..high)?;
+        .build_cartesian_2d(0.0..max_x, min_y..max_y)?;
+
     chart
         .configure_mesh()
         .x_labels(6)
@@ -112,12 +126,15 @@ fn panel(
         .x_label_formatter(&|value| short(*value))
         .y_label_formatter(&|value| format!("{value:.2}"))
         .draw()?;
+
     if let Some(target) = &comparison.target
-        && (low..=high).contains(&target.accuracy)
+        && (min_y..=max_y).contains(&target.accuracy)
     {
-        let level = [(0.0, target.accuracy), (end, target.accuracy)];
+        let level = [(0.0, target.accuracy), (max_x, target.accuracy)];
         chart.draw_series(LineSeries::new(level, LEVEL))?;
     }
+
+    // All bands come before all lines, so that no band covers a line.
     for (index, recipe) in comparison.recipes.iter().enumerate() {
         chart.draw_series([Polygon::new(band(recipe, across), hue(index).mix(0.15))])?;
     }

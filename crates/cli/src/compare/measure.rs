@@ -1,4 +1,4 @@
-//! The numbers of one run that a comparison is made from.
+//! Numbers of one run that a comparison is made from.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -10,47 +10,47 @@ use serde::Serialize;
 use super::last_steps;
 use crate::ProgramError;
 
-/// The results of a finished run.
+/// Results of a finished run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
-    /// The held-out accuracy, the mean of the evaluations in the last steps; `None` without held-out prompts.
+    /// Held-out accuracy, the mean of the evaluations in the last steps; `None` without held-out prompts.
     pub accuracy: Option<f64>,
     /// An upper bound of one evaluation's standard error: the error if each of the independent prompts is answered
     /// once.
     pub standard_error: Option<f64>,
-    /// The number of prompts that the accuracy is measured on.
+    /// Number of prompts that the accuracy is measured on.
     pub heldout_prompts: Option<u64>,
-    /// The number of rollout steps.
+    /// Number of rollout steps.
     pub steps: u64,
-    /// The number of completions sampled for training.
+    /// Completions sampled for training.
     pub completions: u64,
-    /// The seconds of the steps: sampling, judging, updating.
+    /// Seconds of the steps: sampling, judging, updating.
     pub seconds: f64,
-    /// The seconds from start to end, with SFT, evaluations and checkpoints. If the run shares another run's
+    /// Seconds from start to end, with SFT, evaluations and checkpoints. If the run shares another run's
     /// SFT, that phase counts as if it were its own.
     pub total_seconds: f64,
-    /// The entropy of the policy over the last steps, in nats.
+    /// Entropy of the policy over the last steps, in nats.
     pub entropy: Option<f64>,
-    /// The mean number of tokens of a completion over the last steps.
+    /// Mean number of tokens of a completion over the last steps.
     pub length: Option<f64>,
-    /// The share of completions cut off over the last steps.
+    /// Share of completions cut off over the last steps.
     pub truncated: Option<f64>,
-    /// The reason why the run ended.
+    /// Why the run ended.
     pub stopped_because: String,
-    /// The run's evaluations, from the one before the first step on.
+    /// Evaluations, starting with the one before the first step.
     pub evaluations: Vec<Evaluation>,
 }
 
 /// An evaluation, and the cost of the training before it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Evaluation {
-    /// The step after which it was made; 0 is before the first step.
+    /// Step after which it was made; 0 is before the first step.
     pub step: Step,
-    /// The number of completions sampled until then.
+    /// Completions sampled until then.
     pub completions: f64,
-    /// The seconds of the steps until then.
+    /// Seconds of the steps until then.
     pub seconds: f64,
-    /// The held-out accuracy.
+    /// Held-out accuracy.
     pub accuracy: f64,
 }
 
@@ -62,23 +62,30 @@ impl Measured {
     pub fn read(folder: &Path) -> Result<Self, ProgramError> {
         let summary = Summary::read(&folder.join("summary.json"))?;
         let store = Store::open_read_only(&folder.join("run.db"))?;
+
         let completions = Total::of_metric(&store, "sampling/completions")?;
         let seconds = Total::of_metric(&store, "time/step")?;
+        // The curve begins where the steps begin: after SFT, if there was one.
         let start = summary.heldout.after_sft.or(summary.heldout.initial);
         let logged = store.metrics("eval/heldout_accuracy")?;
+
         let evaluation = |(step, accuracy)| {
             let (completions, seconds) = (completions.until(step), seconds.until(step));
             Evaluation { step, completions, seconds, accuracy }
         };
         let evaluations: Vec<Evaluation> =
             start.map(|accuracy| (0, accuracy)).into_iter().chain(logged).map(evaluation).collect();
+
+        // One evaluation is noisy, so the accuracy is the mean of those in the last quarter of the steps.
         let begin = summary.steps - last_steps(summary.steps);
         let last = evaluations.iter().filter(|at| at.step > begin).map(|at| at.accuracy);
         let accuracy = super::mean(last).or(evaluations.last().map(|last| last.accuracy));
         let heldout_prompts = store.info(HELDOUT_PROMPTS)?.and_then(|count| count.parse().ok());
+
         let over_last_steps = |name| last_mean(&store, name, summary.steps);
         Ok(Measured {
             accuracy,
+            // The standard error of a share p among n independent prompts is √(p·(1 − p) / n).
             standard_error: accuracy
                 .zip(heldout_prompts)
                 .map(|(p, prompts): (f64, u64)| (p * (1.0 - p) / prompts.max(1) as f64).sqrt()),
@@ -112,7 +119,7 @@ impl Measured {
     }
 }
 
-/// The running sum of a metric, by step.
+/// Running sum of a metric, by step.
 struct Total(BTreeMap<Step, f64>);
 
 impl Total {

@@ -1,4 +1,4 @@
-//! The runs of a comparison that share their SFT.
+//! Finds the runs of a comparison that share their SFT.
 
 use std::{
     collections::BTreeMap,
@@ -9,12 +9,12 @@ use firebrick::recipe::{Advantage, Critic, Loss, Observe, Overlong, Recipe, Samp
 use firebrick_core::Seed;
 use rand::Rng as _;
 
-/// Returns for each run the folder in `out` with the state after its SFT, which the run writes, or which
-/// another run has written. It is `None` for a run without SFT, or with SFT that no other run has.
+/// Returns for each run the folder in `out` that holds the state after its SFT, written by this run or by another;
+/// `None` for a run without SFT, or with SFT that no other run has.
 ///
 /// An ablation changes what follows SFT, so all its recipes would make the same SFT steps again. A
-/// resumed run continues to the bit, so to begin after another run's SFT changes nothing but the time. Runs
-/// share SFT only if it follows from the recipe alone, because files may have changed the next time.
+/// resumed run continues bit for bit, so beginning after another run's SFT changes nothing but the time. Runs
+/// share SFT only if it follows from the recipe alone, because files may have changed by the next time.
 pub fn sft_folders(recipes: &[&Recipe], out: &Path) -> Vec<Option<PathBuf>> {
     let keys: Vec<Option<String>> = recipes
         .iter()
@@ -23,8 +23,11 @@ pub fn sft_folders(recipes: &[&Recipe], out: &Path) -> Vec<Option<PathBuf>> {
             shares.then(|| format!("{} {:?}", env!("CARGO_PKG_VERSION"), before_the_steps(recipe)))
         })
         .collect();
+
     let mut shared: BTreeMap<&str, usize> = BTreeMap::new();
     keys.iter().flatten().for_each(|key| *shared.entry(key).or_default() += 1);
+
+    // A state that a single run would use is not worth a folder.
     let folder = |(key, recipe): (&Option<String>, &&Recipe)| {
         let key = key.as_ref().filter(|key| shared[key.as_str()] > 1)?;
         let digest = Seed::run(0).derive(key, &[]).rng().next_u64();
@@ -33,13 +36,13 @@ pub fn sft_folders(recipes: &[&Recipe], out: &Path) -> Vec<Option<PathBuf>> {
     keys.iter().zip(recipes).map(folder).collect()
 }
 
-/// Tells whether the model and the problems follow from the recipe alone and from no file.
+/// Returns whether the model and the problems follow from the recipe alone and from no file.
 fn from_itself(recipe: &Recipe) -> bool {
     let new = recipe.model.new.as_ref().filter(|new| new.tokenizer.is_none());
     new.is_some() && recipe.data.task.is_some()
 }
 
-/// Returns the recipe without the keys that only matter from the first step on. A key that is forgotten here costs
+/// Returns the recipe without the keys that matter only once the first step begins. A key that is forgotten here costs
 /// only another SFT phase, so every key stays that may have an influence on SFT.
 fn before_the_steps(recipe: &Recipe) -> Recipe {
     let mut recipe = recipe.clone();
@@ -50,16 +53,30 @@ fn before_the_steps(recipe: &Recipe) -> Recipe {
     recipe.loss = Loss::default();
     // The critic is made when the first step begins.
     recipe.critic = Critic::default();
+
     let reward = &mut recipe.reward;
-    (reward.overlong, reward.stop, reward.length) = (Overlong::default(), None, None);
+    reward.overlong = Overlong::default();
+    reward.stop = None;
+    reward.length = None;
+
     let optim = &mut recipe.optim;
-    (optim.lr, optim.warmup_steps, optim.warmup_from_zero) = (0.0, 0, false);
+    optim.lr = 0.0;
+    optim.warmup_steps = 0;
+    optim.warmup_from_zero = false;
     optim.schedule = Schedule::Constant;
+
     let train = &mut recipe.train;
-    (train.steps, train.mini_batch, train.stop_at, train.adaptive) = (1, 1, None, None);
+    train.steps = 1;
+    train.mini_batch = 1;
+    train.stop_at = None;
+    train.adaptive = None;
     train.epochs = None;
-    (recipe.rollout.group_size, recipe.rollout.temperature) = (2, 1.0);
-    (recipe.eval.every, recipe.checkpoint.every, recipe.checkpoint.keep) = (1, 1, 0);
+
+    recipe.rollout.group_size = 2;
+    recipe.rollout.temperature = 1.0;
+    recipe.eval.every = 1;
+    recipe.checkpoint.every = 1;
+    recipe.checkpoint.keep = 0;
     recipe
 }
 
@@ -87,6 +104,7 @@ mod tests {
             let set: Vec<String> = set.iter().map(|set| (*set).to_owned()).collect();
             Recipe::parse(Path::new("a.toml"), RECIPE, &set).unwrap().recipe
         };
+
         let recipes = [
             recipe(&[]),
             recipe(&["loss.clip_ratio_high=0.2", "reward.overlong.filter=true"]),
@@ -97,6 +115,7 @@ mod tests {
             recipe(&["sft.steps=0"]),
             recipe(&["seed=18", "train.steps=3"]),
         ];
+
         let folders = sft_folders(&recipes.each_ref(), Path::new("out"));
         let [base, other] = [&folders[0], &folders[3]];
         assert!(base.is_some() && *base == folders[1] && *base == folders[2]);

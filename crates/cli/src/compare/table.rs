@@ -12,6 +12,7 @@ pub(super) fn table(comparison: &Comparison) -> String {
     let reach = target.map_or("reached".into(), |target| format!("reached {}", target.accuracy));
     let first = comparison.recipes.first().map_or("", |first| first.name.as_str());
     let against = format!("against {first}");
+
     let mut rows = vec![row([
         "recipe",
         "accuracy",
@@ -26,6 +27,7 @@ pub(super) fn table(comparison: &Comparison) -> String {
         "length",
         "cut off",
     ])];
+
     rows.extend(comparison.recipes.iter().map(|recipe| recipe_row(recipe, target.is_some())));
     markdown(&rows) + "\n" + &notes(comparison) + &missing(comparison)
 }
@@ -36,13 +38,16 @@ pub(super) fn page(comparison: &Comparison, figure: bool) -> String {
     let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
     let mut text =
         format!("# {}\n\n```console\n$ {command}\n```\n\n{machine}.\n\n", names.join(", "));
+
     text += &table(comparison);
     if figure {
         text += "\n![Held-out accuracy against completions and against seconds](compare.svg)\n";
     }
+
     if let Some(table) = differing(&names, differences) {
         let _ = write!(text, "\n## What differs\n\n{table}");
     }
+
     let _ = write!(text, "\n## Every run\n\n{}", runs(recipes));
     text
 }
@@ -63,12 +68,14 @@ fn recipe_row(recipe: &Compared, target: bool) -> Vec<String> {
     let means = &recipe.means;
     let accuracy = means.accuracy.map(|accuracy| format!("{accuracy:.3}"));
     let gain = means.gain.map(|gain| format!("{gain:+.3}"));
+
     let with = |mean: Option<String>, deviation: Option<f64>| {
         mean.map(|mean| match deviation {
             Some(deviation) => format!("{mean} ± {deviation:.3}"),
             None => mean,
         })
     };
+
     vec![
         recipe.name.clone(),
         shown(with(accuracy, means.accuracy_deviation)),
@@ -88,10 +95,12 @@ fn recipe_row(recipe: &Compared, target: bool) -> Vec<String> {
 fn notes(comparison: &Comparison) -> String {
     let runs = || comparison.recipes.iter().flat_map(|recipe| &recipe.runs);
     let measured = || runs().filter_map(|run| run.state.measured());
+
     let mut text = String::from(
         "- accuracy: on the held-out prompts, the mean of a run's evaluations in the last quarter \
          of its steps; mean ± standard deviation over the seeds",
     );
+
     let error = measured().filter_map(|run| run.standard_error).reduce(f64::max);
     let prompts = measured().filter_map(|run| run.heldout_prompts).min();
     if let Some((error, prompts)) = error.zip(prompts) {
@@ -100,10 +109,12 @@ fn notes(comparison: &Comparison) -> String {
             "; one evaluation has a standard error of at most {error:.3} ({prompts} prompts)"
         );
     }
+
     if comparison.recipes.len() > 1 {
         text += "\n- against: difference of accuracy to the first recipe's run with the same seed, mean \
                  ± standard deviation over the seeds";
     }
+
     match &comparison.target {
         Some(target) => {
             let _ = write!(
@@ -116,6 +127,7 @@ fn notes(comparison: &Comparison) -> String {
         }
         None => text += "\n- no target: no recipe has a measured gain in accuracy",
     }
+
     text += "\n- completions: sampled for training; seconds: sampling, judging and updating, without SFT, \
              evaluations and checkpoints\n- entropy (nats), length (tokens) and cut off: means over the completions \
              that were sampled in the last quarter of the steps\n";
@@ -156,12 +168,14 @@ fn runs(recipes: &[Compared]) -> String {
         "seconds in all",
         "ended because of",
     ])];
+
     for recipe in recipes {
         for run in &recipe.runs {
             let measured = run.state.measured();
-            let of = |value: fn(&super::Measured) -> String| shown(measured.map(value));
+            let cell = |value: fn(&super::Measured) -> String| shown(measured.map(value));
             let until =
                 |value: fn(&super::Evaluation) -> String| shown(run.reached.as_ref().map(value));
+
             rows.push(vec![
                 recipe.name.clone(),
                 run.seed.to_string(),
@@ -171,14 +185,15 @@ fn runs(recipes: &[Compared]) -> String {
                 until(|at| at.step.to_string()),
                 until(|at| rounded(at.completions)),
                 until(|at| seconds(at.seconds)),
-                of(|run| run.steps.to_string()),
-                of(|run| thousands(run.completions)),
-                of(|run| seconds(run.seconds)),
-                of(|run| seconds(run.total_seconds)),
-                of(|run| run.stopped_because.clone()),
+                cell(|run| run.steps.to_string()),
+                cell(|run| thousands(run.completions)),
+                cell(|run| seconds(run.seconds)),
+                cell(|run| seconds(run.total_seconds)),
+                cell(|run| run.stopped_because.clone()),
             ]);
         }
     }
+
     markdown(&rows)
 }
 
@@ -188,11 +203,13 @@ fn markdown(rows: &[Vec<String>]) -> String {
     // A bar in a setting or a message would begin a new cell.
     let escape = |cell: &String| cell.replace('|', "\\|").replace('\n', " ");
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(escape).collect()).collect();
+
     let columns = rows.first().map_or(0, Vec::len);
     let length = |row: &Vec<String>, column: usize| row[column].chars().count();
     let widths: Vec<usize> = (0..columns)
         .map(|column| rows.iter().map(|row| length(row, column)).max().unwrap_or(0).max(2))
         .collect();
+
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
@@ -202,6 +219,8 @@ fn markdown(rows: &[Vec<String>]) -> String {
             };
         }
         text.push('\n');
+
+        // The line below the heading aligns the columns.
         if index == 0 {
             for (column, &width) in widths.iter().enumerate() {
                 text += if column == 0 { "|" } else { "" };

@@ -1,4 +1,4 @@
-//! The inspection of a model folder as text for a person to read.
+//! Writes the inspection of a model folder as text for a person to read.
 
 use std::fmt;
 
@@ -6,22 +6,25 @@ use firebrick::thousands;
 use firebrick_models::{Biases, DecoderConfig, ExpertSizes, QkNorm, RopeKind, RopeScaling};
 use serde_json::Value;
 
-use firebrick_core::printable;
+use firebrick_core::{counted, printable};
 
 use super::Inspection;
 
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", printable(&self.folder))?;
+
         let family = self.text("model_type").unwrap_or("none");
         let architecture = self.architecture().unwrap_or("no architecture");
         if !self.fields.is_empty() {
             let layout = self.layout();
             line(f, "family", &format!("{family}, {architecture}; config.json of {layout}"))?;
         }
+
         self.sizes(f)?;
         self.weights(f)?;
         self.words(f)?;
+
         if let Some(adapter) = &self.adapter {
             let value =
                 |name: &str| adapter.get(name).map_or_else(|| "unknown".into(), Value::to_string);
@@ -37,6 +40,7 @@ impl fmt::Display for Inspection {
                 ),
             )?;
         }
+
         if let Some(step) = self.step {
             line(f, "run", &format!("a checkpoint of step {step}, which can be resumed"))?;
         }
@@ -80,16 +84,18 @@ fn scaling(scaling: &RopeScaling) -> Option<String> {
     })
 }
 
-/// Describes a family's attention besides its sizes: the biases, and normalised queries and keys.
+/// Describes a family's attention apart from its sizes: the biases, and normalised queries and keys.
 fn features(config: &DecoderConfig) -> String {
     let Biases { qkv, output, mlp } = config.biases;
     let there = [(qkv, "q, k and v"), (output, "the output"), (mlp, "the MLP")];
     let biases: Vec<&str> =
-        there.into_iter().filter(|(there, _)| *there).map(|(_, place)| place).collect();
-    let biases = match biases.is_empty() {
-        true => "without biases".into(),
-        false => format!("with biases on {}", biases.join(", ")),
+        there.into_iter().filter(|(there, _)| *there).map(|(_, part)| part).collect();
+    let biases = if biases.is_empty() {
+        "without biases".into()
+    } else {
+        format!("with biases on {}", biases.join(", "))
     };
+
     match config.qk_norm {
         QkNorm::None => biases,
         QkNorm::Heads => format!("{biases}, queries and keys normalised"),
@@ -102,46 +108,58 @@ impl Inspection {
         let Some(config) = &self.config else { return Ok(()) };
         let dense = config.kinds.iter().any(|kind| !kind.sparse);
         let mlp = dense.then(|| format!(", MLP {}", config.intermediate_size));
-        let sizes = format!("{} layers, hidden {}", config.layers, config.hidden_size);
+        let layers = counted(config.layers as u64, "layer");
+        let sizes = format!("{layers}, hidden {}", config.hidden_size);
         line(f, "sizes", &format!("{sizes}{}", mlp.unwrap_or_default()))?;
+
         if let Some(experts) = &config.experts {
             let layers = config.kinds.iter().filter(|kind| kind.sparse).count();
             let ExpertSizes { count, chosen, inner, .. } = experts;
             let each = format!("{count} of width {inner}, {chosen} for each token");
-            line(f, "experts", &format!("{layers} layers with {each}"))?;
+            line(f, "experts", &format!("{} with {each}", counted(layers as u64, "layer")))?;
         }
+
         if let Some(delta) = &config.delta {
             let layers = config.kinds.iter().filter(|kind| kind.recurrent).count();
-            let heads = format!("{} heads on {} key heads", delta.value_heads, delta.key_heads);
+            let layers = counted(layers as u64, "layer");
+            let heads = counted(delta.value_heads as u64, "head");
+            let key_heads = counted(delta.key_heads as u64, "key head");
             let state = thousands(delta.state() as u64);
             line(
                 f,
                 "recurrence",
-                &format!("{layers} layers, {heads}; each remembers {state} numbers of a text"),
+                &format!(
+                    "{layers}, {heads} on {key_heads}; each remembers {state} numbers of a text"
+                ),
             )?;
         }
+
         line(
             f,
             "attention",
             &format!(
-                "{} heads on {} key-value heads, {} wide, {}",
-                config.heads,
-                config.kv_heads,
+                "{} on {}, {} wide, {}",
+                counted(config.heads as u64, "head"),
+                counted(config.kv_heads as u64, "key-value head"),
                 config.head_dim,
                 features(config)
             ),
         )?;
+
+        // Some families mix layers with a window and layers that see everything.
         let windows = config.kinds.iter().filter_map(|kind| kind.window);
         let window = windows.clone().next().map(|window| {
             let layers = windows.count();
             let see = if layers == 1 { "layer sees" } else { "layers see" };
             format!(", {layers} {see} only the last {window}")
         });
+
         let local = config.local_rope.as_ref();
         let local = local.map(|rope| format!(", {} in the layers with a window", rope.theta));
-        let still = config.kinds.iter().filter(|kind| kind.rope == RopeKind::None).count();
-        let still = (still > 0).then(|| format!(", {still} layers without rotation"));
+        let unrotated = config.kinds.iter().filter(|kind| kind.rope == RopeKind::None).count();
+        let unrotated = (unrotated > 0).then(|| format!(", {unrotated} layers without rotation"));
         let scaling = scaling(&config.rope.scaling).map(|scaling| format!(", {scaling}"));
+
         line(
             f,
             "context",
@@ -152,9 +170,10 @@ impl Inspection {
                 config.rope.theta,
                 local.unwrap_or_default(),
                 scaling.unwrap_or_default(),
-                still.unwrap_or_default()
+                unrotated.unwrap_or_default()
             ),
         )?;
+
         let head = if config.tied { "the embedding" } else { "a matrix of its own" };
         line(
             f,
@@ -162,6 +181,7 @@ impl Inspection {
             &format!("{} rows; the head is {head}", thousands(config.vocab_size as u64)),
         )?;
         line(f, "norm", &format!("epsilon {:e}", config.norm_epsilon))?;
+
         let count = config.parameters();
         let active = (count.active != count.total)
             .then(|| format!("; a token goes through {}", thousands(count.active)));
@@ -186,6 +206,7 @@ impl Inspection {
             None => "no weights".to_owned(),
             Some(dtype) => dtype.name().to_owned(),
         };
+
         line(
             f,
             "weights",
@@ -195,6 +216,7 @@ impl Inspection {
                 thousands(inventory.bytes())
             ),
         )?;
+
         for (file, bytes) in self.files() {
             line(f, "", &format!("{file}: {} bytes", thousands(bytes)))?;
         }
@@ -208,19 +230,22 @@ impl Inspection {
                     tokens.iter().map(|(id, text)| format!("{id} {text:?}")).collect();
                 tokens.join(", ")
             };
+
             line(f, "tokenizer", &format!("{} tokens", thousands(facts.tokens as u64)))?;
             line(f, "stops at", &spelt(&facts.stop))?;
             let bos =
                 facts.bos.as_ref().map_or("none".into(), |bos| spelt(std::slice::from_ref(bos)));
             line(f, "bos, pad", &format!("{bos}; {}", spelt(std::slice::from_ref(&facts.pad))))?;
+
             let around = match facts.around_text.as_slice() {
                 [] => "nothing".into(),
                 around => spelt(around),
             };
             line(f, "adds to text", &around)?;
         }
-        if let Some((place, variables)) = &self.template {
-            line(f, "template", place)?;
+
+        if let Some((source, variables)) = &self.template {
+            line(f, "template", source)?;
             if !variables.is_empty() {
                 line(f, "", &format!("takes {}", variables.join(", ")))?;
             }

@@ -8,7 +8,7 @@ use firebrick_cli::commands::Arguments;
 
 use crate::Page;
 
-/// The settings that a page sets wrongly on purpose.
+/// Settings that a page sets wrongly on purpose.
 const MISSPELT: [&str; 1] = ["rollout.group_siz=4"];
 
 #[test]
@@ -27,6 +27,7 @@ fn the_program_takes_every_command_of_the_pages() {
             }
         }
     }
+
     assert!(refused.is_empty(), "{}", refused.join("\n\n"));
     assert!(count > 100, "only {count} commands were found: are they written otherwise?");
 }
@@ -35,12 +36,15 @@ fn the_program_takes_every_command_of_the_pages() {
 fn a_command_that_is_made_up_is_refused() {
     let text = "```console\n$ X=1 cargo run --release -- train quickstart \\\n    --set \"rollout.no='1 2'\" 2> log | head\n```\n";
     let commands = |text: &str| commands(&Page { name: "page.md".into(), text: text.into() });
+
     let command = commands(text).remove(0);
     assert_eq!(command, ["firebrick", "train", "quickstart", "--set", "rollout.no='1 2'"]);
     assert!(wrong_setting(&command).unwrap().contains("unknown key"));
+
     let command =
         commands("```console\n$ firebrick plan gsm8k --set train.steps=abc\n```\n").remove(0);
     assert!(wrong_setting(&command).is_some());
+
     assert!(
         Arguments::try_parse_from(["firebrick", "train", "quickstart", "--sett", "a"]).is_err()
     );
@@ -55,22 +59,24 @@ fn the_program_takes_the_command_that_it_advises() {
     }
 }
 
-/// Tells what is wrong with the settings of a command, for each built-in recipe that it names.
+/// Returns the error in a command's settings, for any built-in recipe that it names.
 fn wrong_setting(command: &[String]) -> Option<String> {
     let set = command.windows(2).filter(|pair| pair[0] == "--set").map(|pair| pair[1].clone());
     let known = |set: &String| !MISSPELT.contains(&set.as_str()) && !set.contains('$');
     let set: Vec<String> = set.filter(known).collect();
+
     let names = command.iter().map(|word| {
         word.strip_prefix("recipes/").and_then(|file| file.strip_suffix(".toml")).unwrap_or(word)
     });
+
     names
         .filter_map(firebrick_recipes::find)
         .find_map(|recipe| Recipe::parse(Path::new("recipe.toml"), recipe.text, &set).err())
         .map(|error| error.to_string())
 }
 
-/// Gives the program's commands on a page: after `firebrick`, `cargo run … --`, and variables before them, up to a pipe,
-/// a redirection or the next command.
+/// Returns the program's commands on a page: after `firebrick`, `cargo run … --`, and variables before them, up to a
+/// pipe, a redirection or the next command.
 fn commands(page: &Page) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for shown in page.commands() {
@@ -80,11 +86,13 @@ fn commands(page: &Page) -> Vec<Vec<String>> {
             let first = words.iter().position(|word| !word.contains('=')).unwrap_or(words.len());
             words.drain(..first);
             words.retain(|word| !word.starts_with('$'));
+
             let own = words.iter().any(|word| word == "-p");
             if words.starts_with(&["cargo".into(), "run".into()]) && !own {
                 let end = words.iter().position(|word| word == "--").unwrap_or(words.len() - 1);
                 words.splice(..=end, ["firebrick".to_owned()]);
             }
+
             if words.first().is_some_and(|word| word == "firebrick") {
                 found.push(words);
             }
@@ -95,7 +103,11 @@ fn commands(page: &Page) -> Vec<Vec<String>> {
 
 /// Splits a line as a shell does, up to the end of its first command.
 fn words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote, mut open) = (Vec::new(), String::new(), None, false);
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut quote = None;
+    let mut open = false;
+
     for letter in line.chars() {
         match (quote, letter) {
             (Some(mark), _) if letter == mark => quote = None,
@@ -118,6 +130,7 @@ fn words(line: &str) -> Vec<String> {
             (None, _) => word.push(letter),
         }
     }
+
     if open || !word.is_empty() {
         words.push(word);
     }

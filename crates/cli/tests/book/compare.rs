@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use crate::Shown;
 
-/// The commands whose output is the page's, line by line. The page may leave lines out with `…`.
+/// Commands whose output is the page's, line by line. The page may leave lines out with `…`.
 const PRINTED: [&str; 4] =
     ["firebrick plan", "firebrick score --explain", "firebrick inspect tests/", "echo '{\"id\""];
 
-/// The commands whose output has the labels that the page has. The page's numbers come from longer runs. If no line
+/// Commands whose output has the labels that the page has. The page's numbers come from longer runs. If no line
 /// of the page is `…`, the output has no other labels.
 const FORMED: [&str; 4] = [
     "firebrick eval",
@@ -28,6 +28,7 @@ pub(crate) fn compare(shown: &Shown, printed: &str, said: &str) -> Option<Result
         () if is(&FORMED) => labels(&shown.output, &format!("{said}{printed}")),
         () => return None,
     };
+
     let command = &shown.command;
     Some(compared.map_err(|what| format!("{what}\n$ {command}\nwhich prints\n{said}{printed}")))
 }
@@ -45,7 +46,8 @@ fn lines(shown: &str, printed: &str) -> Result<(), String> {
 
 fn labels(shown: &str, printed: &str) -> Result<(), String> {
     let whole = !shown.lines().any(|line| line.trim() == "…");
-    let (shown, printed) = (labels_of(shown), labels_of(printed));
+    let shown = labels_of(shown);
+    let printed = labels_of(printed);
     if let Some(label) = shown.difference(&printed).next() {
         return Err(format!("the page shows {label:?} after"));
     }
@@ -61,7 +63,7 @@ fn labels_of(output: &str) -> BTreeSet<String> {
 }
 
 /// Returns a line up to its first number or gap. The first word stays, with `#` for its numbers. A line of three or
-/// more columns without a number is a heading, and stays whole.
+/// more columns without a number is a heading, and is kept as it is.
 fn label(line: &str) -> Option<String> {
     let digit = |letter: char| letter.is_ascii_digit();
     let columns: Vec<&str> =
@@ -69,15 +71,17 @@ fn label(line: &str) -> Option<String> {
     if columns.len() > 2 && !line.contains(digit) {
         return Some(columns.join(" "));
     }
+
     let mut words = columns.first()?.split(' ');
     let mut found = String::new();
     for letter in words.next()?.chars() {
-        match digit(letter) {
-            false => found.push(letter),
-            true if found.ends_with('#') => {}
-            true => found.push('#'),
+        if !digit(letter) {
+            found.push(letter);
+        } else if !found.ends_with('#') {
+            found.push('#');
         }
     }
+
     for word in words.take_while(|word| !word.contains(digit)) {
         found += " ";
         found += word;
@@ -91,6 +95,7 @@ fn a_form_differs_by_its_labels_and_not_by_its_numbers() {
     let program = "pass@1   0.5 ± 0.03\nlength   7 tokens, 0 cut off\n  right   1 → 2\n";
     assert_eq!(labels(page, program), Ok(()));
     assert!(labels(page, "pass@1   0.5\n").is_err_and(|what| what.contains("shows \"length\"")));
+
     let more = "pass@1   0.5\nprompts  5 never right\nlength   7\n";
     assert!(labels(page, more).is_err_and(|what| what.contains("lacks \"prompts\"")));
     assert_eq!(labels(&format!("{page}…\n"), more), Ok(()));

@@ -1,4 +1,4 @@
-//! The commands of the book's pages, of README and of CONTRIBUTING.
+//! Commands of the book's pages, of README and of CONTRIBUTING.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 #![allow(clippy::print_stderr, reason = "what is not tried is said")]
@@ -6,8 +6,8 @@
 mod arguments;
 #[cfg(unix)]
 mod compare;
-#[path = "../place/mod.rs"]
-mod place;
+#[path = "../scratch/mod.rs"]
+mod scratch;
 #[cfg(unix)]
 mod walk;
 
@@ -15,7 +15,7 @@ use std::{fs, path::PathBuf};
 
 /// A page that has commands.
 struct Page {
-    /// The path below `book/src`, or the file's name.
+    /// Path below `book/src`, or the file's name.
     name: String,
     text: String,
 }
@@ -23,16 +23,16 @@ struct Page {
 /// A command on a page.
 #[derive(Debug, PartialEq)]
 struct Shown {
-    /// The command as a shell reads it, without the prompt and with continued lines joined.
+    /// Command as a shell reads it, without the prompt and with continued lines joined.
     command: String,
-    /// The text that the page shows as its output: the rest of its block, and a `text` block behind that.
+    /// Text that the page shows as its output: the rest of its block, and a `text` block behind that.
     output: String,
 }
 
 impl Page {
     /// Reads all pages.
     fn all() -> Vec<Page> {
-        let own = ["README.md", "CONTRIBUTING.md"].map(place::repository).map(PathBuf::from);
+        let own = ["README.md", "CONTRIBUTING.md"].map(scratch::repository).map(PathBuf::from);
         let read = |path: PathBuf| {
             let name = path.to_string_lossy();
             let name = name.rsplit_once("/src/").or(name.rsplit_once('/')).unwrap().1.to_owned();
@@ -47,7 +47,9 @@ impl Page {
         let mut found: Vec<Shown> = Vec::new();
         for block in self.text.split("```console\n").skip(1) {
             let (block, after) = block.split_once("```").unwrap_or((block, ""));
-            let (mut open, first) = (false, found.len());
+            let mut open = false;
+            let first = found.len();
+
             for line in block.lines() {
                 let trimmed = line.trim_start();
                 if let Some(command) = trimmed.strip_prefix("$ ") {
@@ -59,12 +61,14 @@ impl Page {
                 }
                 open = open && !complete(&found.last().unwrap().command);
             }
+
             let section = after.split("\n#").next().unwrap_or_default();
             let texts: Vec<&str> = section
                 .split("```text\n")
                 .skip(1)
                 .map(|text| text.split("```").next().unwrap_or_default())
                 .collect();
+
             let shared = texts.len() != found.len() - first;
             for (index, text) in texts.into_iter().enumerate() {
                 let owner = if shared { found.last_mut() } else { found.get_mut(first + index) };
@@ -73,6 +77,7 @@ impl Page {
                 }
             }
         }
+
         for shown in &mut found {
             shown.command = shown.command.replace("\\\n", "");
         }
@@ -80,10 +85,12 @@ impl Page {
     }
 }
 
-/// Tells whether a shell would run the text, or wait for another line.
+/// Returns whether a shell would run the text, or wait for another line.
 fn complete(command: &str) -> bool {
     assert!(!command.contains("<<"), "{command}: a text of several lines is not understood here");
-    let (mut quote, mut escaped) = (None, false);
+    let mut quote = None;
+    let mut escaped = false;
+
     for letter in command.chars() {
         match (quote, letter) {
             _ if escaped => escaped = false,
@@ -93,6 +100,7 @@ fn complete(command: &str) -> bool {
             _ => {}
         }
     }
+
     let in_loop =
         command.starts_with("for ") && !command.lines().any(|line| line.ends_with("done"));
     quote.is_none() && !escaped && !in_loop
@@ -102,9 +110,11 @@ fn complete(command: &str) -> bool {
 fn commands_are_found_whole_with_what_they_print() {
     let text = "```console\n$ for a in 1 2; do\n    echo $a\n  done\nsaid\n$ X=1 echo 'a\nb' \\\n  c\n```\n\nIt says:\n\n\
                 ```text\na\n```\n\n```text\nb\n```\n## Next\n```text\nc\n```\n";
+
     let page = Page { name: "page.md".into(), text: text.into() };
     let shown =
         |command: &str, output: &str| Shown { command: command.into(), output: output.into() };
+
     assert_eq!(
         page.commands(),
         [shown("for a in 1 2; do\necho $a\ndone", "\nsaida\n"), shown("X=1 echo 'a\nb' c", "b\n")]

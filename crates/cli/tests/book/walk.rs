@@ -1,8 +1,8 @@
 //! A reader's walk: the commands of each page are run, one after another, by a shell in a folder of the page's own.
 //!
 //! The walk shows that each command runs to its end, and that the files that it names are those that the commands
-//! before it wrote. It also compares the output of some commands with the page (`compare.rs`). `firebrick.sh` stands
-//! before the program and makes trainings short. A small model with new weights stands in for a published one, and
+//! before it wrote. It also compares the output of some commands with the page (`compare.rs`). `firebrick.sh` wraps
+//! the program and makes trainings short. A small model with new weights stands in for a published one, and
 //! the CPU for a card. `NOT_RUN` lists the commands that are not run, with the reason.
 
 use std::{
@@ -21,15 +21,15 @@ use std::{
 use crate::{
     Page, Shown,
     compare::compare,
-    place::{Place, repository},
+    scratch::{Scratch, repository},
 };
 
-/// The beginnings of commands that are run. The test fails at any other command, until somebody has looked at it: a
+/// Beginnings of commands that are run. The test fails at any other command, until somebody has looked at it: a
 /// shell runs it on the developer's machine.
 const RUN: [&str; 8] =
     ["firebrick ", "for ", "SAME=", "cd my-task", "cp -r ", "echo ", "mkdir -p ~", "sqlite3 "];
 
-/// The beginnings of commands that are not run, and why not.
+/// Beginnings of commands that are not run, and why not.
 const NOT_RUN: [(&str, &str); 39] = [
     ("cargo build", "this test is part of such a build"),
     ("cargo install", "it installs for the reader; the stage release tries an installed program"),
@@ -84,10 +84,10 @@ const NOT_RUN: [(&str, &str); 39] = [
     ),
 ];
 
-/// The commands that fail on purpose.
+/// Commands that fail on purpose.
 const FAILS: [&str; 1] = ["firebrick train quickstart --set rollout.group_siz=4"];
 
-/// The commands that a page's reader has run before.
+/// Commands that a page's reader has run before.
 const BEFORE: [(&str, &str); 13] = [
     ("after-a-run.md", "firebrick train quickstart"),
     ("flat.md", "firebrick train quickstart; firebrick init own; cp own/judge.py ."),
@@ -124,7 +124,7 @@ const STANDS_IN: [(&str, &str); 7] = [
     ("openai/gsm8k", "gsm8k"),
 ];
 
-/// The sizes of Qwen2.5-0.5B.
+/// Sizes of Qwen2.5-0.5B.
 const HALF_A_BILLION: [u64; 7] = [896, 24, 14, 2, 4864, 151_936, 32_768];
 
 /// Seconds that the commands of a page may take together.
@@ -140,8 +140,10 @@ fn the_commands_of_the_pages_run() {
             return;
         }
     }
+
     let pages = Mutex::new(Page::all());
     let results = Mutex::new(Vec::new());
+
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -153,6 +155,7 @@ fn the_commands_of_the_pages_run() {
             });
         }
     });
+
     let mut all = Walked::default();
     for walked in results.into_inner().unwrap() {
         all.failures.extend(walked.failures);
@@ -160,6 +163,7 @@ fn the_commands_of_the_pages_run() {
         all.ran += walked.ran;
         all.compared += walked.compared;
     }
+
     assert!(all.failures.is_empty(), "{}", all.failures.join("\n\n"));
     let idle: Vec<_> = NOT_RUN.iter().filter(|(start, _)| !all.left.contains(start)).collect();
     assert!(idle.is_empty(), "no page has these commands: {idle:?}");
@@ -167,30 +171,32 @@ fn the_commands_of_the_pages_run() {
     assert!(all.compared >= 10, "only {} outputs were compared", all.compared);
 }
 
-/// The result of a page.
+/// Result of a page.
 #[derive(Default)]
 struct Walked {
-    /// The faults that were found.
+    /// Faults that were found.
     failures: Vec<String>,
-    /// The beginnings in `NOT_RUN` that the page has.
+    /// Beginnings in `NOT_RUN` that the page has.
     left: BTreeSet<&'static str>,
     ran: usize,
     compared: usize,
 }
 
-/// The commands of a page that are run, in the page's own folder.
+/// Commands of a page that are run, in the page's own folder.
 struct Walk<'page> {
     page: &'page Page,
     commands: Vec<Shown>,
     walked: Walked,
-    place: Place,
+    scratch: Scratch,
 }
 
 impl<'page> Walk<'page> {
     fn of(page: &'page Page) -> Self {
-        let (mut walked, mut commands) = (Walked::default(), Vec::new());
+        let mut walked = Walked::default();
+        let mut commands = Vec::new();
+
         for mut shown in page.commands() {
-            // A program that a page runs with cargo is this one, unless cargo is told otherwise.
+            // A program that a page runs with cargo is this one, unless its arguments say otherwise.
             let raw = bare(&shown.command).to_owned();
             shown.command = stand_in(&shown.command);
             let left =
@@ -205,7 +211,7 @@ impl<'page> Walk<'page> {
                     .push(format!("{}: neither in RUN nor in NOT_RUN: {raw}", page.name));
             }
         }
-        Walk { page, commands, walked, place: Place::new() }
+        Walk { page, commands, walked, scratch: Scratch::new() }
     }
 
     fn run(mut self) -> Walked {
@@ -213,28 +219,34 @@ impl<'page> Walk<'page> {
             return self.walked;
         }
         self.lay();
+
         let mut script = String::from("set -eu\n");
         let before = BEFORE.iter().filter(|(page, _)| *page == self.page.name);
         for (_, command) in before {
             script += &format!("{command}\n");
         }
+
         for (number, shown) in self.commands.iter().enumerate() {
             let command = &shown.command;
             let fails = FAILS.iter().any(|start| command.starts_with(start));
+            // The log gets each command before the command's own messages.
             script += &format!("cat >&2 <<'COMMAND'\n$ {command}\nCOMMAND\n");
-            script += &match fails {
-                true => format!("if {command}\nthen exit 99; fi; rm \"$PLACE/failed\"\n"),
-                false => format!(
+            script += &if fails {
+                format!("if {command}\nthen exit 99; fi; rm \"$PLACE/failed\"\n")
+            } else {
+                format!(
                     "{{ {command}\n}} > \"$PLACE/printed-{number}\" 2> \"$PLACE/said-{number}\"\n"
-                ),
+                )
             };
             script += "[ ! -e \"$PLACE/failed\" ]\n";
         }
-        self.place.write("walk.sh", &script);
+
+        self.scratch.write("walk.sh", &script);
         if let Some(failure) = self.shell() {
             self.walked.failures.push(failure);
             return self.walked;
         }
+
         self.walked.ran += self.commands.len();
         self.compare();
         self.walked
@@ -242,8 +254,9 @@ impl<'page> Walk<'page> {
 
     /// Runs the script. Returns what the last command said if it failed, or took too long.
     fn shell(&self) -> Option<String> {
-        let path = |name: &str| self.place.path(name);
+        let path = |name: &str| self.scratch.path(name);
         let log = fs::File::create(path("log")).unwrap();
+
         let mut child = Command::new("sh")
             .arg("walk.sh")
             .current_dir(path("."))
@@ -262,6 +275,7 @@ impl<'page> Walk<'page> {
             .process_group(0)
             .spawn()
             .unwrap();
+
         let began = Instant::now();
         let status = loop {
             if let Some(status) = child.try_wait().unwrap() {
@@ -280,12 +294,13 @@ impl<'page> Walk<'page> {
             }
             thread::sleep(Duration::from_millis(20));
         };
+
         (status != "exit status: 0").then(|| format!("{}: {status}{}", self.page.name, self.said()))
     }
 
-    /// The last command that was begun, and what was said since.
+    /// Returns the last command that began, and its output since then.
     fn said(&self) -> String {
-        let read = |name: &str| fs::read(self.place.path(name)).unwrap_or_default();
+        let read = |name: &str| fs::read(self.scratch.path(name)).unwrap_or_default();
         let log = String::from_utf8_lossy(&read("log")).into_owned();
         let begun = log.matches("\n$ ").count() + usize::from(log.starts_with("$ "));
         let last = log.rfind("\n$ ").map_or_else(|| format!("\n{log}"), |at| log[at..].to_owned());
@@ -297,7 +312,7 @@ impl<'page> Walk<'page> {
     fn compare(&mut self) {
         for (number, shown) in self.commands.iter().enumerate() {
             let read = |name: &str| {
-                let path = self.place.path(&format!("{name}-{number}"));
+                let path = self.scratch.path(&format!("{name}-{number}"));
                 fs::read_to_string(path).unwrap_or_default()
             };
             let Some(compared) = compare(shown, &read("printed"), &read("said")) else { continue };
@@ -310,54 +325,61 @@ impl<'page> Walk<'page> {
 
     /// Lays out the files that the page takes for granted.
     fn lay(&self) {
-        let place = &self.place;
+        let scratch = &self.scratch;
         let read = |path: &str| fs::read_to_string(repository(path)).unwrap();
-        place.write("bin/firebrick", read("crates/cli/tests/book/firebrick.sh"));
+        scratch.write("bin/firebrick", read("crates/cli/tests/book/firebrick.sh"));
         let executable = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(place.path("bin/firebrick"), executable).unwrap();
-        place.write("home/.keep", "");
-        place.fixture("qwen2-f32", "SMALL");
+        fs::set_permissions(scratch.path("bin/firebrick"), executable).unwrap();
+
+        scratch.write("home/.keep", "");
+        scratch.fixture("qwen2-f32", "SMALL");
+
         // Pages on memory plan for a model of half a billion parameters, of which they need no weights.
         match self.page.name.as_str() {
-            "memory.md" | "lora.md" => place.shape("FOLDER", HALF_A_BILLION, true),
-            _ => place.fixture("qwen2-f32", "FOLDER"),
+            "memory.md" | "lora.md" => scratch.shape("FOLDER", HALF_A_BILLION, true),
+            _ => scratch.fixture("qwen2-f32", "FOLDER"),
         }
-        place.shape("Qwen/Qwen2.5-0.5B-Instruct", HALF_A_BILLION, true);
-        place.shape("Qwen/Qwen2.5-7B", [3584, 28, 28, 4, 18944, 152_064, 131_072], false);
+
+        scratch.shape("Qwen/Qwen2.5-0.5B-Instruct", HALF_A_BILLION, true);
+        scratch.shape("Qwen/Qwen2.5-7B", [3584, 28, 28, 4, 18944, 152_064, 131_072], false);
+
         let rows = read("crates/cli/tests/data/gsm8k-style.jsonl");
         let (first, others) = rows.split_at(rows.find('\n').unwrap() + 1);
-        place.write("gsm8k/main/train.jsonl", others);
-        place.write("gsm8k/main/test.jsonl", first);
-        place.write("answers.jsonl", read("crates/cli/tests/data/answers.jsonl"));
+        scratch.write("gsm8k/main/train.jsonl", others);
+        scratch.write("gsm8k/main/test.jsonl", first);
+        scratch.write("answers.jsonl", read("crates/cli/tests/data/answers.jsonl"));
+
         for name in ["judge.py", "recipe.toml", "rows.jsonl"] {
-            place.write(name, stand_in(&read(&format!("book/examples/letters/{name}"))));
+            scratch.write(name, stand_in(&read(&format!("book/examples/letters/{name}"))));
         }
-        place.write("run_dapo_qwen2.5_32b.sh", read("crates/import/tests/data/verl.sh"));
+        scratch.write("run_dapo_qwen2.5_32b.sh", read("crates/import/tests/data/verl.sh"));
+
         for entry in fs::read_dir(repository("recipes/ablation")).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            place.write(
+            scratch.write(
                 &format!("recipes/ablation/{name}"),
                 read(&format!("recipes/ablation/{name}")),
             );
         }
-        symlink(repository("tests"), place.path("tests")).unwrap();
+        symlink(repository("tests"), scratch.path("tests")).unwrap();
+
         // A recipe that a page shows in full is the page's.
         for block in self.page.text.split("```toml\n").skip(1) {
             let block = block.split("```").next().unwrap_or_default();
             let path = "[model]\npath = \"storyteller\"";
             if block.contains(path) {
-                place.write("gsm8k-storyteller.toml", stand_in(block));
+                scratch.write("gsm8k-storyteller.toml", stand_in(block));
             }
         }
     }
 }
 
-/// Puts the small and the near in the place of what a page names.
+/// Replaces what a page names by its small or local stand-ins.
 fn stand_in(text: &str) -> String {
     STANDS_IN.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// Leaves out the variables that stand before a command.
+/// Leaves out the variables in front of a command.
 fn bare(command: &str) -> &str {
     let mut rest = command;
     while let Some((word, more)) = rest.split_once(' ') {
@@ -377,10 +399,12 @@ fn a_failure_is_seen_wherever_it_happens() {
         let text = format!("```console\n{commands}```\n");
         Walk::of(&Page { name: "page.md".into(), text }).run()
     };
+
     let good =
         "$ firebrick score --explain a2 answers.jsonl\nrow        a2, answers.jsonl, line 2\n";
     let walk = walked(good);
     assert!(walk.failures.is_empty() && walk.compared == 1, "{:?}", walk.failures);
+
     for bad in [
         // In a pipe, before `&&`, in a loop, and in the output.
         "$ firebrick metrics runs/none | cat\n",
@@ -391,5 +415,6 @@ fn a_failure_is_seen_wherever_it_happens() {
     ] {
         assert_eq!(walked(bad).failures.len(), 1, "{bad}");
     }
+
     assert_eq!(bare("A=1 B_C=~/x cargo test"), "cargo test");
 }

@@ -14,7 +14,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// The time that anything is waited for.
+/// How long anything is waited for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A browser with one open page. It is killed when dropped.
@@ -22,7 +22,7 @@ pub(crate) struct Browser {
     process: Child,
     commands: ChildStdin,
     messages: Receiver<Value>,
-    /// The page, to which commands go once it is there.
+    /// Page to which commands go, once it exists.
     session: Option<String>,
     last: u64,
     errors: Vec<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Browser {
     folder: tempfile::TempDir,
 }
 
-/// The shell command that starts a browser. The browser speaks the protocol on the descriptors 3 and 4.
+/// Shell command that starts a browser. The browser speaks the protocol on the descriptors 3 and 4.
 const EXEC: &str = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null";
 
 const ARGUMENTS: [&str; 9] = [
@@ -46,7 +46,7 @@ const ARGUMENTS: [&str; 9] = [
 ];
 
 impl Browser {
-    /// Starts the browser; `None` if no Chromium is installed, which is said aloud. If FIREBRICK_CI is set, a test
+    /// Starts the browser; `None` if no Chromium is installed, which it reports. If FIREBRICK_CI is set, a test
     /// without a browser fails.
     pub(crate) fn start() -> Option<Self> {
         match program() {
@@ -88,6 +88,7 @@ impl Browser {
                 bytes.clear();
             }
         });
+
         let mut browser = Browser {
             process,
             commands,
@@ -98,6 +99,7 @@ impl Browser {
             requests: Vec::new(),
             folder,
         };
+
         let made = browser.command("Target.createTarget", json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": made["targetId"], "flatten": true });
         let attached = browser.command("Target.attachToTarget", attach);
@@ -105,6 +107,7 @@ impl Browser {
         for part in ["Page", "Runtime", "Log", "Network", "Inspector"] {
             browser.command(&format!("{part}.enable"), json!({}));
         }
+
         browser
     }
 
@@ -144,11 +147,12 @@ impl Browser {
         }
     }
 
-    /// Waits until a JavaScript expression has the wanted value. The expression may fail while a page makes way
-    /// for another one, or is not yet complete.
+    /// Waits until a JavaScript expression has the wanted value. The expression may fail while a page is being
+    /// replaced, or is not yet complete.
     #[track_caller]
     pub(crate) fn wait(&mut self, script: &str, wanted: impl Into<Value>) {
-        let (wanted, began) = (wanted.into(), Instant::now());
+        let wanted: Value = wanted.into();
+        let began = Instant::now();
         loop {
             let found = self.evaluate(script);
             if found.as_ref() == Ok(&wanted) {
@@ -163,7 +167,7 @@ impl Browser {
         }
     }
 
-    /// Clicks on the middle of an element as a mouse does: on whatever lies there on top.
+    /// Clicks on the middle of an element as a mouse does: on whatever is on top there.
     #[track_caller]
     pub(crate) fn click(&mut self, selector: &str) {
         let (x, y) = self.middle(selector);
@@ -175,13 +179,13 @@ impl Browser {
     }
 
     fn middle(&mut self, selector: &str) -> (f64, f64) {
-        let place = self.js(&format!(
+        let position = self.js(&format!(
             "(() => {{ const element = document.querySelector({selector:?});
                element.scrollIntoView({{ block: 'center', behavior: 'instant' }});
                const {{ left, top, width, height }} = element.getBoundingClientRect();
                return [left + width / 2, top + height / 2]; }})()"
         ));
-        (place[0].as_f64().unwrap(), place[1].as_f64().unwrap())
+        (position[0].as_f64().unwrap(), position[1].as_f64().unwrap())
     }
 
     /// Presses a key: a key that writes a character, or another key by its name.
@@ -193,12 +197,14 @@ impl Browser {
             "ArrowLeft" => 37,
             _ => u32::from(key.to_ascii_uppercase().as_bytes()[0]),
         };
+
         let mut event =
             json!({ "type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": code });
         if key.len() == 1 || key == "Enter" {
             event["text"] = key.replace("Enter", "\r").into();
         }
         self.command("Input.dispatchKeyEvent", event);
+
         let event =
             json!({ "type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": code });
         self.command("Input.dispatchKeyEvent", event);
@@ -209,7 +215,7 @@ impl Browser {
         self.command("Input.insertText", json!({ "text": text }));
     }
 
-    /// Gives the page a size in its own pixels, of which each is `scale` dots wide.
+    /// Sets the page's size in its own pixels, each of which is `scale` dots wide.
     pub(crate) fn size(&mut self, width: u32, height: u32, scale: u32) {
         let size = json!({
             "width": width, "height": height, "deviceScaleFactor": scale, "mobile": scale > 1,
@@ -251,9 +257,11 @@ impl Browser {
         if let Some(session) = &self.session {
             message["sessionId"] = session.as_str().into();
         }
+
         let bytes = format!("{message}\0");
         // If the browser has ended, this fails, and the answer does not come either.
         let _ = self.commands.write_all(bytes.as_bytes());
+
         let began = Instant::now();
         loop {
             match self.messages.recv_timeout(PATIENCE.saturating_sub(began.elapsed())) {
@@ -292,6 +300,7 @@ impl Browser {
             }
             _ => return,
         };
+
         self.errors.push(error);
     }
 }
@@ -311,6 +320,7 @@ fn program() -> Option<PathBuf> {
     if let Some(program) = env::var_os("FIREBRICK_CHROMIUM") {
         return Some(program.into());
     }
+
     let folders = env::var_os("PATH")?;
     let names = ["chromium", "chromium-browser", "google-chrome"];
     env::split_paths(&folders)
@@ -331,6 +341,7 @@ fn from_base64(text: &str) -> Vec<u8> {
         b'+' => 62,
         _ => 63,
     };
+    // Four letters hold three bytes, and a shorter last group holds fewer.
     let of_four = |four: &[u8]| {
         let bits = four.iter().fold(0, |bits, &byte| bits << 6 | u32::from(value(byte)));
         let bytes = (bits << (6 * (4 - four.len()))).to_be_bytes();

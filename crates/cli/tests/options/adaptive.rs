@@ -1,4 +1,4 @@
-//! The table of cases for adaptive updates.
+//! Cases for adaptive updates.
 
 use crate::{
     bench::{Bench, Case, LETTERS, case},
@@ -13,7 +13,7 @@ fn mini_batches_get_as_many_updates_as_the_options_say() {
 /// One mini-batch per step, which nothing ends early.
 const ONE: &[&str] = &["train.adaptive={kl_stop=100.0}", "train.steps=1"];
 
-/// The number of updates follows the importance alone.
+/// Lets the number of updates follow the importance alone.
 const FREE: &[&str] = &["train.adaptive={n_min=1,n_max=1000,kl_stop=100.0}", "train.steps=1"];
 
 pub(crate) const CASES: &[Case] = &[

@@ -1,4 +1,4 @@
-//! The cases, and the folder where they run.
+//! Cases, and the folder where they run.
 
 use std::{
     cell::RefCell,
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 use crate::{
     made::Run,
-    place::{Outcome, Place, repository},
+    scratch::{Outcome, Scratch, repository},
 };
 
 /// A run that tries some options.
 pub(crate) struct Case {
-    /// The options, in the form of `--set`. Each option and each choice in them counts as tried.
+    /// Options in the form of `--set`. Each option and each choice in them counts as tried.
     pub(crate) tries: &'static [&'static str],
-    /// The recipe that the options change.
+    /// Recipe that the options change.
     recipe: &'static str,
     /// Other settings that the run needs, in the same form.
     with: &'static [&'static str],
@@ -49,7 +49,7 @@ pub(crate) const fn default(
     Case { tries, recipe, with, shows, default: true }
 }
 
-/// The recipe `recipes/ci/tiny.toml`: sums of two digits for a new model, with SFT.
+/// A copy of `recipes/ci/tiny.toml`: sums of two digits for a new model, with SFT.
 pub(crate) const TINY: &str = "tiny.toml";
 
 /// A new model whose tokens are the letters a to h. A prompt is one letter. The model answers with up to four
@@ -124,7 +124,7 @@ steps = 1
 mini_batch = 16
 "#;
 
-/// The recipe of `CHECKPOINT`, sampled by a server.
+/// Like `CHECKPOINT`, but sampled by a server.
 pub(crate) const SERVED: &str = "served.toml";
 
 /// A new model that guesses digits. `game.jsonl` asks for each digit once.
@@ -164,44 +164,48 @@ mini_batch = 32
 
 /// A folder with recipes and the files that they name, and the runs that were made in it.
 pub(crate) struct Bench {
-    pub(crate) place: Place,
-    /// The server that samples for [`SERVED`].
+    pub(crate) scratch: Scratch,
+    /// Samples for [`SERVED`].
     pub(crate) server: Stub,
-    /// The server that plays for [`TALK`].
+    /// Plays for [`TALK`].
     pub(crate) games: Games,
     runs: RefCell<BTreeMap<Vec<String>, Made>>,
 }
 
-/// The name of a run, and its outcome.
+/// Name of a run, and its outcome.
 type Made = (String, Rc<Outcome>);
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let server = Stub::start(Served::new(), Options::default());
         let engine = format!(
             "\n[rollout.engine]\nkind = \"vllm\"\nservers = [\"{}\"]\npatience = 1.0\n",
             server.base()
         );
-        place.write(SERVED, [CHECKPOINT_RECIPE, &engine].concat());
-        place.write(TINY, fs::read(repository("recipes/ci/tiny.toml")).unwrap());
-        place.write(LETTERS, LETTERS_RECIPE);
-        place.write(CHECKPOINT, CHECKPOINT_RECIPE);
-        place.fixture("qwen2-f32", "base");
-        place.fixture("qwen2-bf16", "half");
+
+        scratch.write(SERVED, [CHECKPOINT_RECIPE, &engine].concat());
+        scratch.write(TINY, fs::read(repository("recipes/ci/tiny.toml")).unwrap());
+        scratch.write(LETTERS, LETTERS_RECIPE);
+        scratch.write(CHECKPOINT, CHECKPOINT_RECIPE);
+
+        scratch.fixture("qwen2-f32", "base");
+        scratch.fixture("qwen2-bf16", "half");
         let rows = repository("crates/cli/tests/data/gsm8k-style.jsonl");
-        place.write("sums.jsonl", fs::read(rows).unwrap());
+        scratch.write("sums.jsonl", fs::read(rows).unwrap());
+
         let games = Games::start(GameOptions { sessions: 8, ..GameOptions::default() });
         let talk =
             |data: &str| TALK_RECIPE.replace("ROWS", data).replace("SERVER", &games.address());
         let rows = "train = \"game.jsonl\"\nheldout_size = 2";
         let secret = "reset = '{\"secret\": {{ reference }}}'\nobservation";
-        place.write(TALK, talk(rows).replace("observation =", &format!("{secret} =")));
+        scratch.write(TALK, talk(rows).replace("observation =", &format!("{secret} =")));
         let opening = "opening = '{{ observation.message }}'\nobservation";
         let none = "train_size = 20\nheldout_size = 4";
-        place
+        scratch
             .write("talk-alone.toml", talk(none).replace("observation =", &format!("{opening} =")));
-        let bench = Bench { place, server, games, runs: RefCell::default() };
+
+        let bench = Bench { scratch, server, games, runs: RefCell::default() };
         let letters = ["a", "b", "c", "d", "e", "f", "g", "h"];
         bench.tokenizer("letters", &letters);
         let digits = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
@@ -217,6 +221,7 @@ impl Bench {
             let tried = || (case.shows)(&self.run(case.recipe, case.with, tries));
             catch_unwind(AssertUnwindSafe(tried)).is_ok()
         };
+
         let mut wrong = String::new();
         for case in cases {
             eprintln!("\n{:?}:", case.tries);
@@ -224,6 +229,7 @@ impl Bench {
                 wrong += &format!("\n{:?} failed, for the reason above", case.tries);
                 continue;
             }
+
             eprintln!("this is as it should be, because it is without the options:");
             if !case.default && passes(case, &[]) {
                 wrong += &format!("\n{:?} passes without these options", case.tries);
@@ -237,18 +243,21 @@ impl Bench {
         let words = std::iter::once("<end>").chain(phrases.iter().copied());
         let vocabulary: serde_json::Map<String, Value> =
             words.zip(0..).map(|(word, id)| (word.to_owned(), json!(id))).collect();
+
         let end = json!({
             "id": 0, "content": "<end>", "special": true, "normalized": false,
             "single_word": false, "lstrip": false, "rstrip": false,
         });
+
         let tokenizer = json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": [end],
             "normalizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
             "pre_tokenizer": null,
             "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<end>"},
         });
-        self.place.write(&format!("{folder}/tokenizer.json"), tokenizer.to_string());
-        self.place.write(&format!("{folder}/tokenizer_config.json"), r#"{"eos_token": "<end>"}"#);
+
+        self.scratch.write(&format!("{folder}/tokenizer.json"), tokenizer.to_string());
+        self.scratch.write(&format!("{folder}/tokenizer_config.json"), r#"{"eos_token": "<end>"}"#);
     }
 
     /// Writes a file of questions and their reference answers.
@@ -256,7 +265,7 @@ impl Bench {
         let line = |(question, answer): &(&str, &str)| {
             json!({"question": question, "answer": answer}).to_string()
         };
-        self.place.write(file, rows.iter().map(line).collect::<Vec<_>>().join("\n"));
+        self.scratch.write(file, rows.iter().map(line).collect::<Vec<_>>().join("\n"));
     }
 
     /// Trains. A run that was made before is not made again.
@@ -268,6 +277,8 @@ impl Bench {
     ) -> Run<'a> {
         let sets: Vec<String> =
             [recipe].iter().chain(with).chain(tries).map(|set| (*set).to_owned()).collect();
+
+        // Many cases compare with the same run, which is made once.
         let known = self.runs.borrow().get(&sets).cloned();
         let (name, outcome) = known.unwrap_or_else(|| {
             let named = tries.iter().find_map(|set| set.strip_prefix("name="));
@@ -276,11 +287,13 @@ impl Bench {
             let name = format!("name={made}");
             let mut arguments = vec!["train", recipe, "--set", &name];
             arguments.extend(sets[1..].iter().flat_map(|set| ["--set", set]));
-            let mut command = self.place.command(&arguments);
-            command.env("HF_HOME", self.place.path("hub")).env("HF_HUB_OFFLINE", "1");
+
+            let mut command = self.scratch.command(&arguments);
+            command.env("HF_HOME", self.scratch.path("hub")).env("HF_HUB_OFFLINE", "1");
             // Two threads ask two programs that judge at once.
             command.env("RAYON_NUM_THREADS", "2");
             command.env_remove("HF_HUB_CACHE");
+
             let outcome = Rc::new(Outcome::of(command.output().unwrap()));
             assert!(!outcome.stderr.contains("panicked"), "{sets:?}: {}", outcome.stderr);
             self.runs.borrow_mut().insert(sets, (made.clone(), outcome.clone()));

@@ -1,4 +1,4 @@
-//! The table of cases for checkpoints.
+//! Cases for checkpoints.
 
 use crate::{
     bench::{Bench, CHECKPOINT, Case, LETTERS, case, default},

@@ -1,4 +1,4 @@
-//! The table of cases for the critic, and for the advantages that are made with it.
+//! Cases for the critic, and for the advantages that are made with it.
 
 use crate::{
     bench::{Bench, Case, LETTERS, case, default},
@@ -70,7 +70,7 @@ fn returns(run: &Run, factor: f64) {
     assert_near(run.first("critic/return_mean"), done.iter().map(of).sum::<f64>() / tokens as f64);
 }
 
-/// Tells whether the critic is more than a head.
+/// Returns whether the critic is more than a head.
 fn has_model(run: &Run) -> bool {
     run.tensors("trainer/critic.safetensors").keys().any(|name| name.contains("layers"))
 }

@@ -1,4 +1,4 @@
-//! The table of cases for groups without spread, and for the curriculum that passes over their prompts.
+//! Cases for groups without spread, and for the curriculum that passes over their prompts.
 
 use crate::{
     bench::{Bench, Case, LETTERS, case, default},
@@ -105,7 +105,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(run.values("sampling/skipped"), [0.0; 12]);
         },
     ),
-    // With a short half-life old samples soon count for nothing, and with a long one they count for ever.
+    // With a short half-life old samples soon count for nothing, while with a long one they keep their weight.
     case(&["sampling.curriculum={kind='posterior',half_life=0.01}"], LETTERS, HOPELESS, |run| {
         let slow = run.instead(&["sampling.curriculum={kind='posterior',half_life=1000.0}"]);
         let first = |run: &Run| run.values("sampling/spread_predicted")[2];
@@ -123,7 +123,7 @@ fn sum(run: &Run, metric: &str) -> f64 {
     run.values(metric).iter().sum()
 }
 
-/// Returns the share of the skipped prompts that were sampled all the same.
+/// Returns the share of the skipped prompts that were sampled nevertheless.
 fn put_back(run: &Run) -> f64 {
     assert!(sum(run, "sampling/skipped") > 0.0);
     sum(run, "sampling/skipped_put_back") / sum(run, "sampling/skipped")

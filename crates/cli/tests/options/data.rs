@@ -1,4 +1,4 @@
-//! The table of cases for prompts: data sets, tasks, and the way from a question to a prompt.
+//! Cases for prompts: data sets, tasks, and the way from a question to a prompt.
 
 use std::collections::BTreeSet;
 
@@ -21,13 +21,15 @@ fn prompts_are_what_their_options_say() {
         let rows: Vec<_> = rows.iter().map(|letter| (letter.as_str(), "a")).collect();
         bench.rows(&format!("set/{file}.jsonl"), &rows);
     }
+
     // One row is there twice, and two rows contradict each other.
     let twice =
         [("a", "a"), ("b", "a"), ("b", "a"), ("c", "a"), ("c", "d"), ("d", "a"), ("e", "a")];
     bench.rows("twice.jsonl", &twice);
+
     let columns = r#"{"question": "a", "back": "h", "answer": "c", "level": 1}
         {"question": "b", "back": "g", "answer": "d", "level": "hard"}"#;
-    bench.place.write("columns.jsonl", columns);
+    bench.scratch.write("columns.jsonl", columns);
     bench.try_all(CASES);
 }
 
@@ -267,8 +269,10 @@ fn marked(run: &Run) {
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
         done.filter(|done| digits(&done.text)).map(|done| done.verdict).collect()
     };
+
     let short = bare(&run.instead(&["data.task={kind='addition',digits=1,worked=false}"]));
     assert!(!short.is_empty() && short.iter().all(|verdict| verdict != "unparsable"), "{short:?}");
+
     let worked = bare(run);
     assert!(!worked.is_empty() && worked.iter().all(|verdict| verdict == "unparsable"));
 }

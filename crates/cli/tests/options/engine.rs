@@ -13,7 +13,7 @@ const IMPATIENT: &str = "rollout.engine.patience=0.3";
 pub(crate) const CASES: &[Case] = &[
     default(&["rollout.engine.kind=local"], CHECKPOINT, &[], |run| {
         run.said();
-        assert!(!run.bench.place.path(&format!("runs/{}/weights", run.name)).exists());
+        assert!(!run.bench.scratch.path(&format!("runs/{}/weights", run.name)).exists());
     }),
     default(&["rollout.engine.kind=vllm"], SERVED, &[], |run| {
         samples_there(run, |seen| seen.version.starts_with('v'));
@@ -23,19 +23,19 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case(&[NOBODY], SERVED, &[IMPATIENT], |run| {
         run.fails(1, "no inference server could be used");
-        run.fails(1, "http://127.0.0.1:9: it gives no answer");
+        run.fails(1, "http://127.0.0.1:9: it does not answer");
     }),
     default(&[IMPATIENT], SERVED, &[NOBODY], |run| run.fails(1, "could be used for 0 s")),
     case(&["rollout.engine.deadline=1e-6"], SERVED, &[IMPATIENT], |run| {
-        run.fails(1, "no whole answer within 0 s");
+        run.fails(1, "no complete answer within 0 s");
     }),
     case(&["rollout.engine.tolerance=1e-12"], SERVED, &[], |run| {
-        run.fails(1, "nats from the trainer's in the mean");
+        run.fails(1, "nats from the trainer's on average");
     }),
     case(&["rollout.engine.weights=published"], SERVED, &[], |run| {
         run.said();
-        assert!(!run.bench.place.path(&format!("runs/{}/weights", run.name)).exists());
-        let folder = run.bench.place.path(&format!("published/{}", run.name));
+        assert!(!run.bench.scratch.path(&format!("runs/{}/weights", run.name)).exists());
+        let folder = run.bench.scratch.path(&format!("published/{}", run.name));
         let last = std::fs::read_dir(folder).unwrap().flatten().next().unwrap().path();
         let manifest = std::fs::read_to_string(last.join("manifest.json")).unwrap();
         let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
@@ -78,15 +78,17 @@ fn spread(run: &Run<'_>) {
 fn ahead(run: &Run<'_>) {
     let stale = |run: &Run<'_>| run.values("rollout/staleness_mean");
     assert_eq!(stale(run), [0.0, 1.0, 1.0], "{:?}", stale(run));
+
     // If the weights stand still, it makes no difference which weights sample.
     let still = ["optim.lr=0.0", "rollout.max_staleness=1"];
     let (ahead, after) = (run.instead(&still), run.instead(&still[..1]));
+
     let texts = |run: &Run<'_>| run.completions().into_iter().map(|it| it.text).collect::<Vec<_>>();
     assert_eq!(texts(&ahead), texts(&after));
     assert_eq!(ahead.values("loss/total"), after.values("loss/total"));
 }
 
-/// Checks that the run is whole, and that the server has sampled for it.
+/// Checks that the run has finished, and that the server has sampled for it.
 fn samples_there(run: &Run<'_>, holds: fn(&Seen) -> bool) {
     run.says("done");
     let Bench { server, .. } = run.bench;

@@ -56,7 +56,7 @@ pub(crate) const CASES: &[Case] = &[
     case(&["environment.kind=calculator", "environment.stop=[\"=\"]"], TINY, GAME, |run| {
         let said: String =
             run.first_completions().into_iter().map(|done| done.text + " ").collect();
-        // The game tells a value, or that there is none.
+        // The game answers with a value, or says that there is none.
         let told = ["=0", "=1", "=2", "=3", "=4", "=5", "=6", "=7", "=8", "=9", "=?"];
         assert!(told.iter().any(|told| said.contains(told)), "{said}");
         assert!(run.first(OBSERVED) > 0.0);

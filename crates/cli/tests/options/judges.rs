@@ -10,8 +10,8 @@ use crate::{
 #[test]
 fn judges_do_what_their_options_say() {
     let bench = Bench::new();
-    bench.place.fixture("reward-qwen2-f32", "judge");
-    bench.place.write("judge.sh", JUDGE);
+    bench.scratch.fixture("reward-qwen2-f32", "judge");
+    bench.scratch.write("judge.sh", JUDGE);
     bench.try_all(CASES);
 }
 
@@ -108,7 +108,7 @@ pub(crate) const CASES: &[Case] = &[
         &["sampling.dynamic=false", "train.steps=1"],
         |run| {
             assert_eq!((starts(run, "slow"), run.first("reward/error")), (2, 0.0));
-            fs::remove_file(run.bench.place.path("slow")).unwrap();
+            fs::remove_file(run.bench.scratch.path("slow")).unwrap();
             let one = run.instead(&["reward={kind='command',program=['sh','judge.sh','slow']}"]);
             assert_eq!(starts(&one, "slow"), 1);
         },
@@ -152,5 +152,5 @@ fn of_score(run: &Run, credit: fn(f64) -> f64) {
 }
 
 fn starts(run: &Run, file: &str) -> usize {
-    fs::read_to_string(run.bench.place.path(file)).unwrap().lines().count()
+    fs::read_to_string(run.bench.scratch.path(file)).unwrap().lines().count()
 }

@@ -1,4 +1,4 @@
-//! The table of cases for the advantage and the loss.
+//! Cases for the advantage and the loss.
 
 use std::collections::BTreeMap;
 
@@ -223,10 +223,12 @@ fn whitened(run: &Run) -> f64 {
         let mean = group.iter().map(|done| done.reward).sum::<f64>() / group.len() as f64;
         group.iter().map(|done| (done.tokens as f64, done.reward - mean)).collect()
     };
+
     let all: Vec<(f64, f64)> = done.chunks(4).flat_map(of_group).collect();
     let tokens: f64 = all.iter().map(|(tokens, _)| tokens).sum();
     let mean = all.iter().map(|(tokens, own)| tokens * own).sum::<f64>() / tokens;
     let squares: f64 = all.iter().map(|(tokens, own)| tokens * (own - mean).powi(2)).sum();
+
     let deviation = (squares / (tokens - 1.0)).sqrt();
     all.iter().map(|(_, own)| (own - mean) / deviation).sum::<f64>() / all.len() as f64
 }
@@ -242,23 +244,27 @@ fn gdpo(run: &Run, epsilon: f64) -> f64 {
         };
         numbers.into_iter().map(normed).collect()
     };
+
     let done = run.first_completions();
     let mut sums = vec![0.0; done.len()];
     for (letter, share) in [('a', 0.75), ('b', 0.25)] {
         for group in 0..done.len() / 4 {
-            let places = group * 4..(group + 1) * 4;
-            let credits = done[places.clone()].iter().map(|done| done.text.contains(letter));
+            // A group is four completions in a row.
+            let span = group * 4..(group + 1) * 4;
+            let credits = done[span.clone()].iter().map(|done| done.text.contains(letter));
             let credits: Vec<f64> = credits.map(|has| f64::from(u8::from(has))).collect();
-            for (sum, part) in sums[places].iter_mut().zip(norm(credits)) {
+            for (sum, part) in sums[span].iter_mut().zip(norm(credits)) {
                 *sum += share * part;
             }
         }
     }
+
     let all: Vec<(f64, f64)> = done
         .iter()
         .zip(norm(sums))
         .map(|(done, advantage)| (done.tokens as f64, -advantage))
         .collect();
+
     token_mean(&[all])
 }
 
@@ -305,6 +311,7 @@ fn loss(run: &Run, of: fn(&[Group]) -> f64) -> f64 {
         let mean = group.iter().map(|done| done.reward).sum::<f64>() / group.len() as f64;
         group.iter().map(|done| (done.tokens as f64, mean - done.reward)).collect()
     };
+
     of(&groups.values().map(cost).collect::<Vec<_>>())
 }
 

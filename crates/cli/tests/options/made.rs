@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     bench::Bench,
-    place::{Outcome, assert_same},
+    scratch::{Outcome, assert_same},
 };
 
 /// A run that was made, with its outcome and its records.
@@ -46,7 +46,7 @@ pub(crate) struct Completion {
 pub(crate) struct Weights {
     pub(crate) dtype: String,
     pub(crate) shape: Vec<usize>,
-    /// The values, which are right only if the tensor is float32.
+    /// Right only if the tensor is float32.
     pub(crate) values: Vec<f32>,
 }
 
@@ -56,7 +56,7 @@ impl Run<'_> {
         self.instead(&[])
     }
 
-    /// Returns the run with `sets` in place of the options that are tried.
+    /// Returns the run with `sets` instead of the options that are tried.
     pub(crate) fn instead(&self, sets: &[&str]) -> Run<'_> {
         self.bench.run(self.recipe, self.with, sets)
     }
@@ -92,13 +92,14 @@ impl Run<'_> {
     pub(crate) fn evaluated(&self) -> Value {
         let step = self.checkpoints().into_iter().max().unwrap();
         let checkpoint = self.path(&format!("checkpoints/step-{step:06}"));
-        let said = self.bench.place.succeed(&["eval", &checkpoint, "--json"]).stdout;
+        let said = self.bench.scratch.succeed(&["eval", &checkpoint, "--json"]).stdout;
         serde_json::from_str(&said).unwrap()
     }
 
     /// Returns the metrics of every step.
     pub(crate) fn metrics(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.bench.place.path(&self.path("metrics.jsonl"))).unwrap();
+        let text =
+            fs::read_to_string(self.bench.scratch.path(&self.path("metrics.jsonl"))).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
@@ -113,19 +114,19 @@ impl Run<'_> {
         self.metrics()[0][metric].as_f64().unwrap()
     }
 
-    /// Returns the number that a query on the run's database gives.
+    /// Returns the number that a query on the run's database yields.
     pub(crate) fn asked(&self, sql: &str) -> i64 {
-        let store = Connection::open(self.bench.place.path(&self.path("run.db"))).unwrap();
+        let store = Connection::open(self.bench.scratch.path(&self.path("run.db"))).unwrap();
         store.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
     pub(crate) fn summary(&self) -> Value {
-        self.bench.place.json(&self.path("summary.json"))
+        self.bench.scratch.json(&self.path("summary.json"))
     }
 
     /// Returns the steps of the checkpoints that are there.
     pub(crate) fn checkpoints(&self) -> Vec<u64> {
-        let folder = self.bench.place.path(&self.path("checkpoints"));
+        let folder = self.bench.scratch.path(&self.path("checkpoints"));
         let mut steps: Vec<u64> = fs::read_dir(folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -137,13 +138,13 @@ impl Run<'_> {
 
     /// Reads a JSON file of the last checkpoint.
     pub(crate) fn json(&self, file: &str) -> Value {
-        self.bench.place.json(&self.in_checkpoint(*self.checkpoints().last().unwrap(), file))
+        self.bench.scratch.json(&self.in_checkpoint(*self.checkpoints().last().unwrap(), file))
     }
 
     /// Reads the model card of the last checkpoint.
     pub(crate) fn card(&self) -> String {
         let file = self.in_checkpoint(*self.checkpoints().last().unwrap(), "README.md");
-        fs::read_to_string(self.bench.place.path(&file)).unwrap()
+        fs::read_to_string(self.bench.scratch.path(&file)).unwrap()
     }
 
     /// Reads the tensors in a file of the last checkpoint.
@@ -153,11 +154,13 @@ impl Run<'_> {
 
     /// Reads the tensors in a file of the checkpoint of a step.
     pub(crate) fn tensors_at(&self, step: u64, file: &str) -> BTreeMap<String, Weights> {
-        let bytes = fs::read(self.bench.place.path(&self.in_checkpoint(step, file))).unwrap();
+        let bytes = fs::read(self.bench.scratch.path(&self.in_checkpoint(step, file))).unwrap();
+        // A safetensors file begins with the length of its header, which is JSON.
         let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
         let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
         let mut header: BTreeMap<String, Value> = serde_json::from_slice(header).unwrap();
         header.remove("__metadata__");
+
         let weights = |tensor: Value| {
             let numbers = |key: &str| -> Vec<usize> {
                 let list = tensor[key].as_array().unwrap().iter();
@@ -171,6 +174,7 @@ impl Run<'_> {
                 values: words.map(|word| f32::from_le_bytes(*word)).collect(),
             }
         };
+
         header.into_iter().map(|(name, tensor)| (name, weights(tensor))).collect()
     }
 
@@ -180,10 +184,11 @@ impl Run<'_> {
 
     /// Returns all completions that were sampled for training, in the order of sampling.
     pub(crate) fn completions(&self) -> Vec<Completion> {
-        let store = Connection::open(self.bench.place.path(&self.path("run.db"))).unwrap();
+        let store = Connection::open(self.bench.scratch.path(&self.path("run.db"))).unwrap();
         let sql = "SELECT step, draw, prompt, reference, text, tokens, finish, verdict, credit, \
                    base_reward, reward, in_loss FROM completions JOIN groups USING (group_id) \
                    WHERE source = 'train' ORDER BY step, draw, completion";
+
         let mut query = store.prepare(sql).unwrap();
         let rows = query.query_map([], |row| {
             Ok(Completion {
@@ -214,7 +219,7 @@ impl Run<'_> {
         self.completions().into_iter().map(|completion| completion.prompt).collect()
     }
 
-    /// Tells whether the two runs did the same, bit for bit.
+    /// Returns whether the two runs did the same, bit for bit.
     pub(crate) fn is(&self, other: &Run) -> bool {
         self.result() == other.result()
     }
@@ -226,11 +231,11 @@ impl Run<'_> {
 
     fn result(&self) -> Vec<(String, Vec<u8>)> {
         self.said();
-        self.bench.place.result(&self.name)
+        self.bench.scratch.result(&self.name)
     }
 }
 
-/// Tells whether two numbers are the same except for rounding.
+/// Returns whether two numbers are the same except for rounding.
 pub(crate) fn near(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-6 + 1e-3 * a.abs().max(b.abs())
 }

@@ -21,12 +21,12 @@ mod loss;
 mod made;
 mod model;
 mod optim;
-#[path = "../place/mod.rs"]
-mod place;
 mod reward;
 mod run;
 mod sampling;
 mod schema;
+#[path = "../scratch/mod.rs"]
+mod scratch;
 mod sft;
 mod verifiers;
 
@@ -61,11 +61,13 @@ fn cases() -> impl Iterator<Item = &'static Case> {
 fn every_option_is_tried() {
     let schema = firebrick::recipe::Recipe::schema();
     let verifiers = verifiers::JUDGED.iter().map(|judged| judged.tries);
+
     let tried: BTreeSet<String> = cases()
         .map(|case| case.tries)
         .chain(verifiers)
         .flat_map(|tries| schema::named(&schema, tries))
         .collect();
+
     let all = schema::all(&schema);
     let missing: Vec<&String> = all.difference(&tried).collect();
     assert!(missing.is_empty(), "no case in tests/options tries {missing:#?}");

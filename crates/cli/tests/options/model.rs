@@ -1,4 +1,4 @@
-//! The table of cases for the model: a checkpoint, adapters beside it, or a new model's shape.
+//! Cases for the model: a checkpoint, adapters next to it, or a new model's shape.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +12,18 @@ fn a_model_is_what_its_options_say() {
     let bench = Bench::new();
     bench.tokenizer("words", &["tok", "en"]);
     bench.rows("words.jsonl", &[("tok", "en")]);
+
     let commit = "0123456789abcdef0123456789abcdef01234567";
-    bench.place.write("hub/hub/models--kiln--tiny/refs/v2", commit);
+    bench.scratch.write("hub/hub/models--kiln--tiny/refs/v2", commit);
     let snapshot = format!("hub/hub/models--kiln--tiny/snapshots/{commit}");
-    bench.place.fixture("qwen2-f32", &snapshot);
-    bench.place.fixture("qwen3-bf16-sharded", "untied");
+    bench.scratch.fixture("qwen2-f32", &snapshot);
+    bench.scratch.fixture("qwen3-bf16-sharded", "untied");
     bench.try_all(CASES);
 }
 
 const ADAPTERS: &[&str] = &["model.lora.rank=2"];
 
-/// Adapters beside a model whose head is not its embedding.
+/// Adapters for a model whose head is not its embedding.
 const UNTIED: &[&str] = &["model.path=untied", "model.lora.rank=2", "optim.lr=1e-2"];
 
 const LORA: &[&str] = &["optim.lr=1e-2", "train.steps=2"];
@@ -184,8 +185,10 @@ fn only_that(run: &Run) {
         wanted.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
     assert_eq!(names.len(), 1);
     assert_eq!(adapted(run), BTreeSet::from([names[0].to_owned()]));
-    let recipe = std::fs::read_to_string(run.bench.place.path(&run.path("recipe.toml"))).unwrap();
+
+    let recipe = std::fs::read_to_string(run.bench.scratch.path(&run.path("recipe.toml"))).unwrap();
     assert!(recipe.contains(&format!("targets=['{}']", names[0])), "{recipe}");
+
     // The adapter learns: B, which is 0 in a new adapter, is not 0.
     let tensors = run.tensors("adapter_model.safetensors");
     let learnt = tensors.iter().filter(|(name, _)| name.contains("lora_B"));

@@ -1,4 +1,4 @@
-//! The table of cases for the optimizer.
+//! Cases for the optimizer.
 
 use crate::{
     bench::{Bench, Case, LETTERS, case, default},
@@ -75,8 +75,8 @@ pub(crate) const CASES: &[Case] = &[
     // Hidden matrices have one moment, and everything else has AdamW's two.
     case(&["optim.kind=muon"], LETTERS, &["train.steps=1"], |run| {
         let state = run.tensors("trainer/optimizer.safetensors");
-        let has = |place: &str, part: &str| {
-            state.keys().any(|name| name.contains(place) && name.ends_with(part))
+        let has = |module: &str, part: &str| {
+            state.keys().any(|name| name.contains(module) && name.ends_with(part))
         };
         assert!(has("layers", "velocity") && !has("embed", "velocity"));
         assert!(has("embed", "moment_1") && has("embed", "moment_2"));
@@ -97,9 +97,9 @@ pub(crate) const CASES: &[Case] = &[
         assert_near(second(run), 0.25 / 0.001 * second(&run.without()));
     }),
     case(&["optim.kind=muon", "optim.epsilon=1e9"], LETTERS, MUON_ONCE, |run| {
-        let moves = |run: &Run, place: &str| {
+        let moves = |run: &Run, module: &str| {
             let [before, after] = [0, 1].map(|step| run.tensors_at(step, "model.safetensors"));
-            let of = |name: &&String| name.contains(place);
+            let of = |name: &&String| name.contains(module);
             before.keys().filter(of).any(|name| {
                 let pairs = before[name].values.iter().zip(&after[name].values);
                 pairs.into_iter().any(|(before, after)| (before - after).abs() > 1e-5)
@@ -160,5 +160,6 @@ fn largest_change(run: &Run, of_matrices: f32, of_vectors: f32) -> f32 {
         let pairs = tensor.values.iter().zip(&after[name].values);
         pairs.map(|(before, after)| (before * factor - after).abs()).fold(0.0, f32::max)
     };
+
     before.iter().map(change).fold(0.0, f32::max)
 }

@@ -1,4 +1,4 @@
-//! The table of cases for the reward: its ends, and the deductions from it.
+//! Cases for the reward: its ends, and the deductions from it.
 
 use crate::{
     bench::{Bench, Case, LETTERS, case, default},
@@ -10,7 +10,7 @@ fn rewards_are_shaped_as_their_options_say() {
     Bench::new().try_all(CASES);
 }
 
-/// A judge that can tell nothing.
+/// A judge that can judge nothing.
 const FAILING: &[&str] = &[
     "reward.kind=command",
     "reward.program=['sh','-c','while read -r l; do i=${l#*:}; echo \"{\\\"id\\\":${i%%,*},\\\"verdict\\\":\\\"error\\\"}\"; done']",
@@ -111,8 +111,11 @@ fn shaped(run: &Run, formula: fn(&Completion) -> f64) {
         let formula = formula(done);
         assert!((done.reward - formula).abs() < 1e-5, "{} is not {formula}", done.reward);
     }
+
     let mean = done.iter().map(formula).sum::<f64>() / done.len() as f64;
     assert_near(run.first("reward/mean"), mean);
+
+    // By default a reward is 1 or −1.
     let is_default = |done: &Completion| done.reward == if done.credit == 1.0 { 1.0 } else { -1.0 };
     assert!(!done.iter().all(is_default), "nothing was taken off");
 }

@@ -1,4 +1,4 @@
-//! The table of cases for the run as a whole: name, seed, device, length and evaluation.
+//! Cases for the run as a whole: name, seed, device, length and evaluation.
 
 use crate::{
     bench::{Bench, CHECKPOINT, Case, LETTERS, TINY, case, default},
@@ -182,7 +182,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// Tells whether all held-out accuracies are multiples of 1 / `parts`.
+/// Returns whether all held-out accuracies are multiples of 1 / `parts`.
 fn in_parts(run: &Run, parts: u32) -> bool {
     let whole = |accuracy: f64| (accuracy * f64::from(parts)).fract().abs() < 1e-9;
     run.values("eval/heldout_accuracy").into_iter().all(whole)

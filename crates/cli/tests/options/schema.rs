@@ -17,9 +17,10 @@ pub(crate) fn named(schema: &Value, sets: &[&str]) -> BTreeSet<String> {
     let mut recipe = Value::Object(Map::new());
     for set in sets {
         let (path, value) = set.split_once('=').unwrap();
-        let place = path.split('.').fold(&mut recipe, |table, key| &mut table[key]);
-        *place = self::value(value);
+        let slot = path.split('.').fold(&mut recipe, |table, key| &mut table[key]);
+        *slot = self::value(value);
     }
+
     let mut names = BTreeSet::new();
     Walk { schema, names: &mut names }.node(schema, "", Some(&recipe));
     names
@@ -41,21 +42,25 @@ impl Walk<'_> {
     fn node(&mut self, node: &Value, path: &str, given: Option<&Value>) {
         let node = self.resolved(node).clone();
         let items = self.resolved(&node["items"]).clone();
+
         if items.get("oneOf").is_some() || items.get("properties").is_some() {
             return match given.and_then(Value::as_array) {
                 Some(list) => list.iter().for_each(|given| self.node(&items, path, Some(given))),
                 None => self.node(&items, path, None),
             };
         }
+
         self.properties(&node, path, given);
         let choices: Vec<&Value> =
             ["oneOf", "anyOf"].iter().filter_map(|key| node[*key].as_array()).flatten().collect();
         for choice in &choices {
             self.choice(choice, path, given);
         }
+
         for word in node["enum"].as_array().into_iter().flatten() {
             self.word(word, path, given);
         }
+
         let has_parts = ["properties", "enum"].iter().any(|key| node.get(*key).is_some());
         if !has_parts && choices.is_empty() {
             self.names.insert(path.to_owned());
@@ -82,6 +87,7 @@ impl Walk<'_> {
             let is_named = given.is_none_or(|given| given["kind"] == kind);
             let required = choice["required"].as_array().is_some_and(|keys| !keys.is_empty());
             let is_default = given.is_some_and(|given| given["kind"].is_null()) && !required;
+
             if path != "reward(weighted).parts" {
                 if is_named {
                     self.names.insert(format!("{path}.kind={kind}"));

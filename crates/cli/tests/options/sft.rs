@@ -1,4 +1,4 @@
-//! The table of cases for SFT.
+//! Cases for SFT.
 
 use crate::{
     bench::{Bench, Case, LETTERS, case},

@@ -1,19 +1,19 @@
-//! The rules by which a text is right or wrong.
+//! Rules by which a text is right or wrong.
 //!
-//! Each rule gets a new model whose tokens are the texts to be judged. The model says every one of them in a step.
-//! So the texts come to the verifier as a run brings them, and the run's record has the verdicts.
+//! Each rule gets a new model whose tokens are the texts to be judged. The model says every one of them in a step, so
+//! the texts come to the verifier as a run brings them, and the run's record has the verdicts.
 
 use std::collections::BTreeMap;
 
 use crate::bench::{Bench, LETTERS};
 
-/// The verdicts of a rule on some texts.
+/// Verdicts of a rule on some texts.
 pub(crate) struct Judged {
-    /// The options that are tried, and the options that they are tried against, in the form of `--set`.
+    /// Options that are tried, and the options that they are tried against, in the form of `--set`.
     pub(crate) tries: &'static [&'static str],
     against: &'static [&'static str],
     reference: &'static str,
-    /// The texts, each with its verdict under `tries` and its verdict under `against`.
+    /// Texts, each with its verdict under `tries` and its verdict under `against`.
     texts: &'static [(&'static str, &'static str, &'static str)],
 }
 
@@ -110,13 +110,15 @@ fn texts_are_judged_as_the_options_of_the_verifier_say() {
     let bench = Bench::new();
     let mut failed = String::new();
     for (index, case) in JUDGED.iter().enumerate() {
-        let (folder, rows) = (format!("texts-{index}"), format!("texts-{index}.jsonl"));
+        let folder = format!("texts-{index}");
+        let rows = format!("texts-{index}.jsonl");
         let mut vocabulary: Vec<&str> = case.texts.iter().map(|(text, ..)| *text).collect();
         vocabulary.push("?");
         bench.tokenizer(&folder, &vocabulary);
         bench.rows(&rows, &[("?", case.reference)]);
         let [tokenizer, rows] =
             [format!("model.new.tokenizer={folder}"), format!("data.train={rows}")];
+
         let with = [
             &tokenizer,
             &rows,
@@ -125,10 +127,12 @@ fn texts_are_judged_as_the_options_of_the_verifier_say() {
             "train.steps=1",
             "sampling.dynamic=false",
         ];
+
         let verdicts = |tries: &[&str]| -> BTreeMap<String, String> {
             let done = bench.run(LETTERS, &with, tries).completions();
             done.into_iter().map(|done| (done.text, done.verdict)).collect()
         };
+
         let [now, other] = [case.tries, case.against].map(verdicts);
         for &(text, by_this, by_other) in case.texts {
             if (now[text].as_str(), other[text].as_str()) != (by_this, by_other) {
@@ -137,8 +141,11 @@ fn texts_are_judged_as_the_options_of_the_verifier_say() {
                 failed += &format!(", {} by {against:?}", other[text]);
             }
         }
+
+        // A case in which both rules agree on every text shows nothing.
         let parted = case.texts.iter().any(|(_, by_this, by_other)| by_this != by_other);
         assert!(parted, "{:?} changes no verdict", case.tries);
     }
+
     assert!(failed.is_empty(), "{failed}");
 }

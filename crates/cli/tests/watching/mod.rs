@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{browser::PATIENCE, place::Place};
+use crate::{browser::PATIENCE, scratch::Scratch};
 
 /// A program that is killed when dropped.
 pub(crate) struct Watching(Child);
@@ -44,8 +44,8 @@ impl Drop for Watching {
 }
 
 /// Watches a run, and reads the page's address from the first line.
-pub(crate) fn watch(place: &Place, run: &str) -> (Watching, String) {
-    let mut watching = Watching(place.command(&["watch", run, "--web"]).spawn().unwrap());
+pub(crate) fn watch(scratch: &Scratch, run: &str) -> (Watching, String) {
+    let mut watching = Watching(scratch.command(&["watch", run, "--web"]).spawn().unwrap());
     let stdout = watching.0.stdout.take().unwrap();
     let (send, line) = channel();
     thread::spawn(move || {
@@ -53,6 +53,7 @@ pub(crate) fn watch(place: &Place, run: &str) -> (Watching, String) {
             let _ = send.send(line.unwrap());
         }
     });
+
     let address = line.recv_timeout(PATIENCE).expect("no address came");
     assert!(address.starts_with("http://127.0.0.1:") && address.ends_with('/'), "{address}");
     (watching, address)
@@ -64,8 +65,10 @@ pub(crate) fn host(address: &str) -> &str {
 }
 
 pub(crate) fn nobody_else_is_answered(address: &str) {
-    let (host, token) = (host(address), address.split('/').nth(3).unwrap());
+    let host = host(address);
+    let token = address.split('/').nth(3).unwrap();
     let port: u16 = host.split_once(':').unwrap().1.parse().unwrap();
+
     // Returns the answer to a request: its status line and headers, and the text.
     let ask = |method: &str, path: &str, headers: &str| {
         let mut stream = TcpStream::connect(host).unwrap();
@@ -75,9 +78,11 @@ pub(crate) fn nobody_else_is_answered(address: &str) {
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
+
     let status = |answer: &str| answer.split(' ').nth(1).unwrap().parse::<u16>().unwrap();
     let own = format!("Host: {host}\r\n");
-    let (page, state) = (format!("/{token}/"), format!("/{token}/state"));
+    let page = format!("/{token}/");
+    let state = format!("/{token}/state");
 
     let answer = ask("GET", &page, &own);
     assert_eq!(status(&answer), 200);
@@ -86,10 +91,12 @@ pub(crate) fn nobody_else_is_answered(address: &str) {
     {
         assert!(answer.contains(header), "{header} is missing");
     }
+
     // A tunnel may have another port.
     for host in [format!("localhost:{port}"), "localhost:8080".into(), "127.0.0.1".into()] {
         assert_eq!(status(&ask("GET", &state, &format!("Host: {host}\r\n"))), 200, "{host}");
     }
+
     let link = format!(
         "{own}Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n"
     );
@@ -127,22 +134,26 @@ pub(crate) fn nobody_else_is_answered(address: &str) {
         assert_eq!(status(&answer), 403, "{host}{more}");
         assert!(!answer.contains("rows") && !answer.contains("Access-Control"), "{answer}");
     }
+
     // A head has 16 KiB, and not a byte more.
     let head = format!("GET {state} HTTP/1.1\r\n{own}X: \r\nConnection: close\r\n\r\n").len();
     for (length, expected) in [((16 << 10) - head, 200), ((16 << 10) - head + 1, 431)] {
         let long = "x".repeat(length);
         assert_eq!(status(&ask("GET", &state, &format!("{own}X: {long}\r\n"))), expected);
     }
+
     for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
         let answer = ask(method, &page, &format!("{own}Content-Length: 0\r\n"));
         assert_eq!(status(&answer), 405, "{method}");
     }
+
     let wrong: String = token.chars().rev().collect();
     let mut nowhere: BTreeSet<String> =
         ["/", "/recipe.toml", "/../recipe.toml"].map(Into::into).into();
     for token in [&wrong, &token[..31], &format!("{token}0")] {
         nowhere.extend([format!("/{token}/"), format!("/{token}/state")]);
     }
+
     for part in [
         "../../recipe.toml",
         "run.db",
@@ -156,11 +167,13 @@ pub(crate) fn nobody_else_is_answered(address: &str) {
     ] {
         nowhere.insert(format!("/{token}/{part}"));
     }
+
     for path in nowhere {
         let answer = ask("GET", &path, &own);
         assert_eq!(status(&answer), 404, "{path}");
         assert!(!answer.contains(token), "{path} tells the address: {answer}");
     }
+
     nobody_is_in_the_way(host, &|| assert_eq!(status(&ask("GET", &state, &own)), 200));
     if cfg!(target_os = "linux") {
         assert_eq!(
@@ -171,13 +184,14 @@ pub(crate) fn nobody_else_is_answered(address: &str) {
     }
 }
 
-/// Checks that callers hold nobody up who are slow, silent or many, or who announce more than there is.
+/// Checks that callers do not block others by being slow, silent or many, or by announcing more than they send.
 fn nobody_is_in_the_way(host: &str, others_are_answered: &dyn Fn()) {
     let call = |text: &str| {
         let mut stream = TcpStream::connect(host).unwrap();
         stream.write_all(text.as_bytes()).unwrap();
         stream
     };
+
     let long = "x".repeat(40_000);
     let calls = [
         "POST / HTTP/1.1\r\nHost: evil\r\nContent-Length: 9000000000000000000\r\n\r\n".to_owned(),
@@ -189,15 +203,18 @@ fn nobody_is_in_the_way(host: &str, others_are_answered: &dyn Fn()) {
         "\0\u{1}\u{2}\r\n\r\n".to_owned(),
         "GET / HT".to_owned(),
     ];
+
     let mut kept = Vec::new();
     for text in calls {
         kept.push(call(&text));
         others_are_answered();
     }
     drop(kept);
+
     // There are more callers than are answered at once. The surplus is closed, and room comes back.
     let idle: Vec<TcpStream> = (0..60).map(|_| TcpStream::connect(host).unwrap()).collect();
     drop(idle);
+
     let began = Instant::now();
     while TcpStream::connect(host).is_ok_and(|mut stream| {
         let _ = write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
@@ -206,6 +223,7 @@ fn nobody_is_in_the_way(host: &str, others_are_answered: &dyn Fn()) {
     }) {
         assert!(began.elapsed() < PATIENCE, "nobody is answered any more");
     }
+
     others_are_answered();
 }
 
@@ -214,6 +232,7 @@ fn listeners(port: u16) -> Vec<String> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"]
         .map(|table| fs::read_to_string(table).unwrap_or_default());
     let rows = tables.iter().flat_map(|table| table.lines().skip(1));
+
     let listening = rows.filter_map(|row| {
         let mut cells = row.split_whitespace().skip(1);
         let (address, at) = cells.next()?.split_once(':')?;

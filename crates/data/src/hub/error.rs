@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use super::HubName;
 
-/// The reason why something can't be had from the Hub, and the way out.
+/// Why something is not available from the Hub, and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// The program was built without downloads.
@@ -13,7 +13,7 @@ pub enum HubError {
          or download it with Python's `hf download` and name the folder"
     )]
     NotBuilt {
-        /// The name that was asked for.
+        /// Name that was asked for.
         name: HubName,
     },
     /// Connections are forbidden.
@@ -23,17 +23,17 @@ pub enum HubError {
         cache.display()
     )]
     Offline {
-        /// The name that was asked for.
+        /// Name that was asked for.
         name: HubName,
-        /// The cache that was searched.
+        /// Cache that was searched.
         cache: PathBuf,
     },
     /// The Hub gave no answer.
     #[error("can't reach {url}: {problem}; check the network, HF_ENDPOINT and HTTPS_PROXY")]
     Unreachable {
-        /// The address that was asked, without a token.
+        /// Address that was asked, without a token.
         url: String,
-        /// The reason, after some attempts.
+        /// Reason of the last attempt.
         problem: String,
     },
     /// The repository is there, but not for everyone.
@@ -43,9 +43,9 @@ pub enum HubError {
         if *token { "the token that is set may not read it" } else { "no token is set" }
     )]
     Gated {
-        /// The name that was asked for.
+        /// Name that was asked for.
         name: HubName,
-        /// The repository's page.
+        /// Page of the repository.
         page: String,
         /// True if a token was sent.
         token: bool,
@@ -57,9 +57,9 @@ pub enum HubError {
         if *token { "the token that is set may not" } else { "no token is set" }
     )]
     NotFound {
-        /// The name that was asked for.
+        /// Name that was asked for.
         name: HubName,
-        /// The page that the repository would have.
+        /// Page that the repository would have.
         page: String,
         /// True if a token was sent.
         token: bool,
@@ -67,27 +67,27 @@ pub enum HubError {
     /// There is no such branch, tag or commit, or no such file in it.
     #[error("{name} has no {what}: look at {page}")]
     NoSuch {
-        /// The name that was asked for.
+        /// Name that was asked for.
         name: HubName,
-        /// The revision or file that the repository lacks.
+        /// Revision or file that the repository lacks.
         what: String,
-        /// The repository's page.
+        /// Page of the repository.
         page: String,
     },
     /// The answer is not of the Hub's form.
     #[error("{url}: {problem}; is HF_ENDPOINT right?")]
     Answer {
-        /// The address that was asked, without a token.
+        /// Address that was asked, without a token.
         url: String,
-        /// The problem, in words.
+        /// Problem, in words.
         problem: String,
     },
-    /// It is not clear which files are meant, or the files are no model.
+    /// It is not clear which files are meant, or the files are not a model.
     #[error("{name}: {problem}")]
     Choice {
-        /// The name that was asked for.
+        /// Name that was asked for.
         name: HubName,
-        /// The files that were looked for, and the files that there are.
+        /// Files that were looked for, and files that there are.
         problem: String,
     },
     /// The cache can't be written.
@@ -96,9 +96,9 @@ pub enum HubError {
         path.display()
     )]
     Disk {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// Reason that the system gives.
         source: io::Error,
     },
 }

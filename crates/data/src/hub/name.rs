@@ -1,13 +1,13 @@
-//! The name of a model or data set on the Hub: `owner/name@revision`.
+//! Names of models and data sets on the Hub: `owner/name@revision`.
 
 use std::fmt;
 
 use firebrick_core::{hub_name, is_hub_revision};
 
-/// The name of a model or data set on the Hub, and its version.
+/// Name of a model or data set on the Hub, and its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubName {
-    /// The repository, as `owner/name`.
+    /// Repository, as `owner/name`.
     pub(super) repo: String,
     /// A branch, tag or commit.
     pub(super) revision: String,
@@ -31,7 +31,7 @@ impl HubName {
         &self.revision
     }
 
-    /// Returns the name at another revision. Returns `None` if that can be no branch, tag or commit.
+    /// Returns the name at another revision. Returns `None` if that can't be a branch, tag or commit.
     pub fn at(self, revision: &str) -> Option<HubName> {
         is_hub_revision(revision).then(|| HubName { revision: revision.into(), ..self })
     }
@@ -55,6 +55,7 @@ mod tests {
         for name in ["openai/gsm8k", "a.b/c_d-E.5", "a/b@v1.0", "a/b@refs/pr/1"] {
             assert_eq!(HubName::parse(name).unwrap().to_string(), name);
         }
+
         assert_eq!(HubName::parse("a/b@main").unwrap().to_string(), "a/b");
     }
 }

@@ -34,17 +34,21 @@ fn serve(host: &str, reply: impl Fn(&Asked) -> Vec<u8> + Send + 'static) -> (Str
     let endpoint = format!("http://{host}:{}", listener.local_addr().unwrap().port());
     let log = Log::default();
     let seen = log.clone();
+
     thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
+            // The head of a request ends with an empty line.
             let lines = BufReader::new(stream.try_clone().unwrap()).lines();
             let head: Vec<String> =
                 lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+
             let Some(path) = head.first().and_then(|line| line.split(' ').nth(1)) else { continue };
             let field = |name: &str| {
                 let field = head.iter().filter_map(|line| line.split_once(": "));
                 field.filter(|(is, _)| is.eq_ignore_ascii_case(name)).map(|(_, text)| text).next()
             };
+
             let from =
                 field("range").and_then(|text| text.strip_prefix("bytes=")?.strip_suffix('-'));
             let asked = Asked {
@@ -52,6 +56,7 @@ fn serve(host: &str, reply: impl Fn(&Asked) -> Vec<u8> + Send + 'static) -> (Str
                 token: field("authorization") == Some("Bearer hf_secret"),
                 from: from.map_or(0, |from| from.parse().unwrap()),
             };
+
             seen.lock().unwrap().push(asked.clone());
             let _ = stream.write_all(&reply(&asked));
         }
@@ -83,6 +88,7 @@ fn info(files: &[(&str, &[u8])]) -> Vec<u8> {
         }
         sibling
     };
+
     let siblings: Vec<Value> = files.iter().map(sibling).collect();
     let text = json!({"sha": COMMIT, "siblings": siblings, "gated": false}).to_string();
     respond("200 OK", "Content-Type: application/json\r\n", text.as_bytes())
@@ -94,6 +100,7 @@ fn whole(files: &'static [(&'static str, &'static [u8])]) -> impl Fn(&Asked) -> 
         if asked.path.starts_with("/api/") {
             return info(files);
         }
+
         let file =
             files.iter().find(|(name, _)| asked.path.ends_with(&format!("/{COMMIT}/{name}")));
         match file {
@@ -117,12 +124,14 @@ fn name() -> HubName {
 
 fn data_set(hub: &Hub) -> Result<Vec<PathBuf>, HubError> {
     let part = Part { default_split: "train", ..Part::default() };
+
     hub.data_set(&name(), &part, &mut |_| {})
 }
 
 fn refused(reply: impl Fn(&Asked) -> Vec<u8> + Send + 'static) -> String {
     let cache = tempfile::tempdir().unwrap();
     let (endpoint, _) = serve("127.0.0.1", reply);
+
     let message = data_set(&hub(cache.path(), &endpoint)).unwrap_err().to_string();
     assert!(!message.contains(TOKEN), "{message}");
     let snapshots = cache.path().join("datasets--owner--name/snapshots");
@@ -170,6 +179,7 @@ fn a_model_is_downloaded_once_and_then_needs_no_network() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
+
     files.sort();
     let expected = [
         "config.json",
@@ -179,11 +189,13 @@ fn a_model_is_downloaded_once_and_then_needs_no_network() {
         "tokenizer.json",
     ];
     assert_eq!(files, expected);
+
     assert_eq!(folder, sizes);
     assert_eq!(bytes, 3 + 14 + 18 + 12);
     assert_eq!(fs::read(folder.join(expected[2])).unwrap(), b"two, with more");
     let reference = fs::read_to_string(cache.path().join("models--owner--name/refs/main"));
     assert_eq!(reference.unwrap(), COMMIT);
+
     let asked = log.lock().unwrap().clone();
     assert_eq!(asked[0].path, "/api/models/owner/name/revision/main?blobs=true");
     assert!(asked.iter().all(|asked| asked.token));
@@ -212,11 +224,13 @@ fn what_python_downloaded_is_found() {
     fs::create_dir_all(folder.join("refs")).unwrap();
     fs::write(folder.join("refs/main"), COMMIT).unwrap();
     fs::write(snapshot.join("data/train-00000-of-00001.parquet"), "rows").unwrap();
+
     // Nobody listens at this address.
     let unreachable = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let hub = hub(cache.path(), &format!("http://{unreachable}"));
     let found = [snapshot.join("data/train-00000-of-00001.parquet")];
     assert_eq!(data_set(&Hub { offline: true, ..hub.clone() }).unwrap(), found);
+
     let mut notes = String::new();
     let part = Part { default_split: "train", ..Part::default() };
     let files = hub.data_set(&name(), &part, &mut |progress| {
@@ -224,6 +238,7 @@ fn what_python_downloaded_is_found() {
             notes += note;
         }
     });
+
     assert_eq!(files.unwrap(), found);
     assert!(notes.contains("continuing with the files in the cache"), "{notes}");
 
@@ -254,6 +269,7 @@ fn a_download_that_breaks_off_continues() {
         }
         reply
     });
+
     let files = data_set(&hub(cache.path(), &endpoint)).unwrap();
     assert_eq!(fs::read(&files[0]).unwrap(), b"0123456789");
     let starts: Vec<usize> = log.lock().unwrap().iter().map(|asked| asked.from).collect();
@@ -262,25 +278,41 @@ fn a_download_that_breaks_off_continues() {
 
 #[test]
 fn a_download_that_stays_broken_leaves_nothing_under_the_final_name() {
-    let cut = refused(|asked| match asked.path.starts_with("/api/") {
-        true => info(ROWS),
-        false => respond("200 OK", "", b"01234").replace_length(10),
+    let cut = refused(|asked| {
+        if asked.path.starts_with("/api/") {
+            info(ROWS)
+        } else {
+            respond("200 OK", "", b"01234").replace_length(10)
+        }
     });
+
     assert!(cut.contains("HUB/datasets/owner/name/resolve/"), "{cut}");
-    let wrong = refused(|asked| match asked.path.starts_with("/api/") {
-        true => info(ROWS),
-        false => respond("200 OK", "", b"9876543210"),
+    let wrong = refused(|asked| {
+        if asked.path.starts_with("/api/") {
+            info(ROWS)
+        } else {
+            respond("200 OK", "", b"9876543210")
+        }
     });
+
     assert!(wrong.contains("SHA-256"), "{wrong}");
-    let small = refused(|asked| match asked.path.starts_with("/api/") {
-        true => info(&[("train.jsonl", b"0123456789")]),
-        false => respond("200 OK", "", b"9876543210"),
+    let small = refused(|asked| {
+        if asked.path.starts_with("/api/") {
+            info(&[("train.jsonl", b"0123456789")])
+        } else {
+            respond("200 OK", "", b"9876543210")
+        }
     });
+
     assert!(small.contains("the file's Git hash is"), "{small}");
-    let long = refused(|asked| match asked.path.starts_with("/api/") {
-        true => info(ROWS),
-        false => respond("200 OK", "", b"0123456789 and more"),
+    let long = refused(|asked| {
+        if asked.path.starts_with("/api/") {
+            info(ROWS)
+        } else {
+            respond("200 OK", "", b"0123456789 and more")
+        }
     });
+
     assert!(long.contains("more than the 10 bytes"), "{long}");
 }
 
@@ -299,15 +331,21 @@ impl ReplaceLength for Vec<u8> {
 #[test]
 fn the_token_goes_to_the_endpoint_alone() {
     let (elsewhere, seen) = serve("localhost", |_| respond("200 OK", "", b"0123456789"));
+
     let cache = tempfile::tempdir().unwrap();
-    let (endpoint, log) = serve("127.0.0.1", move |asked| match asked.path.starts_with("/api/") {
-        true => info(ROWS),
-        false => respond("302 Found", &format!("Location: {elsewhere}/blob\r\n"), b""),
+    let (endpoint, log) = serve("127.0.0.1", move |asked| {
+        if asked.path.starts_with("/api/") {
+            info(ROWS)
+        } else {
+            respond("302 Found", &format!("Location: {elsewhere}/blob\r\n"), b"")
+        }
     });
+
     let hub = hub(cache.path(), &endpoint);
     let files = data_set(&hub).unwrap();
     assert_eq!(fs::read(&files[0]).unwrap(), b"0123456789");
     assert!(log.lock().unwrap().iter().all(|asked| asked.token));
+
     let seen = seen.lock().unwrap().clone();
     assert_eq!(seen, [Asked { path: "/blob".into(), token: false, from: 0 }]);
     assert!(!format!("{hub:?}").contains(TOKEN));
@@ -327,6 +365,7 @@ fn refusals_say_what_to_do() {
     let private = status("401 Unauthorized", "RepoNotFound");
     assert!(private.contains("the Hub has no owner/name, or it is private"), "{private}");
     assert_eq!(status("404 Not Found", "RepoNotFound"), private);
+
     let revision = status("404 Not Found", "RevisionNotFound");
     assert!(revision.contains("owner/name has no revision main"), "{revision}");
     assert!(status("503 Busy", "").contains("it answers 503"));
@@ -356,11 +395,13 @@ fn only_what_may_pass_is_tried_again() {
 
     let busy = std::sync::atomic::AtomicBool::new(true);
     let (endpoint, _) = serve("127.0.0.1", move |asked| {
-        match busy.swap(false, std::sync::atomic::Ordering::Relaxed) {
-            true => respond("429 Too Many Requests", "Retry-After: 1\r\n", b""),
-            false => whole(ROWS)(asked),
+        if busy.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            respond("429 Too Many Requests", "Retry-After: 1\r\n", b"")
+        } else {
+            whole(ROWS)(asked)
         }
     });
+
     let begin = std::time::Instant::now();
     assert!(data_set(&hub(cache.path(), &endpoint)).is_ok());
     assert!(begin.elapsed().as_millis() >= 1000);

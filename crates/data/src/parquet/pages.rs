@@ -1,8 +1,8 @@
-//! The pages of a Parquet file, decompressed with a limit on their size.
+//! Decompresses the pages of a Parquet file with a limit on their size.
 //!
 //! The reader's own codecs make room for as much as a page header claims, up to 2 GB a page, and there are as many
-//! pages as columns. Its Zstandard is a C library. So the reader is told that nothing is compressed, and gets
-//! pages that have been decompressed with a limit.
+//! pages as columns. Its Zstandard is a C library. So the reader is made to believe that nothing is compressed, and
+//! gets pages that have been decompressed with a limit.
 
 use std::{
     fs::File,
@@ -29,16 +29,16 @@ use parquet::{
 
 type Result<T> = std::result::Result<T, ParquetError>;
 
-/// The most bytes of decompressed pages that the columns of a row group hold at one time. Each column holds a
+/// Limit on the decompressed pages, in bytes, that the columns of a row group hold at one time. Each column holds a
 /// dictionary and a page. Writers aim at a megabyte. A page holds at least one value, and no prompt comes near
 /// this limit.
 const MAX_HELD: usize = 256 << 20;
 
-/// The most values of a page. Writers aim at some 20 000. A run of equal values takes a few bytes, however long it
+/// Limit on the values of a page. Writers aim at some 20 000. A run of equal values takes a few bytes, however long it
 /// is.
 const MAX_VALUES: u32 = 4 << 20;
 
-/// The most values in the lists of a row group. It is not known here to which row they belong, and one row may
+/// Limit on the values in the lists of a row group. It is not known here to which row they belong, and one row may
 /// claim them all. A value takes some 80 bytes, once in the reader and once as JSON.
 const MAX_IN_LISTS: u64 = 16 << 20;
 
@@ -64,7 +64,8 @@ impl FileReader for Pages {
     }
 
     fn get_row_group(&self, index: usize) -> Result<Box<dyn RowGroupReader + '_>> {
-        let (file, budget) = (self.file.clone(), Arc::default());
+        let file = self.file.clone();
+        let budget = Arc::default();
         Ok(Box::new(Group { file, metadata: self.metadata.row_group(index), budget }))
     }
 
@@ -79,12 +80,12 @@ struct Group<'a> {
     budget: Arc<Budget>,
 }
 
-/// The budget that the columns of a row group share.
+/// Budget that the columns of a row group share.
 #[derive(Default)]
 struct Budget {
-    /// The bytes of the open pages.
+    /// Bytes of the open pages.
     held: AtomicUsize,
-    /// The values in lists that have been handed out.
+    /// Values in lists that have been handed out.
     in_lists: AtomicU64,
 }
 
@@ -100,10 +101,12 @@ impl RowGroupReader for Group<'_> {
     fn get_column_page_reader(&self, index: usize) -> Result<Box<dyn PageReader>> {
         let column = self.metadata.column(index);
         let codec = column.compression();
+        // The reader must not decompress anything by itself.
         let as_they_are = column.clone().into_builder();
         let as_they_are = as_they_are.set_compression(Compression::UNCOMPRESSED).build()?;
         let rows = usize::try_from(self.metadata.num_rows())?;
         let pages = SerializedPageReader::new(self.file.clone(), &as_they_are, rows, None)?;
+
         let in_lists = column.column_descr().max_rep_level() > 0;
         let budget = self.budget.clone();
         Ok(Box::new(Decompressed { pages, codec, in_lists, budget, dictionary: 0, page: 0 }))
@@ -124,7 +127,7 @@ struct Decompressed {
     /// True if the column's values are in lists.
     in_lists: bool,
     budget: Arc<Budget>,
-    /// The bytes of the budget that this column takes.
+    /// Bytes of the budget that this column takes.
     dictionary: usize,
     page: usize,
 }
@@ -138,6 +141,7 @@ impl Decompressed {
                 format!("a page claims {values} values, but at most {MAX_VALUES} are read");
             return Err(ParquetError::General(problem));
         }
+
         if self.in_lists && page.is_data_page() {
             let before = self.budget.in_lists.fetch_add(values.into(), Relaxed);
             if before + u64::from(values) > MAX_IN_LISTS {
@@ -155,16 +159,18 @@ impl PageReader for Decompressed {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         let Some(mut page) = self.pages.get_next_page()? else { return Ok(None) };
         self.admit(&page)?;
-        // The page before this one goes, and a dictionary stays.
-        let own = if page.is_dictionary_page() { &mut self.dictionary } else { &mut self.page };
-        let others = self.budget.held.fetch_sub(*own, Relaxed) - *own;
-        *own = 0;
-        let room = MAX_HELD.saturating_sub(others);
+
+        // This page replaces the one before it, while a dictionary stays.
+        let held = if page.is_dictionary_page() { &mut self.dictionary } else { &mut self.page };
+        let held_by_others = self.budget.held.fetch_sub(*held, Relaxed) - *held;
+        *held = 0;
+
+        let room = MAX_HELD.saturating_sub(held_by_others);
         match &mut page {
             Page::DataPage { buf, .. } | Page::DictionaryPage { buf, .. } => {
                 *buf = decompress(self.codec, buf, 0, room)?;
             }
-            // The levels stand before the values, and are never compressed.
+            // The levels are stored before the values, and are never compressed.
             Page::DataPageV2 {
                 buf,
                 is_compressed: true,
@@ -177,11 +183,13 @@ impl PageReader for Decompressed {
             }
             Page::DataPageV2 { .. } => {}
         }
+
         if page.buffer().len() > room {
             return Err(too_large());
         }
-        *own = page.buffer().len();
-        self.budget.held.fetch_add(*own, Relaxed);
+
+        *held = page.buffer().len();
+        self.budget.held.fetch_add(*held, Relaxed);
         Ok(Some(page))
     }
 
@@ -217,10 +225,12 @@ pub(super) fn check_codec(codec: Compression) -> std::result::Result<(), String>
 fn decompress(codec: Compression, page: &Bytes, kept: usize, room: usize) -> Result<Bytes> {
     let damaged = || ParquetError::General("a page contradicts its header".into());
     let (head, input) = page.split_at_checked(kept).ok_or_else(damaged)?;
+
     // A page without values has nothing left to decompress.
     if codec == Compression::UNCOMPRESSED || input.is_empty() {
         return Ok(page.clone());
     }
+
     let mut bytes = head.to_vec();
     match codec {
         Compression::SNAPPY => bytes.append(&mut snappy(input, room)?),
@@ -239,6 +249,7 @@ fn decompress(codec: Compression, page: &Bytes, kept: usize, room: usize) -> Res
         }
         Compression::UNCOMPRESSED | Compression::LZ4 | Compression::LZO => return Err(damaged()),
     }
+
     Ok(bytes.into())
 }
 
@@ -249,23 +260,23 @@ fn read(decoder: impl Read, bytes: &mut Vec<u8>, room: usize) -> Result<()> {
     if length > room { Err(too_large()) } else { Ok(()) }
 }
 
-fn snappy(input: &[u8], most: usize) -> Result<Vec<u8>> {
+fn snappy(input: &[u8], max_bytes: usize) -> Result<Vec<u8>> {
     let claimed = snap::raw::decompress_len(input).map_err(external)?;
     // Three bytes stand for at most 64.
-    if claimed > most || claimed / 32 > input.len() {
+    if claimed > max_bytes || claimed / 32 > input.len() {
         return Err(too_large());
     }
     snap::raw::Decoder::new().decompress_vec(input).map_err(external)
 }
 
-/// Decompresses LZ4. The format does not say how long its content is, so room is made until it is enough.
-fn lz4(input: &[u8], most: usize) -> Result<Vec<u8>> {
-    let mut room = input.len().saturating_mul(8).max(1 << 16).min(most);
+/// Decompresses LZ4. The format does not say how long its content is, so the room grows until it is enough.
+fn lz4(input: &[u8], max_bytes: usize) -> Result<Vec<u8>> {
+    let mut room = input.len().saturating_mul(8).max(1 << 16).min(max_bytes);
     loop {
         match lz4_flex::block::decompress(input, room) {
             Ok(bytes) => return Ok(bytes),
-            Err(lz4_flex::block::DecompressError::OutputTooSmall { .. }) if room < most => {
-                room = (room * 4).min(most);
+            Err(lz4_flex::block::DecompressError::OutputTooSmall { .. }) if room < max_bytes => {
+                room = (room * 4).min(max_bytes);
             }
             Err(error) => return Err(external(error)),
         }
@@ -294,28 +305,34 @@ mod tests {
 
     use super::*;
 
-    /// Reads a file with one row. Each of its columns has a list of so many zeros, in runs that take a few bytes.
+    /// Writes and reads a file with one row. Each of its columns is a list of `values` zeros, in runs of a few bytes.
     fn lists(columns: usize, values: usize) -> Result<Vec<parquet::record::Row>> {
         let names: Vec<String> = (0..columns).map(|i| format!("repeated int32 c{i};")).collect();
         let schema = parse_message_type(&format!("message rows {{ {} }}", names.concat()))?;
         let mut file = tempfile::tempfile()?;
+
         let properties = WriterProperties::builder()
             .set_data_page_size_limit(1 << 30)
             .set_data_page_row_count_limit(1 << 30)
             .build();
+
         let mut writer = SerializedFileWriter::new(&mut file, schema.into(), properties.into())?;
         let mut group = writer.next_row_group()?;
-        let (zeros, definition) = (vec![0; values], vec![1; values]);
+        let zeros = vec![0; values];
+        let definition = vec![1; values];
         let mut repetition = definition.clone();
         repetition[0] = 0;
+
         while let Some(mut column) = group.next_column()? {
             let typed = column.typed::<parquet::data_type::Int32Type>();
             typed.write_batch(&zeros, Some(&definition), Some(&repetition))?;
             column.close()?;
         }
+
         group.close()?;
         writer.close()?;
         assert!(file.metadata()?.len() < 1 << 16, "a run takes a few bytes");
+
         let metadata = ParquetMetaDataReader::new().parse_and_finish(&file)?;
         RowIter::from_file_into(Box::new(Pages::new(file, metadata))).collect()
     }
@@ -325,6 +342,7 @@ mod tests {
         assert_eq!(lists(2, 1000).unwrap().len(), 1);
         let page = lists(1, MAX_VALUES as usize + 1).unwrap_err().to_string();
         assert!(page.contains("claims 4194305 values"), "{page}");
+
         // Only a little of each page's values is read before the last page is opened.
         let all = lists(5, MAX_VALUES as usize).unwrap_err().to_string();
         assert!(all.contains("more than 16777216 values"), "{all}");

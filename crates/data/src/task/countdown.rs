@@ -11,14 +11,17 @@ pub(super) fn countdown(
     max_number: u64,
     max_target: u64,
 ) -> Sketch {
-    let mut given: Vec<u64> = (0..numbers).map(|_| rng.random_range(1..=max_number)).collect();
-    given.sort_unstable();
-    let solution = solution(rng, &given, max_target);
-    let list = given.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+    let mut given_numbers: Vec<u64> =
+        (0..numbers).map(|_| rng.random_range(1..=max_number)).collect();
+    given_numbers.sort_unstable();
+
+    let solution = solution(rng, &given_numbers, max_target);
+    let list = given_numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
     let target = solution.value;
-    given.push(target);
+    given_numbers.push(target);
+
     Sketch {
-        key: given,
+        key: given_numbers,
         prompt: format!("{list}:{target}="),
         reference: format!("{list} : {target}"),
         worked: solution.text,
@@ -30,24 +33,27 @@ pub(super) fn countdown(
 struct Expression {
     text: String,
     value: u64,
-    /// The strength of binding: 3 for a number, 2 for a product or quotient, 1 for a sum or difference.
+    /// Strength of binding: 3 for a number, 2 for a product or quotient, 1 for a sum or difference.
     binding: u8,
 }
 
-fn solution(rng: &mut impl Rng, given: &[u64], max_value: u64) -> Expression {
-    let mut parts: Vec<Expression> = given
+fn solution(rng: &mut impl Rng, given_numbers: &[u64], max_value: u64) -> Expression {
+    let mut expressions: Vec<Expression> = given_numbers
         .iter()
         .map(|&value| Expression { text: value.to_string(), value, binding: 3 })
         .collect();
-    while parts.len() > 1 {
-        let a = parts.swap_remove(rng.random_range(0..parts.len()));
-        let b = parts.swap_remove(rng.random_range(0..parts.len()));
+
+    while expressions.len() > 1 {
+        let a = expressions.swap_remove(rng.random_range(0..expressions.len()));
+        let b = expressions.swap_remove(rng.random_range(0..expressions.len()));
+        // The larger one comes first, so a difference is never below 0.
         let (larger, smaller) = if a.value >= b.value { (a, b) } else { (b, a) };
         let ways = ways(larger.value, smaller.value, max_value);
         let (operator, value) = ways[rng.random_range(0..ways.len())];
-        parts.push(combine(&larger, operator, &smaller, value));
+        expressions.push(combine(&larger, operator, &smaller, value));
     }
-    parts.swap_remove(0)
+
+    expressions.swap_remove(0)
 }
 
 /// Returns the operators that lead from two values to a whole value in range.
@@ -75,6 +81,7 @@ fn combine(left: &Expression, operator: char, right: &Expression, value: u64) ->
         if needed { format!("({})", part.text) } else { part.text.clone() }
     };
     let regroups = matches!(operator, '-' | '/');
+
     let left = bracketed(left, left.binding < binding);
     let right = bracketed(right, right.binding < binding || (right.binding == binding && regroups));
     Expression { text: format!("{left}{operator}{right}"), value, binding }
@@ -92,6 +99,7 @@ mod tests {
         assert_eq!(combine(&number(20), '-', &sum, 11).text, "20-(7+2)");
         assert_eq!(combine(&sum, '-', &number(3), 6).text, "7+2-3");
         assert_eq!(combine(&number(20), '+', &sum, 29).text, "20+7+2");
+
         let product = combine(&number(2), '*', &number(3), 6);
         assert_eq!(combine(&number(12), '/', &product, 2).text, "12/(2*3)");
         assert_eq!(combine(&number(12), '-', &product, 6).text, "12-2*3");

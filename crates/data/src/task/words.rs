@@ -9,13 +9,17 @@ use super::Sketch;
 pub(super) fn sum(rng: &mut impl Rng, digits: u32, differences: bool) -> Sketch {
     let lowest = if digits == 1 { 0 } else { 10u64.pow(digits - 1) };
     let mut number = || rng.random_range(lowest..10u64.pow(digits));
-    let (a, b) = (number(), number());
-    let (larger, smaller) = (a.max(b), a.min(b));
+    let a = number();
+    let b = number();
+
+    let larger = a.max(b);
+    let smaller = a.min(b);
     let (text, answer, key) = if !differences || rng.random::<bool>() {
         (format!("{a} + {b}"), a + b, 0)
     } else {
         (format!("{larger} - {smaller}"), larger - smaller, 1)
     };
+
     Sketch {
         key: vec![key, larger, smaller],
         prompt: format!("What is {text}?"),
@@ -26,7 +30,7 @@ pub(super) fn sum(rng: &mut impl Rng, digits: u32, differences: bool) -> Sketch 
 
 /// Makes a story about somebody's things, which takes exactly `steps` operations to count.
 ///
-/// The key is the events with their numbers. Other people or other things make no other problem.
+/// Its key is the events with their numbers: other people or other things don't make it another problem.
 pub(super) fn story(rng: &mut impl Rng, steps: u32) -> Sketch {
     let (name, pronoun) = NAMES[rng.random_range(0..NAMES.len())];
     let things = THINGS[rng.random_range(0..THINGS.len())];
@@ -35,22 +39,28 @@ pub(super) fn story(rng: &mut impl Rng, steps: u32) -> Sketch {
     let mut question = format!("How many {things} does {name} have now?");
     let mut key = vec![count];
     let mut working = Vec::new();
-    let mut left = steps;
-    while left > 0 {
-        let event = Event::draw(rng, count, left);
-        left -= event.steps();
+
+    let mut steps_left = steps;
+    while steps_left > 0 {
+        let event = Event::draw(rng, count, steps_left);
+        steps_left -= event.steps();
         key.extend(event.key());
-        let told = event.tell(things);
+
+        let sentence = event.sentence(things);
         match event {
-            // The end of a story asks for something else than the number of things.
-            Event::Shares { .. } | Event::Sells { .. } => question = told.replace("{name}", name),
+            // At the end, a story may ask for something other than the number of things.
+            Event::Shares { .. } | Event::Sells { .. } => {
+                question = sentence.replace("{name}", name)
+            }
             _ => {
                 text.push(' ');
-                text.push_str(&told.replace("{who}", pronoun));
+                text.push_str(&sentence.replace("{who}", pronoun));
             }
         }
+
         count = event.work(count, &mut working);
     }
+
     Sketch {
         key,
         prompt: format!("{text} {question}"),
@@ -59,7 +69,7 @@ pub(super) fn story(rng: &mut impl Rng, steps: u32) -> Sketch {
     }
 }
 
-/// The most things that anybody has, so that the numbers stay those of a story.
+/// Limit on the things that anybody has, so that the numbers stay those of a story.
 const MOST: u64 = 200;
 
 const NAMES: [(&str, &str); 12] = [
@@ -97,20 +107,20 @@ enum Event {
     },
     Doubles,
     Halves,
-    /// The things are shared among friends, at a story's end.
+    /// Ends a story: the things are shared among friends.
     Shares {
         friends: u64,
     },
-    /// Each thing is sold at this price, at a story's end.
+    /// Ends a story: each thing is sold at this price.
     Sells {
         price: u64,
     },
 }
 
 impl Event {
-    /// Draws an event that `count` things allow, of at most `left` operations.
-    fn draw(rng: &mut impl Rng, count: u64, left: u32) -> Event {
-        // Some things can always be found, or given away if there are very many. So this ends.
+    /// Draws an event that `count` things allow, of at most `steps_left` operations.
+    fn draw(rng: &mut impl Rng, count: u64, steps_left: u32) -> Event {
+        // This ends, because some things can always be found, or given away if there are very many.
         loop {
             let event = match rng.random_range(0..7) {
                 0 => Event::Finds { more: rng.random_range(2..=30) },
@@ -121,14 +131,15 @@ impl Event {
                 5 => Event::Shares { friends: rng.random_range(2..=6) },
                 _ => Event::Sells { price: rng.random_range(2..=5) },
             };
-            if event.possible(count, left) {
+
+            if event.possible(count, steps_left) {
                 return event;
             }
         }
     }
 
-    fn possible(self, count: u64, left: u32) -> bool {
-        self.steps() <= left
+    fn possible(self, count: u64, steps_left: u32) -> bool {
+        self.steps() <= steps_left
             && match self {
                 Event::Finds { more } => count + more <= MOST,
                 Event::Gives { away } => away < count,
@@ -136,9 +147,9 @@ impl Event {
                 Event::Doubles => 2 * count <= MOST,
                 Event::Halves => count >= 4 && count.is_multiple_of(2),
                 Event::Shares { friends } => {
-                    left == 1 && count >= 2 * friends && count.is_multiple_of(friends)
+                    steps_left == 1 && count >= 2 * friends && count.is_multiple_of(friends)
                 }
-                Event::Sells { .. } => left == 1,
+                Event::Sells { .. } => steps_left == 1,
             }
     }
 
@@ -159,8 +170,8 @@ impl Event {
         }
     }
 
-    /// Tells the event in a sentence about `{who}` or, in a question, about `{name}`.
-    fn tell(self, things: &str) -> String {
+    /// Returns the event as a sentence about `{who}` or, in a question, about `{name}`.
+    fn sentence(self, things: &str) -> String {
         match self {
             Event::Finds { more } => format!("{{who}} finds {more} more {things}."),
             Event::Gives { away } => format!("{{who}} gives {away} {things} away."),
@@ -186,6 +197,7 @@ impl Event {
             working.push(format!("{a} {operator} {b} = {result}"));
             result
         };
+
         match self {
             Event::Finds { more } => step(count, '+', more, count + more),
             Event::Gives { away } => step(count, '-', away, count - away),
@@ -214,6 +226,7 @@ mod tests {
                 let sketch = story(&mut rng, steps);
                 let (working, answer) = sketch.worked.split_once(". The answer is ").unwrap();
                 assert_eq!(working.split(", ").count(), steps as usize, "{}", sketch.worked);
+
                 let result = working.rsplit_once("= ").unwrap().1;
                 assert_eq!((result, answer), (&*sketch.reference, &*format!("{result}.")));
                 assert!(!sketch.prompt.contains(['{', '}']), "{}", sketch.prompt);
@@ -228,14 +241,18 @@ mod tests {
         for _ in 0..500 {
             let sketch = sum(&mut rng, 2, true);
             let text = sketch.prompt.strip_prefix("What is ").unwrap().strip_suffix('?').unwrap();
+
             let plus = text.contains('+');
             let (a, b) = text.split_once(if plus { " + " } else { " - " }).unwrap();
             let (a, b): (u64, u64) = (a.parse().unwrap(), b.parse().unwrap());
+
             assert!((10..100).contains(&a) && (10..100).contains(&b), "{text}");
             let answer = if plus { a + b } else { a - b };
             assert_eq!(answer.to_string(), sketch.reference);
+
             signs[usize::from(plus)] += 1;
         }
+
         assert!(signs.into_iter().all(|count| count > 200), "{signs:?}");
     }
 }

@@ -13,12 +13,12 @@ use super::{
     weight::{ITEM, charge, length, too_much, weigh, weigh_outside},
 };
 
-/// The longest template, in bytes. Published templates have up to some 20 kB.
+/// Limit on a template, in bytes. Published templates have up to some 20 kB.
 const MAX_SOURCE: usize = 256 << 10;
-/// The most tokens of one tag, and the most tags that continue an `if`. Both nest in the compiler, which recurses:
+/// Limit on the tokens of one tag, and on the tags that continue an `if`. Both nest in the compiler, which recurses:
 /// a sum of 100,000 terms overflowed its stack.
 const MAX_TOKENS: usize = 500;
-/// The largest number that a constant may be multiplied with, and the largest size of all such products together.
+/// Limit on a number that a constant is multiplied with, and on the size of all such products together.
 const MAX_FACTOR: u64 = 1000;
 const MAX_PRODUCTS: u64 = 64 << 20;
 
@@ -28,8 +28,14 @@ pub(super) fn check_source(source: &str, syntax: SyntaxConfig) -> Result<(), Err
     if source.len() > MAX_SOURCE {
         return refuse("the template is longer than 256 KiB");
     }
-    let (mut tokens, mut branches, mut products, mut all_products) = (0, 0, 0_u32, 0_u64);
-    let (mut characters, mut largest) = (0_u64, 0_u64);
+
+    let mut tokens = 0;
+    let mut branches = 0;
+    let mut products = 0_u32;
+    let mut all_products = 0_u64;
+    let mut characters = 0_u64;
+    let mut largest = 0_u64;
+
     for token in tokenize(source, false, syntax) {
         let (token, span) = token?;
         match token {
@@ -42,7 +48,7 @@ pub(super) fn check_source(source: &str, syntax: SyntaxConfig) -> Result<(), Err
                 let size = characters.max(1).saturating_mul(factors);
                 all_products = all_products.saturating_add(size);
                 if largest > MAX_FACTOR || all_products > MAX_PRODUCTS {
-                    return refuse("the template multiplies with large numbers");
+                    return refuse("the template multiplies by large numbers");
                 }
             }
             Token::Mul | Token::Pow => products += 1,
@@ -51,6 +57,7 @@ pub(super) fn check_source(source: &str, syntax: SyntaxConfig) -> Result<(), Err
             Token::Ident("elif") => branches += 1,
             _ => {}
         }
+
         tokens += 1;
         characters += u64::from(span.end_offset.saturating_sub(span.start_offset));
         if tokens > MAX_TOKENS || branches > MAX_TOKENS {
@@ -64,23 +71,25 @@ pub(super) fn check_source(source: &str, syntax: SyntaxConfig) -> Result<(), Err
 
 /// Returns the program with a limit on all that it makes.
 ///
-/// Fuel bounds how many instructions run. But one instruction can double a text, and forty of those fill any
-/// memory. The interpreter has no hook at its operators. So each instruction that can make or read something large
+/// Fuel bounds how many instructions run, although one instruction can double a text, and forty of those fill any
+/// memory. The interpreter has no hook at its operators, so each instruction that can make or read something large
 /// is put between two filters that weigh it. No template can write the names of these filters. An instruction
 /// makes nothing larger than its inputs, except for a product (which the interpreter ends at 100 MB) and a few
-/// filters, which are asked before.
+/// filters, whose [`growth`] is computed beforehand.
 pub(super) fn guarded<'a>(program: &Instructions<'a>) -> Result<Instructions<'a>, Error> {
     let mut steps: Vec<(Vec<Instruction<'a>>, usize)> = Vec::new();
-    let mut at: u32 = 0;
-    let mut places = Vec::new();
+    let mut length: u32 = 0;
+    // The index of each instruction in the new program, for the jumps to it.
+    let mut starts = Vec::new();
+
     while let Some(instruction) = program.get(steps.len() as u32) {
-        places.push(at);
+        starts.push(length);
         let expanded = expand(instruction)?;
-        at += expanded.len() as u32;
+        length += expanded.len() as u32;
         let line = program.get_line(steps.len() as u32).unwrap_or_default();
         steps.push((expanded, line));
     }
-    places.push(at);
+    starts.push(length);
 
     let mut guarded = Instructions::new(program.name(), program.source());
     for (expanded, line) in steps {
@@ -91,7 +100,7 @@ pub(super) fn guarded<'a>(program: &Instructions<'a>) -> Result<Instructions<'a>
                 | Instruction::JumpIfFalseOrPop(target)
                 | Instruction::JumpIfTrueOrPop(target)
                 | Instruction::Iterate(target)
-                | Instruction::BuildMacro(_, target, _) => *target = places[*target as usize],
+                | Instruction::BuildMacro(_, target, _) => *target = starts[*target as usize],
                 _ => {}
             }
             guarded.add_with_line(instruction, line.try_into().unwrap_or(u16::MAX));
@@ -104,38 +113,42 @@ fn expand<'a>(instruction: &Instruction<'a>) -> Result<Vec<Instruction<'a>>, Err
     use Instruction as I;
     let filter = |name, arguments: u16| I::ApplyFilter(name, Some(arguments), !0);
     let weigh = || filter("<weigh>", 1);
-    let named = |what, name: &'a str, arguments: u16| {
+    let named_call = |what, name: &'a str, arguments: u16| {
         vec![I::LoadConst(Value::from(name)), filter(what, arguments + 1), weigh()]
     };
-    let one = instruction.clone();
+    let original = instruction.clone();
+
     Ok(match instruction {
         // Text that the template itself writes also goes through the formatter.
         I::EmitRaw(text) => vec![I::LoadConst(Value::from(*text)), I::Emit],
-        I::GetItem => vec![I::Swap, filter("<outside>", 1), I::Swap, one],
-        I::SetAttr(_) => vec![I::Swap, filter("<keep>", 1), I::Swap, one],
-        I::PushLoop(_) => vec![filter("<loop>", 1), one],
+        I::GetItem => vec![I::Swap, filter("<outside>", 1), I::Swap, original],
+        I::SetAttr(_) => vec![I::Swap, filter("<keep>", 1), I::Swap, original],
+        I::PushLoop(_) => vec![filter("<loop>", 1), original],
         I::Slice => vec![filter("<slice>", 4), weigh()],
         I::StringConcat => vec![filter("<concat>", 2), weigh()],
         I::Add | I::Sub | I::Mul | I::Div | I::IntDiv | I::Rem | I::Pow => {
-            vec![weigh(), I::Swap, weigh(), I::Swap, one, weigh()]
+            vec![weigh(), I::Swap, weigh(), I::Swap, original, weigh()]
         }
         I::Eq | I::Ne | I::CompareAndPreserve(_) => {
-            vec![weigh(), I::Swap, weigh(), I::Swap, one]
+            vec![weigh(), I::Swap, weigh(), I::Swap, original]
         }
-        I::Lt => named("<compare>", "<", 2),
-        I::Lte => named("<compare>", "<=", 2),
-        I::Gt => named("<compare>", ">", 2),
-        I::Gte => named("<compare>", ">=", 2),
-        I::In => named("<compare>", "in", 2),
-        I::ApplyFilter(name, Some(arguments), _) => named("<filter>", name, *arguments),
-        I::PerformTest(name, Some(arguments), _) => named("<test>", name, *arguments),
-        I::CallMethod(name, Some(arguments)) => named("<method>", name, *arguments),
+
+        I::Lt => named_call("<compare>", "<", 2),
+        I::Lte => named_call("<compare>", "<=", 2),
+        I::Gt => named_call("<compare>", ">", 2),
+        I::Gte => named_call("<compare>", ">=", 2),
+        I::In => named_call("<compare>", "in", 2),
+        I::ApplyFilter(name, Some(arguments), _) => named_call("<filter>", name, *arguments),
+        I::PerformTest(name, Some(arguments), _) => named_call("<test>", name, *arguments),
+        I::CallMethod(name, Some(arguments)) => named_call("<method>", name, *arguments),
+
         I::BuildMap(_)
         | I::BuildList(_)
         | I::BuildTuple(_)
         | I::CallFunction(_, Some(_))
         | I::CallObject(Some(_))
-        | I::EndCapture => vec![one, weigh()],
+        | I::EndCapture => vec![original, weigh()],
+
         I::ApplyFilter(..)
         | I::PerformTest(..)
         | I::CallMethod(..)
@@ -146,7 +159,7 @@ fn expand<'a>(instruction: &Instruction<'a>) -> Result<Vec<Instruction<'a>>, Err
         I::FastSuper | I::CallBlock(_) | I::LoadBlocks | I::Include(_) | I::ExportLocals => {
             return Err(unsupported("block, extends, include and import"));
         }
-        _ => vec![one],
+        _ => vec![original],
     })
 }
 
@@ -164,18 +177,20 @@ pub(super) fn add_guards(environment: &mut Environment<'static>) {
     environment.add_filter("<loop>", looped);
     environment.add_filter("<compare>", |state: &mut State, all: Rest<ValueOrKwargs>| {
         let all = all.into_values();
-        let (operator, sides) = called(state, &all)?;
+        let (operator, sides) = unpack_call(state, &all)?;
         python::compare(state, operator, sides)
     });
-    // The value is weighed as a list's item. A namespace in a namespace would be one inside another value.
+
+    // The value is weighed as a list's item, which refuses a namespace inside a namespace.
     environment.add_filter("<keep>", |state: &mut State, value: Value| {
         weigh(state, &Value::from(vec![value.clone()])).map(|()| value)
     });
     environment.add_filter("<concat>", concat);
     environment.add_filter("<slice>", slice);
+
     environment.add_filter("<filter>", |state: &mut State, all: Rest<ValueOrKwargs>| {
         let all = all.into_values();
-        let (name, arguments) = called(state, &all)?;
+        let (name, arguments) = unpack_call(state, &all)?;
         let mut arguments = arguments.to_vec();
         let is_alone = !arguments.iter().any(Value::is_kwargs);
         if let Some(first) = arguments.first_mut() {
@@ -183,37 +198,45 @@ pub(super) fn add_guards(environment: &mut Environment<'static>) {
         }
         state.apply_filter(name, &arguments)
     });
+
     environment.add_filter("<test>", |state: &mut State, all: Rest<ValueOrKwargs>| {
         let all = all.into_values();
-        let (name, arguments) = called(state, &all)?;
+        let (name, arguments) = unpack_call(state, &all)?;
         state.perform_test(name, arguments)
     });
+
     environment.add_filter("<method>", |state: &mut State, all: Rest<ValueOrKwargs>| {
         let all = all.into_values();
-        let (name, arguments) = called(state, &all)?;
+        let (name, arguments) = unpack_call(state, &all)?;
         let [receiver, arguments @ ..] = arguments else { return Err(too_much()) };
         receiver.call_method(state, name, arguments)
     });
 }
 
 /// Returns the name and the arguments of a call, weighed.
-fn called<'a>(state: &mut State, all: &'a [Value]) -> Result<(&'a str, &'a [Value]), Error> {
-    let Some((name, arguments)) = all.split_last() else { return Err(too_much()) };
+fn unpack_call<'a>(
+    state: &mut State,
+    stacked: &'a [Value],
+) -> Result<(&'a str, &'a [Value]), Error> {
+    let Some((name, arguments)) = stacked.split_last() else { return Err(too_much()) };
     let name = name.as_str().unwrap_or_default();
+    // These tests look at a value's kind alone, however large the value is.
     let harmless = ["defined", "undefined", "none", "string", "mapping", "iterable", "number"];
     if !harmless.contains(&name) {
         for argument in arguments {
             weigh(state, argument)?;
         }
     }
+
     charge(state, growth(name, arguments)?)?;
     Ok((name, arguments))
 }
 
-/// Returns the size that a call may make beyond the size of its arguments.
+/// Returns how much a call may make beyond the size of its arguments.
 fn growth(name: &str, arguments: &[Value]) -> Result<usize, Error> {
-    let text = |place: usize| arguments.get(place).and_then(Value::as_str).unwrap_or_default();
-    let all: usize = arguments.iter().map(length).sum();
+    let text = |index: usize| arguments.get(index).and_then(Value::as_str).unwrap_or_default();
+    let total_length: usize = arguments.iter().map(length).sum();
+
     Ok(match name {
         "replace" => text(0).matches(text(1)).count().saturating_mul(text(2).len()),
         // The filter `join` has the items first, the method `join` the separator.
@@ -227,6 +250,7 @@ fn growth(name: &str, arguments: &[Value]) -> Result<usize, Error> {
             };
             if is_filter { exact(0, 1) } else { either.min(exact(1, 0)) }
         }
+
         "indent" => {
             let number = |value: &Value| value.as_usize().unwrap_or_default();
             let named = |value: &Value| value.get_attr("width").map(|width| number(&width));
@@ -234,14 +258,17 @@ fn growth(name: &str, arguments: &[Value]) -> Result<usize, Error> {
                 arguments.iter().skip(1).map(|value| number(value).max(named(value).unwrap_or(0)));
             text(0).lines().count().saturating_mul(width.max().unwrap_or_default())
         }
+
         "format" => {
-            let places = text(0).bytes().filter(|byte| b"{%".contains(byte)).count();
+            let gaps = text(0).bytes().filter(|byte| b"{%".contains(byte)).count();
             // A width could be any number.
             if text(0).bytes().any(|byte| byte.is_ascii_digit() || b"*:".contains(&byte)) {
                 return Err(unsupported("format with a width"));
             }
-            places.saturating_mul(all)
+            // Each gap may take the longest argument.
+            gaps.saturating_mul(total_length)
         }
+
         "map" if ["replace", "join", "indent", "format"].contains(&text(1)) => {
             return Err(unsupported("map with a filter that makes its input longer"));
         }
@@ -269,8 +296,7 @@ fn slice(
     python::slice(&value, &start, &stop, &step)
 }
 
-/// Returns the value that a loop goes over. A text becomes its characters, so that the loop knows which is the
-/// last.
+/// Returns the value that a loop goes over. A text becomes a list of its characters, so that the loop knows the last.
 fn looped(state: &mut State, value: Value) -> Result<Value, Error> {
     weigh_outside(state, &value)?;
     match value.as_str() {

@@ -6,8 +6,8 @@ use minijinja::{Value, value::ValueKind};
 
 use crate::python_json::float;
 
-/// Writes a value as Python prints it. The interpreter writes most values so, but not floats, which it writes as
-/// Rust does (`1e-7` for `1e-07`), and not texts inside lists and objects, which it quotes as Rust does.
+/// Writes a value as Python prints it. So does the interpreter with most values, but it writes floats as Rust does
+/// (`1e-7` for `1e-07`), and quotes texts inside lists and objects as Rust does.
 ///
 /// The value has to be weighed before, because this function recurses.
 pub(super) fn print(value: &Value) -> String {
@@ -19,11 +19,13 @@ pub(super) fn print(value: &Value) -> String {
                 number => float(number),
             }
         }
+
         ValueKind::Seq => match (value.is_tuple(), items(value).as_slice()) {
             (true, [one]) => format!("({one},)"),
             (true, items) => format!("({})", items.join(", ")),
             (false, items) => format!("[{}]", items.join(", ")),
         },
+
         ValueKind::Map => {
             let pair = |key: Value| {
                 let item = value.get_item(&key).unwrap_or_default();
@@ -45,6 +47,8 @@ fn quoted(value: &Value) -> String {
     let Some(text) = value.as_str() else {
         return if value.is_undefined() { "Undefined".to_owned() } else { print(value) };
     };
+
+    // Python takes double quotes only where single ones would need a backslash and double ones none.
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut quoted = String::from(quote);
     for c in text.chars() {
@@ -65,6 +69,7 @@ fn quoted(value: &Value) -> String {
             }
         }
     }
+
     quoted.push(quote);
     quoted
 }

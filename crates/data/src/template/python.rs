@@ -8,31 +8,33 @@ use minijinja_contrib::pycompat;
 
 use super::print::print;
 
-/// The filters that make a text of their input.
+/// Filters that make a text of their input.
 const OF_TEXTS: [&str; 5] = ["upper", "lower", "title", "capitalize", "replace"];
-/// The filters that iterate over their input.
+/// Filters that iterate over their input.
 const OF_LISTS: [&str; 8] = ["join", "list", "max", "min", "reverse", "sort", "sum", "unique"];
 
 /// Adds the filters and tests that differ.
 pub(super) fn add_words(environment: &mut Environment<'static>) {
+    // Whatever is undefined counts as empty, as in Jinja.
     for name in ["length", "count"] {
-        environment.add_filter(name, |value: &Value| match value.is_undefined() {
-            true => Ok(0),
-            false => filters::length(value),
+        environment.add_filter(name, |value: &Value| {
+            if value.is_undefined() { Ok(0) } else { filters::length(value) }
         });
     }
-    environment.add_filter("items", |value: &Value| match value.is_undefined() {
-        true => Ok(Value::from(Vec::<Value>::new())),
-        false => filters::items(value),
+    environment.add_filter("items", |value: &Value| {
+        if value.is_undefined() {
+            Ok(Value::from(Vec::<Value>::new()))
+        } else {
+            filters::items(value)
+        }
     });
-    environment.add_filter("first", |value: Value| match value.is_undefined() {
-        true => Ok(value),
-        false => filters::first(&value),
+    environment.add_filter("first", |value: Value| {
+        if value.is_undefined() { Ok(value) } else { filters::first(&value) }
     });
-    environment.add_filter("last", |value: Value| match value.is_undefined() {
-        true => Ok(value),
-        false => filters::last(value),
+    environment.add_filter("last", |value: Value| {
+        if value.is_undefined() { Ok(value) } else { filters::last(value) }
     });
+
     environment.add_filter("string", |value: Value| match value.as_str() {
         Some(_) => value,
         None => print(&value).into(),
@@ -44,6 +46,7 @@ pub(super) fn add_words(environment: &mut Environment<'static>) {
         };
         print(&value).trim_matches(is_trimmed).to_owned()
     });
+
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_test("sequence", |value: &Value| {
         let indexed = matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String);
@@ -51,8 +54,7 @@ pub(super) fn add_words(environment: &mut Environment<'static>) {
     });
 }
 
-/// Returns the value that the filter `name` gets in the place of `value`. `is_alone` is true if no argument has a
-/// name.
+/// Returns the value that the filter `name` gets for `value`. `is_alone` is true if no argument has a name.
 pub(super) fn received(name: &str, value: &Value, is_alone: bool) -> Result<Value, Error> {
     Ok(match (name, value.as_str()) {
         (_, None) if value.is_none() && OF_LISTS.contains(&name) => return Err(not_iterable()),
@@ -93,11 +95,14 @@ pub(super) fn compare(state: &mut State, operator: &str, sides: &[Value]) -> Res
             _ => state.perform_test("in", sides).map(Value::from),
         };
     }
+
+    // Python counts True and False as numbers.
     let number = |kind| matches!(kind, ValueKind::Number | ValueKind::Bool);
     let alike = kinds.0 == kinds.1 && matches!(kinds.0, ValueKind::String | ValueKind::Seq);
     if !(alike || number(kinds.0) && number(kinds.1)) {
         return Err(refused(operator));
     }
+
     Ok(Value::from(match operator {
         "<" => left < right,
         "<=" => left <= right,
@@ -122,32 +127,40 @@ pub(super) fn slice(
         0 => return Err(refused("a step of 0")),
         step => step,
     };
-    let places = |length: usize| {
+
+    // The indices that the slice takes of that many items, as Python's `slice.indices` has them.
+    let indices = |length: usize| {
         let length = length as i64;
+        // A backward slice may end before the first item, at −1.
         let (lowest, highest) = if step > 0 { (0, length) } else { (-1, length - 1) };
         let (first, last) = if step > 0 { (lowest, highest) } else { (highest, lowest) };
-        let place = |bound: &Value, absent: i64| -> Result<i64, Error> {
-            let mut place = index(bound, absent)?;
-            if place < 0 && !bound.is_none() {
-                place = place.saturating_add(length);
+        let clamped = |bound: &Value, absent: i64| -> Result<i64, Error> {
+            let mut at = index(bound, absent)?;
+            if at < 0 && !bound.is_none() {
+                at = at.saturating_add(length);
             }
-            Ok(place.clamp(lowest, highest))
+            Ok(at.clamp(lowest, highest))
         };
-        let (first, end) = (place(start, first)?, place(stop, last)?);
+
+        let first = clamped(start, first)?;
+        let end = clamped(stop, last)?;
         let distance = if step > 0 { end - first } else { first - end };
         let count = (distance.max(0) as u64).div_ceil(step.unsigned_abs());
         Ok::<_, Error>((0..count as i64).map(move |item| (first + item * step) as usize))
     };
+
+    // Python counts characters, while Rust would count bytes.
     if let Some(text) = value.as_str() {
         let characters: Vec<char> = text.chars().collect();
-        let sliced: String = places(characters.len())?.map(|place| characters[place]).collect();
+        let sliced: String = indices(characters.len())?.map(|index| characters[index]).collect();
         return Ok(sliced.into());
     }
+
     match value.kind() {
         ValueKind::Seq | ValueKind::Iterable => {
             let items: Vec<Value> = value.try_iter()?.collect();
             let items: Vec<Value> =
-                places(items.len())?.map(|place| items[place].clone()).collect();
+                indices(items.len())?.map(|index| items[index].clone()).collect();
             Ok(if value.is_tuple() { Tuple::from(items).into() } else { items.into() })
         }
         _ => Err(refused("a slice")),
@@ -167,9 +180,10 @@ fn title(text: &str) -> String {
     let mut title = String::new();
     let mut in_word = false;
     for c in text.chars() {
-        match in_word {
-            true => title.extend(c.to_lowercase()),
-            false => title.extend(c.to_uppercase()),
+        if in_word {
+            title.extend(c.to_lowercase());
+        } else {
+            title.extend(c.to_uppercase());
         }
         in_word = c.is_lowercase() || c.is_uppercase();
     }

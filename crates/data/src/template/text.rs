@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use super::{environment, evaluated, guard, syntax, template_error, with_line_feeds};
 use crate::DataError;
 
-/// A text with gaps, in the language of chat templates and with their bounds. A missing variable is an error, not
-/// an empty text.
+/// Text with gaps, in the language of chat templates and with their bounds. A missing variable is an error, not an
+/// empty text.
 ///
 /// ```
 /// use firebrick_data::TextTemplate;
@@ -22,23 +22,24 @@ use crate::DataError;
 #[derive(Clone, Debug)]
 pub struct TextTemplate {
     environment: Environment<'static>,
-    place: String,
+    origin: String,
 }
 
 impl TextTemplate {
-    /// Makes a template from its text. Messages say that it is from `place`.
+    /// Makes a template from its text. Messages say that it is from `origin`.
     ///
     /// # Errors
     /// Fails if the template has a syntax error.
-    pub fn new(place: impl Into<String>, source: &str) -> Result<Self, DataError> {
-        let place = place.into();
+    pub fn new(origin: impl Into<String>, source: &str) -> Result<Self, DataError> {
+        let origin = origin.into();
         let mut environment = environment();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
+
         let source = with_line_feeds(source);
-        guard::check_source(&source, syntax()).map_err(|error| template_error(&place, &error))?;
+        guard::check_source(&source, syntax()).map_err(|error| template_error(&origin, &error))?;
         let added = environment.add_template_owned("text", source);
-        added.map_err(|error| template_error(&place, &error))?;
-        Ok(TextTemplate { environment, place })
+        added.map_err(|error| template_error(&origin, &error))?;
+        Ok(TextTemplate { environment, origin })
     }
 
     /// Fills the gaps of the text.
@@ -49,7 +50,7 @@ impl TextTemplate {
         let template = self.environment.get_template("text");
         template
             .and_then(|template| evaluated(&self.environment, &template, variables))
-            .map_err(|error| template_error(&self.place, &error))
+            .map_err(|error| template_error(&self.origin, &error))
     }
 }
 
@@ -66,6 +67,7 @@ mod tests {
             template.fill(json!({"observation": {"message": "higher"}}).as_object().unwrap())
         };
         assert_eq!(fill("It is {{ observation.message }}.").unwrap(), "It is higher.");
+
         for source in [
             "{{ observation.text }}",
             "{{ message }}",

@@ -7,17 +7,17 @@ use minijinja::{
 
 use crate::number::Digits;
 
-/// The largest value that a template may make or use, in the units of [`weigh`]: about bytes.
+/// Limit on a value that a template makes or uses, in the units of [`weigh`]: about bytes.
 pub(super) const MAX_VALUE: usize = 4 << 20;
-/// The most that a rendering may make and use in all. It can't keep more at one time, and its time grows in
+/// Limit on what a rendering makes and uses in all. It can't keep more at one time, and its time grows in
 /// proportion. A conversation of 100 kB takes some 1 MB.
 const MAX_TOTAL: usize = 256 << 20;
-/// The weight of a value beside its text, for its place in a list or an object.
+/// Weight of a value in addition to its text, for its slot in a list or an object.
 pub(super) const ITEM: usize = 32;
-/// The deepest nesting of values. Deeper values are refused, because printing or dropping them recurses.
+/// Limit on the nesting of values. Deeper values are refused, because printing or dropping them recurses.
 const MAX_DEPTH: usize = 100;
 
-/// The amounts that a rendering has used so far.
+/// What a rendering has used so far.
 #[derive(Default)]
 struct Spent {
     total: usize,
@@ -79,15 +79,20 @@ fn walk(value: &Value, room: &mut usize, depth: usize) -> Result<(), Error> {
         }
         None => Err(too_much()),
     };
+
+    // The items of a container are weighed one by one, below.
     let is_container =
         matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map);
     spend(room, if is_container { ITEM } else { ITEM + length(value) })?;
+
+    // Objects that a template can change later, and those of which nothing is known here.
     let is_plain = value.kind() == ValueKind::Plain && Digits::of(value).is_none();
     let kept_open = value.as_object().is_some_and(can_change) || is_plain;
     if depth > MAX_DEPTH || (depth > 0 && kept_open) {
-        // A namespace inside another value could later be given that value, and so on for ever.
+        // A namespace inside another value could later get that value, and so contain itself.
         return Err(too_much());
     }
+
     match value.kind() {
         ValueKind::Map => {
             for key in value.try_iter()? {
@@ -102,6 +107,7 @@ fn walk(value: &Value, room: &mut usize, depth: usize) -> Result<(), Error> {
         }
         _ => {}
     }
+
     Ok(())
 }
 

@@ -1,12 +1,12 @@
 //! How much a tokenizer may make of a text, by what its `tokenizer.json` says.
 //!
-//! A file of a few lines can make a million bytes of one: a chain of replacements multiplies. The library has no bound,
-//! so the growth is known before the file is given to it, and texts are bounded by it.
+//! A file of a few lines can make a million bytes of one, because a chain of replacements multiplies. The library has
+//! no bound, so the growth is computed before the library gets the file, and the length of texts is limited by it.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The most bytes that each direction makes of one.
+/// How many bytes each direction makes of one, at most.
 pub(super) struct Growth {
     pub(super) encoder: usize,
     pub(super) decoder: usize,
@@ -19,26 +19,28 @@ pub(super) struct Growth {
 pub(super) fn of_file(json: &[u8]) -> Result<Growth, String> {
     let parts: Parts = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let encoder = [&parts.normalizer, &parts.pre_tokenizer, &parts.post_processor];
+    // Each part gets what the one before it has made, so their factors multiply.
     let mut product: usize = 1;
     for part in encoder {
         product = product.saturating_mul(of_part(part)?);
     }
+
     let growth = Growth { encoder: product, decoder: of_part(&parts.decoder)? };
     for bytes in [growth.encoder, growth.decoder] {
         if bytes > MOST {
-            return Err(format!("it may make {bytes} bytes of one, expected at most {MOST}"));
+            return Err(format!("it may turn one byte into {bytes}, expected at most {MOST}"));
         }
     }
     Ok(growth)
 }
 
-/// The most bytes that a tokenizer may make of one. A chain that is in use makes some hundreds.
+/// Limit on the bytes that a tokenizer may make of one. A chain that is in use makes some hundreds.
 const MOST: usize = 1 << 14;
 
-/// The most special tokens that a tokenizer puts around a text.
+/// Limit on the special tokens that a tokenizer puts around a text.
 const AROUND: usize = 1024;
 
-/// The parts of `tokenizer.json` that rewrite texts.
+/// Parts of `tokenizer.json` that rewrite texts.
 #[derive(Deserialize)]
 struct Parts {
     #[serde(default)]
@@ -56,6 +58,7 @@ fn of_part(part: &Value) -> Result<usize, String> {
     if part.is_null() {
         return Ok(1);
     }
+
     let text = |field: &str| part[field].as_str().unwrap_or_default();
     let begins_with_space = part["add_prefix_space"].as_bool().unwrap_or(true);
     Ok(match text("type") {
@@ -73,7 +76,7 @@ fn of_part(part: &Value) -> Result<usize, String> {
             match part["pattern"]["String"].as_str() {
                 Some("") => return Err("it replaces an empty text".into()),
                 Some(pattern) => content.div_ceil(pattern.len()).max(1),
-                // An expression may find nothing, at each place of a text.
+                // An expression may match the empty text, between any two bytes.
                 None => 1 + content,
             }
         }
@@ -82,10 +85,10 @@ fn of_part(part: &Value) -> Result<usize, String> {
         // The longest decompositions of Unicode: U+FDFA in 33 bytes for 3, and U+0390 in 6 for 2.
         "NFKC" | "NFKD" => 11,
         "NFC" | "NFD" => 3,
-        // Spaces are put around a Chinese character, and an accent may become a character of its own.
+        // Spaces are put around a Chinese character, and an accent may become a separate character.
         "BertNormalizer" => 4,
         "Lowercase" => 2,
-        // Half of all bytes are written as characters of two bytes, and a decoder writes three for a byte that is no
+        // Half of all bytes are written as characters of two bytes, while a decoder writes three for a byte that is not
         // text. Each piece of a text may get a space.
         "ByteLevel" => {
             if begins_with_space {
@@ -97,6 +100,7 @@ fn of_part(part: &Value) -> Result<usize, String> {
         "Metaspace" => 6,
         "ByteFallback" => 3,
         "WordPiece" => 2,
+        // An empty text is found, and replaced, between any two characters.
         "BPEDecoder" if text("suffix").is_empty() => {
             return Err("its decoder has an empty suffix".into());
         }
@@ -123,6 +127,7 @@ fn check_template(part: &Value) -> Result<(), String> {
     let ids = specials.into_iter().flatten().map(|(_, special)| special["ids"].as_array());
     let longest = ids.map(|ids| ids.map_or(0, Vec::len)).max().unwrap_or(0);
     let around = (pieces.len() - texts).saturating_mul(longest);
+
     if texts > 1 || around > AROUND {
         return Err(format!(
             "it repeats a text {texts} times, with {around} tokens around it; expected once, with at most {AROUND}"
@@ -131,22 +136,24 @@ fn check_template(part: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the length of the longest text in a table of SentencePiece's normalisation, and checks the size that the
-/// table says of itself in its first four bytes: the library makes room for it before it looks.
+/// Returns the length of the longest text in a table of SentencePiece's normalisation. It also checks the size that
+/// the table claims in its first four bytes, because the library makes room for it before it reads on.
 fn longest_entry(base64: &str) -> Result<usize, String> {
-    let bytes = decoded(base64).ok_or("its precompiled_charsmap is no base64")?;
-    let said = bytes.first_chunk::<4>().map(|size| u32::from_le_bytes(*size) as usize);
-    let said = said.ok_or("its precompiled_charsmap is empty")?;
-    let texts = bytes[4..].get(said..).ok_or_else(|| {
+    let bytes = decoded(base64).ok_or("its precompiled_charsmap is not base64")?;
+
+    let claimed = bytes.first_chunk::<4>().map(|size| u32::from_le_bytes(*size) as usize);
+    let claimed = claimed.ok_or("its precompiled_charsmap is empty")?;
+
+    let texts = bytes[4..].get(claimed..).ok_or_else(|| {
         format!(
-            "its precompiled_charsmap says that it has {said} bytes, and has {}",
+            "its precompiled_charsmap says that it has {claimed} bytes, and has {}",
             bytes.len() - 4
         )
     })?;
     Ok(texts.split(|byte| *byte == 0).map(<[u8]>::len).max().unwrap_or(0))
 }
 
-/// Undoes base64.
+/// Decodes base64.
 fn decoded(base64: &str) -> Option<Vec<u8>> {
     let digit = |letter: u8| match letter {
         b'A'..=b'Z' => Some(letter - b'A'),
@@ -156,15 +163,18 @@ fn decoded(base64: &str) -> Option<Vec<u8>> {
         b'/' => Some(63),
         _ => None,
     };
+
     let mut bytes = Vec::with_capacity(base64.len() / 4 * 3);
     for letters in base64.trim_end_matches('=').as_bytes().chunks(4) {
         let mut bits = 0_u32;
         for &letter in letters {
             bits = bits << 6 | u32::from(digit(letter)?);
         }
+        // The last group may have fewer than four letters. Its bits move up to where those of four would be.
         bits <<= 6 * (4 - letters.len());
         bytes.extend_from_slice(&bits.to_be_bytes()[1..letters.len()]);
     }
+
     Some(bytes)
 }
 
@@ -195,6 +205,7 @@ mod tests {
         ] {
             assert_eq!(of_part(&part), Ok(expected), "{part}");
         }
+
         for (part, words) in [
             (replace("", "x"), "an empty text"),
             (json!({"pattern": {"String": "h"}, "content": "hh"}), "a part of type \"\""),
@@ -215,19 +226,22 @@ mod tests {
             let error = of_part(&part).unwrap_err();
             assert!(error.contains(words), "{part}: {error}");
         }
+
         let charsmap =
             |text: &str| of_part(&json!({"type": "Precompiled", "precompiled_charsmap": text}));
+
         // Four bytes of a tree, and the texts "abc" and "d".
         assert_eq!(charsmap("BAAAAAAAAABhYmMAZAA="), Ok(3));
         for lie in ["/////w==", "AAAAgAAA", "EAAAAGE="] {
             assert!(charsmap(lie).unwrap_err().contains("says that it has"), "{lie}");
         }
+
         for none in ["", "AA==", "\u{e9}\u{e9}\u{e9}\u{e9}"] {
             assert!(charsmap(none).unwrap_err().contains("its precompiled_charsmap is"), "{none}");
         }
     }
 
-    /// The library makes no more of any text than is said here.
+    /// Compares the bounds with what the library makes of texts that grow.
     #[test]
     fn no_part_makes_more_of_a_text_than_is_said() {
         let regex = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": content});
@@ -242,6 +256,7 @@ mod tests {
             "\u{6f22}\u{5b57}",
             "\u{1f600}",
         ];
+
         for part in [
             replace("h", "hello"),
             replace("hh", "hum"),
@@ -259,6 +274,7 @@ mod tests {
         ] {
             let normalizer: NormalizerWrapper = serde_json::from_value(part.clone()).unwrap();
             let growth = of_part(&part).unwrap();
+
             for text in texts {
                 let mut made = NormalizedString::from(text);
                 // What the library refuses, or panics at, has not grown.
@@ -271,6 +287,7 @@ mod tests {
                 );
             }
         }
+
         let split = json!({"type": "Split", "pattern": {"Regex": "[\\s\\S]"}, "behavior": "Isolated", "invert": false});
         for last in [
             json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": false}),
@@ -279,9 +296,11 @@ mod tests {
             let part = json!({"type": "Sequence", "pretokenizers": [split, last]});
             let pre: PreTokenizerWrapper = serde_json::from_value(part.clone()).unwrap();
             let growth = of_part(&part).unwrap();
+
             for text in texts {
                 let mut made = PreTokenizedString::from(text);
                 pre.pre_tokenize(&mut made).unwrap();
+
                 let splits = made.get_splits(
                     tokenizers::OffsetReferential::Original,
                     tokenizers::OffsetType::Byte,

@@ -10,9 +10,9 @@ use super::growth;
 /// A tokenizer that was read and tried.
 pub(super) struct Read {
     pub(super) inner: Tokenizer,
-    /// What the file asks for and does not get, in words.
+    /// Settings of the file that are ignored, in words.
     pub(super) switched_off: Vec<String>,
-    /// The most bytes that one byte of a text becomes before it is cut into tokens.
+    /// How many bytes one byte of a text may become before it is cut into tokens.
     pub(super) growth: usize,
 }
 
@@ -21,11 +21,11 @@ pub(super) struct Read {
 /// # Errors
 /// Fails if the file is damaged, asks for memory without bound, or its parts contradict each other.
 pub(super) fn read(json: &[u8]) -> Result<Read, String> {
-    // The bounds are checked first: the library makes room for what a file says.
+    // The bounds are checked first, because the library makes room for whatever a file claims.
     let growth = growth::of_file(json)?;
 
-    // If parts of a file contradict each other, the library (0.23.2) panics instead of failing: some when the file
-    // is read, some at the first text that they meet.
+    // If parts of a file contradict each other, the library (0.23.2) panics instead of failing: some when the file is
+    // read, some at the first text that they process.
     let read = guard(|| {
         let mut inner = Tokenizer::from_bytes(json).map_err(|problem| problem.to_string())?;
         let switched_off = switch_off(&mut inner)?;
@@ -35,20 +35,20 @@ pub(super) fn read(json: &[u8]) -> Result<Read, String> {
     read.map_err(|panic| contradiction(&panic.to_string()))?
 }
 
-/// Says that parts of a tokenizer contradict each other, in words of the library.
+/// Says that parts of a tokenizer contradict each other, in the library's words.
 pub(super) fn contradiction(words: &str) -> String {
     format!("its parts contradict each other: {words}")
 }
 
-/// Switches off what would cut a prompt in silence, fill it up, or split it by dice that no seed rules.
+/// Switches off what would cut a prompt silently, fill it up, or split it by random numbers without a seed.
 fn switch_off(inner: &mut Tokenizer) -> Result<Vec<String>, String> {
-    let mut said = Vec::new();
+    let mut switched_off = Vec::new();
     if inner.get_padding().is_some() {
-        said.push("padding".to_owned());
+        switched_off.push("padding".to_owned());
         inner.with_padding(None);
     }
     if inner.get_truncation().is_some() {
-        said.push("truncation".to_owned());
+        switched_off.push("truncation".to_owned());
         inner.with_truncation(None).map_err(|problem| problem.to_string())?;
     }
 
@@ -59,16 +59,16 @@ fn switch_off(inner: &mut Tokenizer) -> Result<Vec<String>, String> {
     if let Some(dropout) = dropout
         && let ModelWrapper::BPE(mut model) = inner.get_model().clone()
     {
-        said.push(format!("BPE dropout of {dropout}, which no seed repeats"));
+        switched_off.push(format!("BPE dropout of {dropout}, which no seed repeats"));
         model.dropout = None;
         inner.with_model(model);
     }
-    Ok(said)
+    Ok(switched_off)
 }
 
 /// Tries a tokenizer in both directions.
 fn try_out(inner: &Tokenizer, growth: usize) -> Result<(), String> {
-    // Of two tokens with one id, the library takes another as the id's text in each process.
+    // If two tokens have one id, it depends on the process which of them the library takes as the id's text.
     let mut texts: BTreeMap<u32, String> = BTreeMap::new();
     for (text, id) in inner.get_vocab(true) {
         if let Some(other) = texts.insert(id, text) {
@@ -81,26 +81,28 @@ fn try_out(inner: &Tokenizer, growth: usize) -> Result<(), String> {
         // It does not matter whether the tokenizer has tokens for these texts.
         let Ok(encoding) = inner.encode_fast(text, true) else { continue };
         if let Some(id) = encoding.get_ids().iter().find(|id| !texts.contains_key(id)) {
-            return Err(format!("it puts the id {id} into texts, which no token has"));
+            return Err(format!("it adds the id {id} to texts, although no token has that id"));
         }
     }
 
     let bytes: usize = texts.values().map(String::len).sum();
     if bytes.saturating_mul(growth) > MOST_DECODED {
         return Err(format!(
-            "its decoder may make {growth} bytes of one, which is too many for its {bytes}"
+            "its decoder may turn one byte into {growth}, which is too many for its {bytes} bytes"
         ));
     }
+
+    // All tokens together, then some alone, since a decoder may treat the first token in its own way.
     let ids: Vec<u32> = texts.into_keys().collect();
     let _ = inner.decode(&ids, false);
-    for alone in ids.chunks(ids.len().div_ceil(ALONE).max(1)) {
-        let _ = inner.decode(&alone[..1], false);
+    for chunk in ids.chunks(ids.len().div_ceil(ALONE).max(1)) {
+        let _ = inner.decode(&chunk[..1], false);
     }
     let _ = inner.decode(&[], false);
     Ok(())
 }
 
-/// The texts that a tokenizer is tried with: words, a run of each kind of character, and nothing.
+/// Texts that a tokenizer is tried with: words, a run of each kind of character, and nothing.
 const TRIALS: [&str; 5] = [
     "hi",
     "1",
@@ -109,8 +111,8 @@ const TRIALS: [&str; 5] = [
     "",
 ];
 
-/// The number of tokens that are decoded alone.
+/// How many tokens are decoded alone.
 const ALONE: usize = 4096;
 
-/// The most bytes that a decoder may make of the whole vocabulary.
+/// Limit on the bytes that a decoder may make of all tokens of the vocabulary.
 const MOST_DECODED: usize = 256 << 20;

@@ -5,12 +5,11 @@ use serde_json::json;
 
 use super::Tokenizer;
 
-/// A streamer, which turns tokens into text one by one, without those that begin, end or fill up a text.
+/// Turns tokens into text one by one, without those that begin, end or fill up a text.
 ///
 /// A token is not always a piece of text: a character may be spread over several tokens, and some decoders take a
-/// space off the very first token. So a streamer says the text that can no longer change, and keeps the rest for
-/// later. Everything that it says, joined, is the text that [`firebrick_core::Detokenizer::detokenize`] makes of all
-/// tokens.
+/// space off the very first token. So a streamer emits only text that can no longer change, and holds the rest back.
+/// Its pieces, joined, are the text that [`firebrick_core::Detokenizer::detokenize`] makes of all tokens.
 ///
 /// ```
 /// use firebrick_data::Tokenizer;
@@ -26,18 +25,18 @@ use super::Tokenizer;
 pub struct Streamer<'a> {
     tokenizer: &'a Tokenizer,
     decoder: Decoder,
-    /// The tokens of the piece that was said last, then the tokens that are not said yet. A decoder treats the
+    /// Tokens of the piece that was emitted last, then those whose text is still held back. A decoder treats the
     /// first token of a text differently, so there is always a token in front.
     window: Vec<TokenId>,
-    /// The number of tokens of the window that are said, and the number of bytes of their text.
-    said: (usize, usize),
+    /// How many tokens of the window are emitted, and how many bytes their text has.
+    emitted: (usize, usize),
 }
 
 impl Tokenizer {
-    /// Makes a streamer, which says the text of tokens as they come.
+    /// Makes a streamer, which emits the text of tokens as they come.
     pub fn streamer(&self) -> Streamer<'_> {
         let decoder = Decoder::of(&self.inner);
-        Streamer { tokenizer: self, decoder, window: Vec::new(), said: (0, 0) }
+        Streamer { tokenizer: self, decoder, window: Vec::new(), emitted: (0, 0) }
     }
 }
 
@@ -51,6 +50,7 @@ impl Streamer<'_> {
         if self.tokenizer.wordless.contains(&token) {
             return String::new();
         }
+
         self.window.push(token);
         let open = match self.decoder {
             Decoder::AtTheEnd => true,
@@ -61,34 +61,37 @@ impl Streamer<'_> {
         if open {
             return String::new();
         }
-        let (tokens, bytes) = self.said;
+
+        let (tokens, bytes) = self.emitted;
         let mut text = self.tokenizer.decode(&self.window, false);
         // An unfinished character looks like the replacement character.
         if text.len() <= bytes || text.ends_with(char::REPLACEMENT_CHARACTER) {
             return String::new();
         }
+
+        // The tokens of the previous piece are removed. Those of this piece stay, to precede the next one.
         self.window.drain(..tokens);
         let bytes_of_piece = self.tokenizer.decode(&self.window, false).len();
-        self.said = (self.window.len(), bytes_of_piece);
+        self.emitted = (self.window.len(), bytes_of_piece);
         text.split_off(bytes)
     }
 
-    /// Returns the text that was still kept back.
+    /// Returns the text that was still held back.
     pub fn finish(self) -> String {
-        self.tokenizer.decode(&self.window, false).split_off(self.said.1)
+        self.tokenizer.decode(&self.window, false).split_off(self.emitted.1)
     }
 }
 
-/// The reach of a decoder.
+/// How far a decoder's text depends on later tokens.
 #[derive(Clone, Copy)]
 enum Decoder {
-    /// The text of a token depends on no later token, except for characters that are not complete.
+    /// Not at all, except for characters that are not complete.
     Plain,
-    /// The decoder works as sentencepiece does. Characters outside the vocabulary are runs of byte tokens. A run
-    /// that is no text loses even those of its bytes that were text.
+    /// Within a run of byte tokens, as sentencepiece writes characters outside the vocabulary. A run that is not text
+    /// loses even those of its bytes that were text.
     Bytes,
-    /// The decoder may join or clean up text across any tokens, so nothing is certain before the end. No family of
-    /// causal language models has such a decoder.
+    /// Up to the end: the decoder may join or clean up text across any tokens, so nothing is certain before. No
+    /// family of causal language models has such a decoder.
     AtTheEnd,
 }
 
@@ -98,10 +101,13 @@ impl Decoder {
         if matches!(json["type"].as_str(), Some("ByteLevel" | "Metaspace")) || json.is_null() {
             return Decoder::Plain;
         }
+
+        // The chains of decoders that converted sentencepiece models have.
         let spaces = json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "});
         let strip = json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
         let bytes = json!({"type": "ByteFallback"});
         let fuse = json!({"type": "Fuse"});
+
         match json["decoders"].as_array().map(Vec::as_slice) {
             Some([a, b, c]) if [a, b, c] == [&spaces, &bytes, &fuse] => Decoder::Bytes,
             Some([a, b, c, d]) if [a, b, c, d] == [&spaces, &bytes, &fuse, &strip] => {
@@ -135,8 +141,10 @@ mod tests {
         let tokens = ["<pad>", "<eos>"].into_iter().chain(words).map(String::from).chain(bytes);
         let vocabulary: serde_json::Map<String, Value> =
             tokens.enumerate().map(|(id, token)| (token, id.into())).collect();
+
         let folder = tempfile::tempdir().unwrap();
         Tokenizer::characters("x").unwrap().save(folder.path()).unwrap();
+
         let path = folder.path().join("tokenizer.json");
         let mut json: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         json["decoder"] = decoder;
@@ -198,10 +206,12 @@ mod tests {
             pieces.push(streamer.finish());
             pieces
         };
+
         let smile = ["b", "ð", "Ł", "ĺ", "Ģ", "<eos>", "b", "ð"];
         assert_eq!(pieces(byte_level(), &smile), ["b", "", "", "", "😀", "", "b", "", "\u{fffd}"]);
+
         let euro = ["▁a", "▁a", "<0xE2>", "<0x82>", "<0xAC>", "b", "<0x0A>"];
-        let said = ["a", " a", "", "", "", "€b", "", "\n"];
-        assert_eq!(pieces(sentencepiece(true), &euro), said);
+        let expected = ["a", " a", "", "", "", "€b", "", "\n"];
+        assert_eq!(pieces(sentencepiece(true), &euro), expected);
     }
 }

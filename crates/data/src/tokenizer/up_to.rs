@@ -2,32 +2,35 @@
 
 use firebrick_core::TokenId;
 
-/// Returns what `tokens` makes of a text. If a beginning of the text has more than `most` tokens already, returns the
-/// tokens of that beginning, which are more than `most` as well: nobody pays for the rest.
+/// Returns the tokens that `tokens` makes of a text. If a beginning of the text already has more than `limit`, returns
+/// only the tokens of that beginning, so that nobody pays for the rest.
 ///
 /// # Errors
 /// Fails if `tokens` does.
 pub fn tokens_up_to<E>(
     text: &str,
-    most: usize,
+    limit: usize,
     tokens: impl Fn(&str) -> Result<Vec<TokenId>, E>,
 ) -> Result<Vec<TokenId>, E> {
-    let enough = most.saturating_add(AT_THE_CUT);
+    let enough = limit.saturating_add(AT_THE_CUT);
     let mut bytes = enough.saturating_mul(BYTES_PER_TOKEN);
+
     while bytes < text.len() {
         let of_beginning = tokens(&text[..text.floor_char_boundary(bytes)])?;
         if of_beginning.len() > enough {
             return Ok(of_beginning);
         }
+        // Four times as much, so that all attempts together cost little more than the last.
         bytes = bytes.saturating_mul(4);
     }
+
     tokens(text)
 }
 
-/// The number of bytes for each token of the first beginning that is tried. Few tokens are longer.
+/// Bytes for each token of the first beginning that is tried. Few tokens are longer.
 const BYTES_PER_TOKEN: usize = 16;
 
-/// The number of tokens that a beginning may have more than the same part of the whole: the cut goes through a word.
+/// How many tokens a beginning may have more than the same part of the full text: the cut may go through a word.
 const AT_THE_CUT: usize = 64;
 
 #[cfg(test)]
@@ -43,21 +46,25 @@ mod tests {
             encoded.set(encoded.get() + text.len());
             Ok::<_, String>(vec![7; text.len().div_ceil(4)])
         };
+
         for text in ["a".repeat(900_000), "é".repeat(450_000), "日本".repeat(150_000)] {
             encoded.set(0);
             assert!(tokens_up_to(&text, 4, four_bytes).unwrap().len() > 4);
             assert!(encoded.get() < 2000, "{}", encoded.get());
         }
+
         // Nothing is cut from a text that is short enough.
         for length in [0, 1, 4000, 4096, 5000] {
             let text = "é".repeat(length / 2);
             assert_eq!(tokens_up_to(&text, 1024, four_bytes), four_bytes(&text), "{length}");
         }
+
         // A tokenizer may leave out what it reads, so a long text may have few tokens.
         let blanks = " ".repeat(900_000);
         let few = |text: &str| Ok::<_, String>(vec![1; text.len() / 300_000]);
         assert_eq!(tokens_up_to(&blanks, 4, few), Ok(vec![1; 3]));
-        // A mistake in the beginning is one of the whole.
+
+        // An error in the beginning is an error for the full text.
         assert_eq!(tokens_up_to(&blanks, 4, |_| Err("no")), Err("no"));
     }
 }

@@ -34,7 +34,7 @@ fn odd_backward(device: &Device, precision: Precision) -> Result<Vec<Array>, Fai
     backward(oddities(device, precision), |shape| wave(shape, 0.11, device))
 }
 
-/// Computes attention with heads of 64 and 128 numbers, 4 and 8 of which share a head of keys.
+/// Computes attention with heads of width 64 and 128, 4 and 8 of which share a head of keys.
 fn real(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     forward(realities(device, precision))
 }
@@ -48,7 +48,8 @@ fn forward(all: Vec<Inputs>) -> Result<Vec<Array>, Failure> {
     for Inputs { name, qkv: [query, key, value], mask, options } in all {
         let out = attention(&query, &key, &value, &mask, options);
         arrays.push(Array::new(format!("output, {name}"), values(out.output)?));
-        // At a token of no text, the logarithm has no meaning.
+
+        // At a token of no text, the logarithm is undefined.
         let lses = values(out.lse)?.into_iter();
         let lses = lses.map(|x| if x > -1e3 { x } else { 0.0 }).collect();
         arrays.push(Array::new(format!("logarithms, {name}"), lses));
@@ -65,6 +66,7 @@ fn backward(
         let qkv = qkv.each_ref();
         let out = attention(qkv[0], qkv[1], qkv[2], &mask, options);
         let d_output = d_output(qkv[0].dims());
+
         let gradients = attention_backward(qkv, &out, &d_output, &mask, options);
         for (d, of) in gradients.into_iter().zip(["query", "key", "value"]) {
             arrays.push(Array::new(format!("∂{of}, {name}"), values(d)?));
@@ -73,7 +75,7 @@ fn backward(
     Ok(arrays)
 }
 
-/// The inputs of an attention.
+/// What an attention is computed from.
 struct Inputs {
     name: String,
     qkv: [Tensor<3>; 3],
@@ -82,7 +84,7 @@ struct Inputs {
 }
 
 impl Inputs {
-    /// Makes inputs of numbers that `numbers` makes for a shape: queries first, then keys and values.
+    /// Makes inputs of the numbers that `numbers` returns for a shape: queries first, then keys and values.
     fn new(
         heads: Heads,
         segments: &[Segment],
@@ -90,27 +92,32 @@ impl Inputs {
         (device, precision): (&Device, Precision),
         numbers: impl Fn(usize, [usize; 3]) -> Tensor<3>,
     ) -> Self {
+        // One token after the last text belongs to none.
         let tokens = segments.iter().map(|it| it.range.end).max().unwrap_or(0) + 1;
         let counts = [heads.query, heads.key, heads.key];
         let shapes = counts.map(|count| [tokens, count, heads.width]);
+
         let qkv = [0, 1, 2].map(|which| {
             let x = numbers(which, shapes[which]).mul_scalar(2.0);
             x.cast(compute(precision).dtype())
         });
+
         let mask = PackedMask::new(segments, tokens, device);
         let name = format!("{tokens} tokens, {heads:?}, window {window:?}");
         Inputs { name, qkv, mask, options: AttentionOptions { window, scores: 1 << 14 } }
     }
 }
 
-/// Makes single texts and texts that share a beginning, with padding and with windows. In one batch more queries see the
-/// shared beginning than one cube goes through. Heads of 32, 48 and 112 numbers are made of whole matrices of
+/// Makes single texts and texts that share a beginning, with padding and with windows. In one batch, more queries
+/// attend to the shared beginning than one cube processes. Heads of width 32, 48 and 112 consist of entire tiles of
 /// matrix units.
 fn oddities(device: &Device, precision: Precision) -> Vec<Inputs> {
+    // Neither 20 nor 70 is a multiple of a matrix unit's side.
     let few = Heads { query: 4, key: 2, width: 20 };
     let wide = Heads { query: 3, key: 1, width: 70 };
     let even = |width| Heads { query: 4, key: 2, width };
     let shared = || texts(0, &[70, 5, 3, 66, 90, 2], &[(1, 0), (2, 0), (3, 0), (5, 4)]);
+
     let batches = [
         (few, texts(0, &[1], &[]), None),
         (few, texts(2, &[17, 30], &[(1, 0)]), None),
@@ -122,6 +129,7 @@ fn oddities(device: &Device, precision: Precision) -> Vec<Inputs> {
         (even(48), texts(2, &[17, 30], &[(1, 0)]), Some(20)),
         (even(112), shared(), Some(70)),
     ];
+
     let numbers = |which: usize, shape| wave(shape, [0.37, 0.73, 0.53][which], device);
     let inputs = |(heads, segments, window): (Heads, Vec<Segment>, _)| {
         Inputs::new(heads, &segments, window, (device, precision), numbers)
@@ -129,17 +137,19 @@ fn oddities(device: &Device, precision: Precision) -> Vec<Inputs> {
     batches.map(inputs).into()
 }
 
-/// Makes texts of 300 tokens, alone, as two parts of which others share the first, and with windows that begin in
-/// the middle of a tile.
+/// Makes texts of 300 tokens, alone, as two parts of which others share the first, and with windows that begin in the
+/// middle of a tile.
 fn realities(device: &Device, precision: Precision) -> Vec<Inputs> {
     let narrow = Heads { query: 8, key: 2, width: 64 };
     let wide = Heads { query: 8, key: 1, width: 128 };
+
     let batches = [
         (narrow, texts(0, &[300], &[]), None),
         (narrow, texts(3, &[129, 171, 300, 64, 1], &[(1, 0), (3, 0)]), Some(100)),
         (wide, texts(0, &[130, 170, 300, 5], &[(1, 0), (3, 0)]), None),
         (wide, texts(1, &[300, 17], &[]), Some(65)),
     ];
+
     let numbers = |which: usize, shape| Noise::new(1 + which as u64).tensor(shape, device);
     let inputs = |(heads, segments, window): (Heads, Vec<Segment>, _)| {
         Inputs::new(heads, &segments, window, (device, precision), numbers)
@@ -147,7 +157,7 @@ fn realities(device: &Device, precision: Precision) -> Vec<Inputs> {
     batches.map(inputs).into()
 }
 
-/// Makes texts of some lengths behind `gap` tokens of no text. `prefixes` says which text continues which.
+/// Makes texts of some lengths after `gap` tokens of no text. `prefixes` says which text continues which.
 fn texts(gap: usize, lengths: &[usize], prefixes: &[(usize, usize)]) -> Vec<Segment> {
     let mut start = gap;
     let mut segments: Vec<Segment> = Vec::new();
@@ -155,6 +165,7 @@ fn texts(gap: usize, lengths: &[usize], prefixes: &[(usize, usize)]) -> Vec<Segm
         segments.push(Segment { range: start..start + length, prefix: None });
         start += length;
     }
+
     for &(text, prefix) in prefixes {
         segments[text].prefix = Some(prefix);
     }

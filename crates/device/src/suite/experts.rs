@@ -3,7 +3,8 @@
 use burn::tensor::Device;
 use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::{
-    Base, Decoder, DecoderConfig, Family, Padding, PolicyModel, Sizes, TokenBatch, random_in,
+    Decoder, DecoderConfig, Family, FrozenFormat, Padding, PolicyModel, Sizes, TokenBatch,
+    random_in,
 };
 use firebrick_train::Sample;
 
@@ -22,8 +23,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Computes hidden states and gradients of one layer with eight experts, of which each token goes through two. Each
-/// gets a quarter of 270 tokens, which makes products of many rows, and not of few as in `model/kinds`.
+/// Computes hidden states and gradients of one layer with eight experts, of which each token takes two. Each gets a
+/// quarter of 270 tokens, which gives matmuls of many rows, instead of few as in `model/kinds`.
 fn experts(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(precision, &device.clone().autodiff())?;
     let mut arrays = vec![Array::new("hidden", hidden(&policy)?)];
@@ -33,11 +34,11 @@ fn experts(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure>
     Ok(arrays)
 }
 
-/// The seed of the weights. A token on the edge between two experts may fall on either side, and all that follows
-/// from it is another number. With this seed, no token lies so near to an edge that 16 bits move it over.
+/// Seed of the weights. A token on the boundary between two experts may be routed to either, and everything that
+/// depends on it changes. With this seed, no token is so close to a boundary that 16 bits change its expert.
 const SEED: u64 = 1;
 
-/// The width of the model.
+/// Width of the model.
 const HIDDEN: usize = 64;
 
 fn policy(precision: Precision, device: &Device) -> Result<Decoder, Failure> {
@@ -53,19 +54,22 @@ fn policy(precision: Precision, device: &Device) -> Result<Decoder, Failure> {
         rope_theta: 10_000.0,
         tied: false,
     };
+
     let config = DecoderConfig::new(Family::Qwen3Moe, sizes);
-    let policy = random_in(&config, Base::F32, Seed::run(SEED), device).map_err(failed)?;
+    let policy = random_in(&config, FrozenFormat::F32, Seed::run(SEED), device).map_err(failed)?;
     Ok(policy.with_compute(operations::compute(precision)))
 }
 
 /// Makes six samples of some 45 tokens each.
 fn samples() -> Vec<Sample> {
     let sample = |index: usize| {
-        let (prompt, completion) =
-            (tokens(300 + index, 9 + index), tokens(400 + index, 31 + index));
-        // The logarithm of one in 61.
+        let prompt = tokens(300 + index, 9 + index);
+        let completion = tokens(400 + index, 31 + index);
+
+        // A token among 61 has about this log-probability.
         let old_logprobs = vec![-4.11; completion.len()];
         let completion = Completion::written(completion, old_logprobs, FinishReason::Stop);
+
         let mut sample = Sample::new(&prompt, &completion, index as u64 / 2);
         sample.ref_logprobs = vec![-4.2; sample.completion.len()];
         sample.with_advantage(if index.is_multiple_of(2) { 0.7 } else { -0.9 })
@@ -89,10 +93,11 @@ mod tests {
     #[test]
     fn rounding_moves_no_token_to_another_expert() {
         let of = |precision| hidden(&policy(precision, &Device::flex()).unwrap()).unwrap();
+        // One token at another expert would move its hidden state by far more than rounding.
         let exact = of(Precision::F32);
         let largest = exact.iter().fold(0f32, |most, number| most.max(number.abs()));
         for precision in [Precision::F16, Precision::Bf16] {
-            let off = exact.iter().zip(of(precision)).map(|(exact, came)| (exact - came).abs());
+            let off = exact.iter().zip(of(precision)).map(|(exact, found)| (exact - found).abs());
             let worst = off.fold(0f32, f32::max) / largest;
             assert!(worst < 0.02, "{precision}: a hidden state is {worst} off");
         }

@@ -22,23 +22,23 @@ pub(super) fn cases() -> Vec<Case> {
     narrow.into_iter().chain(wide).collect()
 }
 
-/// The vocabulary of Qwen2.5 and Qwen3.
+/// Vocabulary of Qwen2.5 and Qwen3.
 const VOCABULARY: usize = 151_936;
 
-/// Judges 17 tokens by a head as narrow as a processor can afford.
+/// Computes log-probabilities of 17 tokens with a head narrow enough for a processor.
 fn narrow(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     judged(17, 32, device, precision)
 }
 
-/// Judges 17 and 64 tokens by the head of 0.5B.
+/// Computes log-probabilities of 17 and 64 tokens with the head of 0.5B.
 fn wide(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = judged(17, 896, device, precision)?;
     arrays.extend(judged(64, 896, device, precision)?);
     Ok(arrays)
 }
 
-/// Computes log-probabilities, entropies and gradients: over all of the vocabulary at once with logits that wait,
-/// and in blocks. The host computes them in f64 for every eighth token. The others have no gradient, so that the
+/// Computes log-probabilities, entropies and gradients: over the entire vocabulary in one pass with logits that are
+/// kept, and in blocks. The host computes them in f64 for every eighth token. The others have no gradient, so that the
 /// host knows the head's gradient too.
 fn judged(
     tokens: usize,
@@ -46,13 +46,15 @@ fn judged(
     device: &Device,
     precision: Precision,
 ) -> Result<Vec<Array>, Failure> {
-    let known = Known::new(tokens, width, precision);
+    let known = Reference::new(tokens, width, precision);
     let format = compute(precision).dtype();
+
     let matrix = |numbers: &[f32], rows: usize| {
         Tensor::<2>::from_data(TensorData::new(numbers.to_vec(), [rows, width]), device)
     };
     let hidden = matrix(&known.hidden, tokens).cast(format);
     let head = matrix(&known.head, VOCABULARY);
+
     let labels: Vec<i32> = known.labels.iter().map(|&label| label as i32).collect();
     let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [tokens]), device);
 
@@ -63,9 +65,11 @@ fn judged(
             let name = format!("{what}, {tokens}×{width} {name}");
             arrays.push(Array::with_expected(name, values, expected));
         };
-        let now = head_logprobs_saving(&hidden, &head, &labels, known.temperature, logits);
+
+        let token_logprobs =
+            head_logprobs_saving(&hidden, &head, &labels, known.temperature, logits);
         let of_tokens = |all: Vec<f32>| known.tokens.iter().map(|&token| all[token]).collect();
-        let TokenLogProbs { logprobs, entropy, .. } = &now;
+        let TokenLogProbs { logprobs, entropy, .. } = &token_logprobs;
         add("log-probs", of_tokens(values(logprobs.clone())?), known.judgements(|it| it.logprob));
         add("entropy", of_tokens(values(entropy.clone())?), known.judgements(|it| it.entropy));
 
@@ -77,77 +81,84 @@ fn judged(
             &labels,
             known.temperature,
             logits[0],
-            now,
+            token_logprobs,
             &column(&d_logprobs),
             blocks.then(|| column(&d_entropy)).as_ref(),
             blocks.then(|| head.zeros_like()),
         );
+
+        // What the host expects of the gradients.
         let d_logits = known.d_logits(&d_logprobs, &d_entropy);
         let d_hidden = values(d_hidden)?;
         for (at, &token) in known.tokens.iter().enumerate() {
-            // Each is an array of its own: gradients of the entropy alone are a hundred times smaller.
+            // Each is a separate array, because gradients of the entropy alone are a hundred times smaller.
             let row = d_hidden[token * width..(token + 1) * width].to_vec();
             add(&format!("∂hidden of token {token}"), row, known.d_hidden(&d_logits[at]));
         }
+
         if let Some(d_head) = d_head {
             let d_head = values(d_head)?;
-            for (what, places) in known.places() {
-                let came = places.iter().map(|&[row, column]| d_head[row * width + column]);
-                add(&format!("∂head {what}"), came.collect(), known.d_head(&d_logits, &places));
+            for (what, positions) in known.positions() {
+                let found = positions.iter().map(|&[row, column]| d_head[row * width + column]);
+                add(&format!("∂head {what}"), found.collect(), known.d_head(&d_logits, &positions));
             }
         }
     }
     Ok(arrays)
 }
 
-/// The inputs, and what the host knows of the results.
-struct Known {
+/// Inputs, and the host's results.
+struct Reference {
     width: usize,
     hidden: Vec<f32>,
     head: Vec<f32>,
     labels: Vec<usize>,
     temperature: f64,
-    /// The tokens that the host judges.
+    /// Tokens that the host computes.
     tokens: Vec<usize>,
-    of_tokens: Vec<Judgement>,
+    of_tokens: Vec<TokenDistribution>,
 }
 
-/// The distribution over the vocabulary for a token.
-struct Judgement {
-    /// The logarithms of all probabilities.
+/// Distribution over the vocabulary for a token.
+struct TokenDistribution {
+    /// Logarithms of all probabilities.
     logs: Vec<f64>,
     logprob: f64,
     entropy: f64,
 }
 
-impl Known {
+impl Reference {
     fn new(tokens: usize, width: usize, precision: Precision) -> Self {
         let hidden = Noise::of(precision, 1).numbers(tokens * width);
         let head = Noise::of(precision, 2).numbers(VOCABULARY * width);
         // The first label is the last of the vocabulary, and the second is the first.
         let labels =
             (0..tokens).map(|token| (VOCABULARY - 1 + token * 75_969) % VOCABULARY).collect();
-        // A logit is a sum of random signs, whose spread is a third of the root of the width. So over the
-        // temperature it is about 2.7, and the likeliest token has a hundredth of the whole or more.
+
+        // A logit is a sum of random signs, whose spread is a third of the root of the width. So over the temperature
+        // it is about 2.7, and the likeliest token has a hundredth of all probability or more.
         let temperature = f64::from((width as f32).sqrt() / 8.0);
-        let mut chosen: Vec<usize> = (0..tokens).step_by(8).collect();
-        if chosen.last() != Some(&(tokens - 1)) {
-            chosen.push(tokens - 1);
+
+        // The last token is always computed, because edges show faults first.
+        let mut chosen_tokens: Vec<usize> = (0..tokens).step_by(8).collect();
+        if chosen_tokens.last() != Some(&(tokens - 1)) {
+            chosen_tokens.push(tokens - 1);
         }
-        let mut known = Known {
+
+        let mut known = Reference {
             width,
             hidden,
             head,
             labels,
             temperature,
-            tokens: chosen,
+            tokens: chosen_tokens,
             of_tokens: Vec::new(),
         };
         known.of_tokens = known.tokens.iter().map(|&token| known.judge(token)).collect();
         known
     }
 
-    fn judge(&self, token: usize) -> Judgement {
+    fn judge(&self, token: usize) -> TokenDistribution {
         let hidden = &self.hidden[token * self.width..(token + 1) * self.width];
         let mut logs = on_all_cores(VOCABULARY, |part| {
             let rows = self.head.chunks_exact(self.width).skip(part.start).take(part.len());
@@ -156,41 +167,47 @@ impl Known {
             };
             rows.map(|row| dot(row) / self.temperature).collect()
         });
+
+        // Logits become logarithms of probabilities.
         let largest = logs.iter().copied().fold(f64::MIN, f64::max);
         let all: f64 = logs.iter().map(|logit| (logit - largest).exp()).sum();
         logs.iter_mut().for_each(|logit| *logit -= largest + all.ln());
+
         let entropy = -logs.iter().map(|log| log.exp() * log).sum::<f64>();
-        Judgement { logprob: logs[self.labels[token]], entropy, logs }
+        TokenDistribution { logprob: logs[self.labels[token]], entropy, logs }
     }
 
-    fn judgements(&self, of: impl Fn(&Judgement) -> f64) -> Vec<f32> {
+    fn judgements(&self, of: impl Fn(&TokenDistribution) -> f64) -> Vec<f32> {
         self.of_tokens.iter().map(|judgement| of(judgement) as f32).collect()
     }
 
     /// Makes gradients of the log-probabilities and of the entropies. They are as large as a loss scale makes them,
     /// because f16 has no number below 6e-8. With `entropy`, every other token has a gradient of its entropy alone:
-    /// nothing in it is as large as that of a label.
+    /// none of its entries is as large as that of a label.
     fn gradients(&self, entropy: bool) -> [Vec<f32>; 2] {
         const SCALE: f32 = 1024.0;
-        let mut both = [vec![0.0; self.labels.len()], vec![0.0; self.labels.len()]];
+        let mut gradients = [vec![0.0; self.labels.len()], vec![0.0; self.labels.len()]];
         for (at, &token) in self.tokens.iter().enumerate() {
             let [of_logprob, of_entropy] = [3, 4].map(|salt| SCALE * Noise::new(salt).at(at));
             if !entropy || at % 2 == 0 {
-                both[0][token] = of_logprob;
+                gradients[0][token] = of_logprob;
             }
             if entropy {
-                both[1][token] = of_entropy;
+                gradients[1][token] = of_entropy;
             }
         }
-        both
+
+        gradients
     }
 
-    /// Computes the gradients of the logits: a row for each token that the host judges.
+    /// Computes the gradients of the logits: a row for each token that the host computes.
     fn d_logits(&self, d_logprobs: &[f32], d_entropy: &[f32]) -> Vec<Vec<f64>> {
-        let of_token = |(&token, judgement): (&usize, &Judgement)| {
+        let of_token = |(&token, judgement): (&usize, &TokenDistribution)| {
             let [d_logprob, d_entropy] =
                 [d_logprobs, d_entropy].map(|all| f64::from(all[token]) / self.temperature);
+            // ∂H / ∂z = −p · (log p + H), and ∂ log p_y / ∂z = 1[y] − p for the label y.
             let d = |log: &f64| -log.exp() * (d_logprob + d_entropy * (log + judgement.entropy));
+
             let mut d: Vec<f64> = judgement.logs.iter().map(d).collect();
             d[self.labels[token]] += d_logprob;
             d
@@ -213,7 +230,7 @@ impl Known {
     }
 
     /// Chooses entries of the head's gradient: rows of labels, and rows anywhere.
-    fn places(&self) -> [(&'static str, Vec<[usize; 2]>); 2] {
+    fn positions(&self) -> [(&'static str, Vec<[usize; 2]>); 2] {
         let of_labels = self.tokens.iter().flat_map(|&token| {
             let label = self.labels[token];
             (0..self.width).step_by(7).map(move |column| [label, column])
@@ -223,13 +240,13 @@ impl Known {
         [("of labels", of_labels.collect()), ("of others", others.collect())]
     }
 
-    fn d_head(&self, d_logits: &[Vec<f64>], places: &[[usize; 2]]) -> Vec<f32> {
+    fn d_head(&self, d_logits: &[Vec<f64>], positions: &[[usize; 2]]) -> Vec<f32> {
         let entry = |&[row, column]: &[usize; 2]| {
             let of_token = |(&token, d): (&usize, &Vec<f64>)| {
                 d[row] * f64::from(self.hidden[token * self.width + column])
             };
             self.tokens.iter().zip(d_logits).map(of_token).sum::<f64>() as f32
         };
-        places.iter().map(entry).collect()
+        positions.iter().map(entry).collect()
     }
 }

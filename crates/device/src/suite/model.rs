@@ -7,7 +7,7 @@ use burn::{
 };
 use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::{
-    Base, Compute, DecodeCache, Decoder, DecoderConfig, Family, LayerKind, Lora, Padding,
+    Compute, DecodeCache, Decoder, DecoderConfig, Family, FrozenFormat, LayerKind, Lora, Padding,
     PolicyModel, Rope, RopeKind, RopeScaling, Sizes, TokenBatch, Yarn, head_logprobs, parameters,
     random_in,
 };
@@ -39,21 +39,22 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Makes a case whose matrices are multiplied in bf16.
+/// Makes a case whose matmuls are in bf16.
 pub(super) fn in_bf16(name: &'static str, tolerance: Tolerance, compute: super::Compute) -> Case {
     Case::new(name, Precision::Bf16, tolerance, compute)
 }
 
-/// Computes hidden states and logits of ragged rows, padded on either side. They take rotary positions, two query
-/// heads to a key head, the causal mask and the mask of the padding. On the left a query of padding sees no key at
-/// all.
+/// Computes hidden states and logits of ragged rows, padded on either side. They have rotary positions, two query heads
+/// per key head, the causal mask and the mask of the padding. On the left, a query of padding attends to no key.
 fn hidden(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(device)?.with_compute(compute(precision));
     let rows: Vec<Vec<TokenId>> =
         [1, 5, 12, 16].into_iter().enumerate().map(|(id, length)| tokens(id, length)).collect();
     let rows: Vec<&[TokenId]> = rows.iter().map(Vec::as_slice).collect();
+
     let right = TokenBatch::new(&rows, Padding::Right, device);
     let left = TokenBatch::new(&rows, Padding::Left, device);
+
     Ok(vec![
         Array::new("padded on the right", values(policy.hidden(&right))?),
         Array::new("padded on the left", values(policy.hidden(&left))?),
@@ -75,12 +76,16 @@ fn logprobs(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let batch = TokenBatch::new(&[&row], Padding::Right, device);
     let hidden = policy.hidden(&batch).reshape([15, HIDDEN]);
     let labels = int_row(&tokens(1, 15), device);
+
     // The temperature makes the distribution sharper than the model's: likelihoods spread over some orders of
     // magnitude.
     let chunked = |chunk| head_logprobs(&hidden, &policy.head().val(), &labels, 0.05, chunk);
+
     let whole = chunked(usize::MAX);
     let cut = chunked(4);
-    let (logprobs, entropy) = (values(whole.logprobs)?, values(whole.entropy)?);
+
+    let logprobs = values(whole.logprobs)?;
+    let entropy = values(whole.entropy)?;
     Ok(vec![
         Array::with_expected("log-probs in chunks", values(cut.logprobs)?, logprobs.clone()),
         Array::with_expected("entropy in chunks", values(cut.entropy)?, entropy.clone()),
@@ -95,8 +100,8 @@ fn decode(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> 
     Ok(decoded.into_iter().map(|part| Array::new(part.name, part.hidden)).collect())
 }
 
-/// Compares prefill and decode steps with one pass over the finished rows, on the same device. The update must see
-/// the numbers that sampling saw.
+/// Compares prefill and decode steps with one pass over the finished rows, on the same device. The update must compute
+/// the values that sampling computed.
 fn decode_is_forward(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(device)?;
     decoded(&policy)?
@@ -105,48 +110,52 @@ fn decode_is_forward(device: &Device, _: Precision) -> Result<Vec<Array>, Failur
             let rows: Vec<&[TokenId]> = part.rows.iter().map(Vec::as_slice).collect();
             let batch = TokenBatch::new(&rows, Padding::Right, device);
             let width = batch.tokens.dims()[1];
-            let all = values(policy.hidden(&batch))?;
+
+            let one_pass = values(policy.hidden(&batch))?;
+            // One pass gives them row by row, but decoding step by step.
             let mut expected = Vec::with_capacity(part.hidden.len());
             for step in 0..part.steps {
                 for (index, row) in rows.iter().enumerate() {
                     let at = (index * width + row.len() - part.steps + step) * HIDDEN;
-                    expected.extend_from_slice(&all[at..at + HIDDEN]);
+                    expected.extend_from_slice(&one_pass[at..at + HIDDEN]);
                 }
             }
+
             Ok(Array::with_expected(part.name, part.hidden, expected))
         })
         .collect()
 }
 
-/// The hidden states of the last `steps` tokens of `rows`, step by step.
-struct Decoded {
+/// Hidden states of the last `steps` tokens of `rows`, step by step.
+struct DecodedStates {
     name: &'static str,
     rows: Vec<Vec<TokenId>>,
     steps: usize,
     hidden: Vec<f32>,
 }
 
-/// Prefills three prompts, the first for two rows, and decodes. Then two of the four rows end, and two rows of
-/// another prompt join.
-fn decoded<M: PolicyModel>(policy: &M) -> Result<Vec<Decoded>, Failure> {
+/// Prefills three prompts, the first for two rows, and decodes. Then two of the four rows end, and two rows of another
+/// prompt join.
+fn decoded<M: PolicyModel>(policy: &M) -> Result<Vec<DecodedStates>, Failure> {
     let prompts: Vec<Vec<TokenId>> =
         [3, 7, 5].into_iter().enumerate().map(|(id, length)| tokens(id, length)).collect();
     let (hidden, cache) = prefill(policy, &prompts);
     let prefilled =
-        Decoded { name: "prefill", rows: prompts.clone(), steps: 1, hidden: values(hidden)? };
+        DecodedStates { name: "prefill", rows: prompts.clone(), steps: 1, hidden: values(hidden)? };
 
     let mut cache = cache.arrange(&[0, 0, 1, 2], None, 4);
     let mut rows: Vec<Vec<TokenId>> =
         [0, 0, 1, 2].into_iter().map(|prompt: usize| prompts[prompt].clone()).collect();
     let hidden = steps(policy, &mut cache, &mut rows, 4)?;
-    let first = Decoded { name: "decode", rows: rows.clone(), steps: 4, hidden };
+    let first = DecodedStates { name: "decode", rows: rows.clone(), steps: 4, hidden };
 
+    // The cache is cut and filled up while its rows are of different lengths.
     let joining = tokens(3, 6);
     let (_, newcomers) = prefill(policy, std::slice::from_ref(&joining));
     let mut cache = cache.arrange(&[1, 3], Some((&newcomers, &[0, 0])), 3);
     let mut rows = vec![rows[1].clone(), rows[3].clone(), joining.clone(), joining];
     let hidden = steps(policy, &mut cache, &mut rows, 3)?;
-    Ok(vec![prefilled, first, Decoded { name: "rearranged", rows, steps: 3, hidden }])
+    Ok(vec![prefilled, first, DecodedStates { name: "rearranged", rows, steps: 3, hidden }])
 }
 
 fn prefill<M: PolicyModel>(policy: &M, prompts: &[Vec<TokenId>]) -> (Tensor<2>, M::Cache) {
@@ -154,7 +163,7 @@ fn prefill<M: PolicyModel>(policy: &M, prompts: &[Vec<TokenId>]) -> (Tensor<2>, 
     policy.prefill(&TokenBatch::new(&prompts, Padding::Left, &policy.device()))
 }
 
-/// Appends `count` tokens to each row. Each row gets other tokens.
+/// Appends `count` tokens to each row, each row other ones.
 fn steps<M: PolicyModel>(
     policy: &M,
     cache: &mut M::Cache,
@@ -166,9 +175,11 @@ fn steps<M: PolicyModel>(
         let next: Vec<TokenId> = (0..rows.len())
             .map(|row| ((7 * step + 11 * row + 3) % VOCABULARY) as TokenId)
             .collect();
+
         for (row, &token) in rows.iter_mut().zip(&next) {
             row.push(token);
         }
+
         hidden.extend(values(policy.decode(int_row(&next, &policy.device()), cache))?);
     }
     Ok(hidden)
@@ -185,36 +196,40 @@ fn gradients(device: &Device, precision: Precision) -> Result<Vec<Array>, Failur
 }
 
 /// Computes the gradients in pieces: three micro-batches with shared prompts, few logits at a time, and one layer
-/// gone through once more with its input kept on the host. A cut changes nothing but the order of sums.
+/// computed twice with its input kept on the host. Splitting changes only the order of sums.
 fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(&device.clone().autodiff())?;
     let micro_batching = MicroBatching {
         micro_batch_tokens: 26,
-        logits: 100,
-        waiting_logits: 0,
-        whole_layers: 1,
+        max_logits: 100,
+        max_saved_logits: 0,
+        layers_without_recompute: 1,
         offload: true,
         share_prompts: Some(true),
     };
+
     let gradients = |micro_batching| {
         let report = updater(micro_batching).gradients(&policy, &samples()).map_err(failed)?;
         named(&policy, &report)
     };
+
     let expected = gradients(WHOLE)?;
     let arrays = gradients(micro_batching)?.into_iter().zip(expected);
+
     Ok(arrays
         .map(|((name, values), (_, expected))| Array::with_expected(name, values, expected))
         .collect())
 }
 
-/// Computes layers of newer families, decoded and in an update. They have a window and a rope of its own, a layer that
-/// rotates nothing, half of a head rotated and made longer, and scaled queries. They have post-norm, alone and with
-/// pre-norm, and norms of heads one by one and together. They also have a recurrence instead of attention beside
-/// attention with gates, and experts.
+/// Computes layers of newer families, decoded and in an update. They have a window with its own rope, a layer without
+/// rotation, half of a head rotated and scaled up, and scaled queries. They have post-norm, alone and with pre-norm,
+/// and norms of heads one by one and together. They also have a recurrence instead of attention next to attention with
+/// gates, and experts.
 fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for family in [Family::Gemma3, Family::Olmo2, Family::Qwen35, Family::Qwen3Moe] {
         let mut config = DecoderConfig::new(family, sizes());
+        // Two unlike layers, so that each family shows what its layers can be.
         let windowed = LayerKind { window: Some(5), rope: RopeKind::Local, ..LayerKind::default() };
         let still = LayerKind { rope: RopeKind::None, ..LayerKind::default() };
         let [first, second] = match family {
@@ -222,14 +237,19 @@ fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
             Family::Qwen3Moe => [LayerKind { sparse: true, ..windowed }, still],
             _ => [windowed, still],
         };
+
         config.kinds[..2].copy_from_slice(&[first, second]);
         config.local_rope = Some(half_scaled());
         config.query_scale = 1.5;
-        let policy = random_in(&config, Base::F32, Seed::run(1), &device.clone().autodiff());
+
+        let policy =
+            random_in(&config, FrozenFormat::F32, Seed::run(1), &device.clone().autodiff());
         let policy = policy.map_err(failed)?;
+
         for part in decoded(&policy.sampler())? {
             arrays.push(Array::new(format!("{family:?}, {}", part.name), part.hidden));
         }
+
         let report = updater(WHOLE).gradients(&policy, &samples()).map_err(failed)?;
         let named = named(&policy, &report)?.into_iter();
         arrays
@@ -251,17 +271,19 @@ fn half_scaled() -> Rope {
     Rope { share: 0.5, scaling, ..Rope::new(100.0) }
 }
 
-/// Computes adapters beside weights in 16, 8 and 4 bits: hidden states, and the adapters' gradients.
+/// Computes adapters next to weights in 16, 8 and 4 bits: hidden states, and the adapters' gradients.
 fn packed(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
-    for base in [Base::Bf16, Base::Int8, Base::Int4] {
+    for base in [FrozenFormat::Bf16, FrozenFormat::Int8, FrozenFormat::Int4] {
         let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
         let lora = Lora { rank: 4, alpha: 8.0, targets, ..Lora::default() };
         let policy = policy_in(base, &device.clone().autodiff())?.with_lora(lora, Seed::run(3));
+
         let row = tokens(0, 12);
         let batch = TokenBatch::new(&[&row], Padding::Right, device);
         let hidden = policy.sampler().hidden(&batch);
         arrays.push(Array::new(format!("{base:?}"), values(hidden)?));
+
         let report = updater(WHOLE).gradients(&policy, &samples()).map_err(failed)?;
         // Only the adapters have gradients.
         for parameter in parameters(&policy) {
@@ -291,6 +313,7 @@ pub(super) fn named(
         gradients: &'a GradientsParams,
         found: Vec<Result<Vec<f32>, Failure>>,
     }
+
     impl ModuleVisitor for Collect<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let gradient = self.gradients.get::<D>(param.id);
@@ -300,8 +323,11 @@ pub(super) fn named(
             });
         }
     }
+
+    // burn visits parameters in the order in which `parameters` lists them.
     let mut collect = Collect { gradients: &report.gradients, found: Vec::new() };
     policy.visit(&mut collect);
+
     let mut arrays = vec![("loss".to_owned(), vec![report.loss as f32])];
     for (parameter, gradient) in parameters(policy).into_iter().zip(collect.found) {
         arrays.push((parameter.path, gradient?));
@@ -309,20 +335,20 @@ pub(super) fn named(
     Ok(arrays)
 }
 
-/// The number of tokens that [`policy`] knows.
+/// Vocabulary size of [`policy`].
 pub(super) const VOCABULARY: usize = 61;
 
-/// The width of [`policy`].
+/// Width of [`policy`].
 const HIDDEN: usize = 32;
 
-/// Makes a model of two layers with four heads on two key-value heads. The widths of the MLP and of the vocabulary
-/// are no powers of two.
+/// Makes a model of two layers with four heads on two key-value heads. The widths of the MLP and of the vocabulary are
+/// not powers of two.
 pub(super) fn policy(device: &Device) -> Result<Decoder, Failure> {
-    policy_in(Base::F32, device)
+    policy_in(FrozenFormat::F32, device)
 }
 
 /// Makes the model of [`policy`] with weights in another format.
-fn policy_in(base: Base, device: &Device) -> Result<Decoder, Failure> {
+fn policy_in(base: FrozenFormat, device: &Device) -> Result<Decoder, Failure> {
     let config = DecoderConfig::new(Family::Qwen2, sizes());
     random_in(&config, base, Seed::run(1), device).map_err(failed)
 }
@@ -350,19 +376,22 @@ pub(super) fn tokens(id: usize, length: usize) -> Vec<TokenId> {
         .collect()
 }
 
-/// Returns six samples of three groups, of unlike lengths. Their ratios lie on both sides of either clip.
+/// Returns six samples of three groups, of different lengths. Their ratios are on both sides of either clip.
 pub(super) fn samples() -> Vec<Sample> {
     (0..6)
         .map(|index| {
             let mut stream = Seed::run(3).derive("sample", &[index as u64]).stream();
             let completion = tokens(200 + index, 3 + 2 * index % 7);
-            // The numbers lie around the log-probability of one token among 61.
+
+            // Log-probabilities around that of one token among 61.
             let mut around = |first: u64| -> Vec<f32> {
                 (0..completion.len() as u64)
                     .map(|at| (0.8 * stream.uniform_at(first + at) - 4.51) as f32)
                     .collect()
             };
-            let (old_logprobs, ref_logprobs) = (around(0), around(100));
+            let old_logprobs = around(0);
+            let ref_logprobs = around(100);
+
             let advantage = (4.0 * stream.uniform_at(200) - 2.0) as f32;
             let completion = Completion::written(completion, old_logprobs, FinishReason::Stop);
             let prompt = tokens(100 + index, 2 + index % 4);
@@ -376,14 +405,14 @@ pub(super) fn samples() -> Vec<Sample> {
 /// An update in one piece.
 pub(super) const WHOLE: MicroBatching = MicroBatching {
     micro_batch_tokens: usize::MAX,
-    logits: usize::MAX,
-    waiting_logits: usize::MAX,
-    whole_layers: usize::MAX,
+    max_logits: usize::MAX,
+    max_saved_logits: usize::MAX,
+    layers_without_recompute: usize::MAX,
     offload: false,
     share_prompts: None,
 };
 
-/// Makes an updater of DAPO with everything that it can have: two clips, an entropy bonus and a KL penalty.
+/// Makes an updater of DAPO with all options: two clips, an entropy bonus and a KL penalty.
 pub(super) fn updater(micro_batching: MicroBatching) -> Updater {
     Updater {
         replicas: Default::default(),

@@ -1,4 +1,4 @@
-//! Random-like numbers for the suite's cases, and the host's cores for what they add up to.
+//! Random-like numbers for the suite's cases, and the use of the host's cores for their sums.
 
 use std::{ops::Range, panic::resume_unwind, thread};
 
@@ -8,13 +8,13 @@ use crate::Precision;
 
 /// Random-like numbers within ±1, the same on every machine.
 ///
-/// No two rows of them are alike and no sum of them cancels by rule, so that every number of a long sum matters.
-/// The products of a sine, [`wave`](super::tensors::wave), do cancel: its matrices have rank 2. The
-/// format holds these numbers exactly, so the host and the device multiply the same ones.
+/// No two rows are alike and their sums do not cancel systematically, so that every number of a long sum matters.
+/// Products of a sine, [`wave`](super::tensors::wave), do cancel: its matrices have rank 2. The format holds these
+/// numbers exactly, so the host and the device multiply the same ones.
 #[derive(Clone, Copy)]
 pub(super) struct Noise {
     salt: u64,
-    /// The numbers are multiples of 2 to the power of minus so many bits.
+    /// Each number is a multiple of 2⁻ᵇ for this number b of bits.
     bits: u32,
 }
 
@@ -41,7 +41,7 @@ impl Noise {
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^= x >> 31;
-
+        // The upper bits, shifted to a range around 0.
         let whole = 1i64 << self.bits;
         ((x >> (63 - self.bits)) as i64 - whole) as f32 / whole as f32
     }
@@ -56,28 +56,31 @@ impl Noise {
     }
 }
 
-/// Does `work` for `count` things, on all cores. It gets a range of them at a time, and the results stand in the
-/// order of the things.
+/// Does `work` for `count` items, on all cores. It gets a range of them at a time, and the results follow the order of
+/// the items.
 pub(super) fn on_all_cores<T: Send>(
     count: usize,
     work: impl Fn(Range<usize>) -> Vec<T> + Sync,
 ) -> Vec<T> {
+    // One contiguous range for each core.
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let each = count.div_ceil(cores).max(1);
+    let chunk = count.div_ceil(cores).max(1);
     let work = &work;
+
     thread::scope(|scope| {
-        let parts: Vec<_> = (0..count)
-            .step_by(each)
-            .map(|start| scope.spawn(move || work(start..count.min(start + each))))
+        let handles: Vec<_> = (0..count)
+            .step_by(chunk)
+            .map(|start| scope.spawn(move || work(start..count.min(start + chunk))))
             .collect();
+
         let joined =
-            parts.into_iter().map(|part| part.join().unwrap_or_else(|it| resume_unwind(it)));
+            handles.into_iter().map(|part| part.join().unwrap_or_else(|it| resume_unwind(it)));
         joined.flatten().collect()
     })
 }
 
-/// Spreads `count` places evenly over `rows` and `columns`. With the golden ratio between neighbours, no two of
-/// them lie close together.
+/// Spreads `count` positions evenly over `rows` and `columns`. With the golden ratio between neighbours, no two of them
+/// are close together.
 pub(super) fn spread(
     count: usize,
     [rows, columns]: [usize; 2],
@@ -99,16 +102,16 @@ mod tests {
             [(Precision::F32, 24), (Precision::F16, 11), (Precision::Bf16, 8)]
         {
             let numbers = Noise::of(precision, 3).numbers(10_000);
-            let whole = numbers.iter().map(|&number| f64::from(number) * 2f64.powi(digits));
+            let integers = numbers.iter().map(|&number| f64::from(number) * 2f64.powi(digits));
             assert!(
-                whole
+                integers
                     .clone()
                     .all(|number| number.fract() == 0.0 && number.abs() <= 2f64.powi(digits))
             );
-            assert!(whole.clone().any(|number| number % 2.0 != 0.0), "the last digit is used");
+            assert!(integers.clone().any(|number| number % 2.0 != 0.0), "the last digit is used");
 
-            // A uniform number within ±1 has the mean 0 and the mean square 1/3. The means of ten thousand stray
-            // by 0.006 and 0.003.
+            // A uniform number within ±1 has the mean 0 and the mean square 1/3. The means of ten thousand stray by
+            // 0.006 and 0.003.
             let mean = |of: fn(f64) -> f64| {
                 numbers.iter().map(|&number| of(f64::from(number))).sum::<f64>() / 10_000.0
             };

@@ -2,9 +2,9 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{
-    Activation, AdamWStep, Codes, Compute, Heads, Norm, RopeFrequencies, RopeTable, adamw,
-    add_product, add_rows, cast_in_columns, column_sums, gated, gated_backward, head_backward,
-    head_logprobs_saving, linear, qkv_rope, qkv_rope_backward, scaled_squares, unpacked,
+    Activation, AdamWStep, Compute, Heads, Norm, QuantLayout, RopeFrequencies, RopeTable, adamw,
+    add_product, add_rows, cast_in_columns, column_sums, dequantise, gated, gated_backward,
+    head_backward, head_logprobs_saving, linear, qkv_rope, qkv_rope_backward, scaled_squares,
 };
 
 use super::{
@@ -14,8 +14,7 @@ use super::{
 };
 use crate::{Failure, Precision, Tolerance};
 
-/// Returns cases of the operations of `firebrick-kernels`, with the bodies that it has for a device, in odd
-/// shapes.
+/// Returns cases of the operations of `firebrick-kernels`, with its implementations for a device, in odd shapes.
 pub(super) fn cases() -> Vec<Case> {
     let in_every_format = [
         ("operations/norm", Tolerance::SUM, norm as super::Compute),
@@ -31,6 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
         in_f32("operations/lookup_backward", Tolerance::SUM, lookups),
         in_f32("operations/adamw", Tolerance::ELEMENTWISE, steps),
     ];
+
     let in_every_format = in_every_format
         .into_iter()
         .flat_map(|(name, tolerance, compute)| Case::in_every_format(name, tolerance, compute));
@@ -43,11 +43,12 @@ fn norm(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for (rows, width) in [(1, 1), (3, 7), (65, 64), (5, 1030)] {
         for rule in RULES {
-            let (x, branch) =
-                (wave([rows, width], 0.37, device), wave([rows, width], 0.73, device));
+            let x = wave([rows, width], 0.37, device);
+            let branch = wave([rows, width], 0.73, device);
             let weight = wave([width], 0.53, device);
             let y = rule.apply(x.clone(), weight.clone(), compute(precision));
             arrays.push(Array::new(format!("norm of {rows}×{width}"), values(y)?));
+
             let [sum, y] = rule.of_sum(x, branch, weight, compute(precision));
             arrays.push(Array::new(format!("sum of {rows}×{width}"), values(sum)?));
             arrays.push(Array::new(format!("norm of the sum, {rows}×{width}"), values(y)?));
@@ -60,9 +61,11 @@ fn norm_backward(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for (rows, width) in [(1, 1), (3, 7), (1100, 9), (5, 1030)] {
         for beside in [None, Some(wave([rows, width], 0.11, device))] {
-            let (x, d_y) = (wave([rows, width], 0.37, device), wave([rows, width], 0.73, device));
+            let x = wave([rows, width], 0.37, device);
+            let d_y = wave([rows, width], 0.73, device);
             let weight = wave([width], 0.53, device);
             let (d_x, d_weight) = RULES[1].backward(x, weight, d_y, beside);
+
             arrays.push(Array::new(format!("∂x of {rows}×{width}"), values(d_x)?));
             arrays.push(Array::new(format!("∂weight of {rows}×{width}"), values(d_weight)?));
         }
@@ -74,12 +77,14 @@ fn activation(device: &Device, precision: Precision) -> Result<Vec<Array>, Failu
     let mut arrays = Vec::new();
     for (rows, width) in [(1, 1), (5, 3), (33, 70)] {
         for activation in [Activation::Silu, Activation::GeluTanh] {
-            let both = wave([rows, 2 * width], 0.37, device).mul_scalar(20.0);
+            let gate_up = wave([rows, 2 * width], 0.37, device).mul_scalar(20.0);
             let d = wave([rows, width], 0.73, device);
             let name = format!("{activation:?} of {rows}×{width}");
-            let y = gated(both.clone(), activation, compute(precision));
+
+            let y = gated(gate_up.clone(), activation, compute(precision));
             arrays.push(Array::new(name.clone(), values(y)?));
-            let [inner, d] = gated_backward(both, d, activation, compute(precision));
+
+            let [inner, d] = gated_backward(gate_up, d, activation, compute(precision));
             arrays.push(Array::new(format!("{name} again"), values(inner)?));
             arrays.push(Array::new(format!("∂{name}"), values(d)?));
         }
@@ -98,7 +103,8 @@ fn rotary(heads: Heads, device: &Device) -> RopeTable {
     let positions: Vec<i32> = (0..TOKENS as i32).map(|token| token * token * 83 % 99_991).collect();
     let positions = TensorData::new(positions, [1, TOKENS]);
     let positions = Tensor::<2, Int>::from_data(positions, device);
-    // The narrowest heads are rotated whole, as in most models. The others are rotated in part, and made longer by a
+
+    // The narrowest heads are rotated entirely, as in most models. The others are rotated in part, and scaled up by a
     // tenth.
     let (pairs, scale) = if heads.width == 2 { (1, 1.0) } else { (heads.width * 3 / 8, 1.1) };
     let frequencies: Vec<f32> = (0..pairs).map(|at| 0.7f32.powi(at as i32)).collect();
@@ -119,6 +125,7 @@ fn queries_keys_values(device: &Device, precision: Precision) -> Result<Vec<Arra
             let normed = norms.is_some();
             let rotary = rotary(heads, device);
             let all = qkv_rope(projected.clone(), heads, norms, &rotary, compute(precision));
+
             for (x, name) in all.into_iter().zip(["query", "key", "value"]) {
                 let name = format!("{name}, {heads:?}, norms: {normed}");
                 arrays.push(Array::new(name, values(x)?));
@@ -135,9 +142,11 @@ fn queries_keys_values_backward(device: &Device, _: Precision) -> Result<Vec<Arr
         for norms in norms(heads, device) {
             let gradients = [(heads.query, 0.73), (heads.key, 0.53), (heads.key, 0.11)]
                 .map(|(count, pitch)| wave([TOKENS, count, heads.width], pitch, device));
+
             let name = format!("{heads:?}, norms: {}", norms.is_some());
             let norms = norms.map(|norms| (norms, projected.clone()));
             let (d, d_weights) = qkv_rope_backward(heads, norms, &rotary(heads, device), gradients);
+
             arrays.push(Array::new(format!("∂projected, {name}"), values(d)?));
             for d_weight in d_weights.into_iter().flatten() {
                 arrays.push(Array::new(format!("∂weight, {name}"), values(d_weight)?));
@@ -147,23 +156,28 @@ fn queries_keys_values_backward(device: &Device, _: Precision) -> Result<Vec<Arr
     Ok(arrays)
 }
 
-/// Multiplies by a transposed matrix: with a bias, onto a sum, and alone.
+/// Multiplies by a transposed matrix: with a bias, added to a sum, and alone.
 fn products(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for (rows, inner, columns) in [(1, 5, 300), (2, 3, 4), (70, 33, 65), (20, 2304, 66)] {
         let x = wave([rows, inner], 0.37, device);
         let across = wave([columns, inner], 0.73, device).transpose();
         let prepared = cast_in_columns(across.clone(), compute(precision).dtype());
-        let (bias, onto) = (wave([columns], 0.53, device), wave([rows, columns], 0.11, device));
+        let bias = wave([columns], 0.53, device);
+        let onto = wave([rows, columns], 0.11, device);
+
         let name = format!("{rows}×{inner}×{columns}");
         for (bias, onto) in [(None, Some(onto.clone())), (Some(bias), None), (None, None)] {
             let y = linear(x.clone(), prepared.clone(), bias, onto, compute(precision));
             arrays.push(Array::new(name.clone(), values(y)?));
         }
+
         let sum = add_product(Some(onto.clone()), x, across, compute(precision));
         arrays.push(Array::new(format!("{name}, added"), values(sum)?));
         arrays.push(Array::new(format!("columns of {name}"), values(column_sums(onto))?));
     }
+
+    // This many rows are summed in more than one round.
     let many = column_sums(wave([20_000, 3], 0.37, device));
     arrays.push(Array::new("columns of many rows", values(many)?));
     Ok(arrays)
@@ -172,8 +186,8 @@ fn products(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure
 fn lookups(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for (rows, width, tokens) in [(1, 1, 3), (40, 17, 200), (5000, 33, 70)] {
-        let (table, gradient) =
-            (wave([rows, width], 0.37, device), wave([tokens, width], 0.73, device));
+        let table = wave([rows, width], 0.37, device);
+        let gradient = wave([tokens, width], 0.73, device);
         let named: Vec<u32> = (0..tokens).map(|at| (at * at * 7 % rows) as u32).collect();
         let sum = add_rows(table, &named, gradient, 1 << 10);
         arrays.push(Array::new(format!("{tokens} of {rows}×{width}"), values(sum)?));
@@ -181,22 +195,24 @@ fn lookups(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Takes two steps, of which the first has no moments. Then it sums the squares of numbers whose own squares would
-/// leave f32.
+/// Takes two steps, the first of them without moments. Then it sums the squares of numbers whose squares overflow f32.
 fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     let mut step =
         AdamWStep { betas: [0.9, 0.999], epsilon: 1e-8, weight_decay: 0.1, lr: 0.01, time: 1 };
+
     let first = adamw(wave([1001], 0.37, device), wave([1001], 0.73, device), None, step);
     step.time = 2;
     let [moved, first, second] = first;
-    // Somebody else has the old weights, and keeps them.
-    let before = moved.clone();
+    // The old weights are also held elsewhere, and must be kept.
+    let old_weights = moved.clone();
     let second = adamw(moved, wave([1001], 0.53, device), Some([first, second]), step);
+
     for (name, x) in ["weights", "first moments", "second moments"].into_iter().zip(second) {
         arrays.push(Array::new(name, values(x)?));
     }
-    arrays.push(Array::new("weights before", values(before)?));
+    arrays.push(Array::new("weights before", values(old_weights)?));
+
     for size in [1e-25, 1.0, 1e25] {
         let pair = values(scaled_squares(wave([300, 70], 0.37, device).mul_scalar(size)))?;
         let root = f64::from(pair[0]) * f64::from(pair[1]).sqrt();
@@ -205,7 +221,7 @@ fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Computes log-probabilities, entropy and gradients: over the vocabulary at once with logits that wait, and in
+/// Computes log-probabilities, entropy and gradients: over the entire vocabulary with logits that are kept, and in
 /// blocks.
 fn head(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
@@ -217,10 +233,16 @@ fn head(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
         let weights = wave([vocab, width], 0.73, device);
         let labels: Vec<i32> = (0..tokens).map(|at| (at * 41 % vocab) as i32).collect();
         let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [tokens]), device);
-        let now = head_logprobs_saving(&hidden, &weights, &labels, 0.7, logits);
+
+        let token_logprobs = head_logprobs_saving(&hidden, &weights, &labels, 0.7, logits);
         let name = format!("{tokens}×{width}×{vocab}, {logits:?}");
-        arrays.push(Array::new(format!("log-probs, {name}"), values(now.logprobs.clone())?));
-        arrays.push(Array::new(format!("entropy, {name}"), values(now.entropy.clone())?));
+        arrays.push(Array::new(
+            format!("log-probs, {name}"),
+            values(token_logprobs.logprobs.clone())?,
+        ));
+        arrays
+            .push(Array::new(format!("entropy, {name}"), values(token_logprobs.entropy.clone())?));
+
         let [d_logprobs, d_entropy] = [0.53, 0.31].map(|pitch| wave([tokens], pitch, device));
         let (d_hidden, d_head) = head_backward(
             &hidden,
@@ -228,11 +250,12 @@ fn head(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
             &labels,
             0.7,
             logits[0],
-            now,
+            token_logprobs,
             &d_logprobs,
             (logits[1] == 0).then_some(&d_entropy),
             Some(wave([vocab, width], 0.11, device)),
         );
+
         arrays.push(Array::new(format!("∂hidden, {name}"), values(d_hidden)?));
         if let Some(d_head) = d_head {
             arrays.push(Array::new(format!("∂head, {name}"), values(d_head)?));
@@ -241,32 +264,34 @@ fn head(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Unpacks matrices of real widths, and one that fills no vector. The host unpacks them code by code.
+/// Unpacks matrices of real widths, and one that does not fill a vector. The host unpacks them code by code.
 fn unpacking(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for ([inputs, outputs], bits, run) in
         [([4864, 896], 4, 32), ([1536, 1792], 8, 32), ([264, 131], 4, 24), ([36, 67], 8, 12)]
     {
-        let form = Codes { bits, run };
+        let layout = QuantLayout { bits, group_size: run };
+        // Codes are unsigned in memory: half of their range is added.
         let half = 1i64 << (bits - 1);
         let noise = Noise::new(bits as u64).numbers(inputs * outputs);
         let codes: Vec<i64> = noise.iter().map(|&at| (at * half as f32).floor() as i64).collect();
         let scales = Noise::new(3).numbers(inputs / run * outputs);
 
-        let mut words = vec![0u32; inputs / form.in_word() * outputs];
+        // The first input of a word is in its lowest bits.
+        let mut words = vec![0u32; inputs / layout.per_word() * outputs];
         let mut exact = vec![0.0; inputs * outputs];
         for (at, code) in codes.into_iter().enumerate() {
             let (input, output) = (at / outputs, at % outputs);
-            let word = &mut words[input / form.in_word() * outputs + output];
-            *word |= ((code + half) as u32) << (input % form.in_word() * bits);
+            let word = &mut words[input / layout.per_word() * outputs + output];
+            *word |= ((code + half) as u32) << (input % layout.per_word() * bits);
             exact[at] = code as f32 * scales[input / run * outputs + output];
         }
 
         let words: Vec<i32> = words.into_iter().map(|word| word as i32).collect();
-        let words = TensorData::new(words, [inputs / form.in_word(), outputs]);
+        let words = TensorData::new(words, [inputs / layout.per_word(), outputs]);
         let words = Tensor::<2, Int>::from_data(words, device);
         let scales = Tensor::<1>::from_data(scales.as_slice(), device);
-        let found = unpacked(words, scales, form, compute(precision).dtype());
+        let found = dequantise(words, scales, layout, compute(precision).dtype());
         let name = format!("{inputs}×{outputs} in {bits} bits");
         arrays.push(Array::with_expected(name, values(found)?, exact));
     }

@@ -12,17 +12,17 @@ pub(super) fn cases() -> Vec<Case> {
     Case::in_every_format("attention/pages", Tolerance::ROUNDED, decoded).into()
 }
 
-/// The tokens of each row, the newest one included. A GPU's cube goes through 256 tokens: some rows lie on either
-/// side of that, and the longest has six parts, which are joined.
+/// Tokens of each row, the newest one included. A GPU's cube processes 256 tokens: some rows are on either side of
+/// that, and the longest has six parts, which are joined.
 const LENGTHS: [usize; 6] = [1, 255, 256, 257, 700, 1300];
 
-/// The pages that the last two rows share.
+/// Pages that the last two rows share.
 const SHARED: usize = 9;
 
-/// The steps of decoding. In the second one, the row of 256 tokens gets a second part.
+/// Steps of decoding. In the second one, the row of 256 tokens gets a second part.
 const STEPS: usize = 2;
 
-/// Decodes with heads of 64 and 128 numbers, 4, 8 or 12 of which share a head of keys. The pages of a row lie apart
+/// Decodes with heads of width 64 and 128, 4, 8 or 12 of which share a head of keys. The pages of a row are scattered
 /// and in no order.
 fn decoded(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
@@ -34,6 +34,7 @@ fn decoded(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure>
         let tokens = |salt, count: usize| {
             Noise::new(salt).tensor([count, kv[0], kv[1]], device).mul_scalar(2.0)
         };
+
         // A page that two rows share is written once.
         let all: BTreeSet<usize> = table.rows().iter().flatten().flat_map(slots).collect();
         let mapping = SlotMapping::new((0..all.len()).collect(), all.iter().copied().collect());
@@ -43,16 +44,20 @@ fn decoded(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure>
         for step in 0..STEPS {
             table.step(device);
             let salt = 8 * (step as u64 + 1);
-            let (keys, numbers) = (tokens(salt, rows), tokens(salt + 1, rows));
+            let keys = tokens(salt, rows);
+            let token_values = tokens(salt + 1, rows);
+            // Dense pages compute the slot of a row's newest token, while others need it as input.
             if pages.dense() {
-                pages.write_newest(&table, &keys, &numbers);
+                pages.write_newest(&table, &keys, &token_values);
             } else {
                 let newest = |row: &Vec<Block>| row.iter().flat_map(slots).last();
                 let newest = table.rows().iter().filter_map(newest).collect();
-                pages.write(&SlotMapping::new((0..rows).collect(), newest), &keys, &numbers);
+                pages.write(&SlotMapping::new((0..rows).collect(), newest), &keys, &token_values);
             }
+
             let query = Noise::new(salt + 2).tensor([rows, heads.query, heads.width], device);
             let query = query.mul_scalar(2.0).cast(compute(precision).dtype());
+
             for window in [None, Some(1), Some(300)] {
                 let name = format!("step {step}, {heads:?}, window {window:?}");
                 let output = paged_attention(query.clone(), &[&pages], &mut table, window);
@@ -63,12 +68,13 @@ fn decoded(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure>
     Ok(arrays)
 }
 
-/// Makes the rows before their newest tokens, and tells how many pages there are. Each row has the pages that it is
+/// Makes the rows before their newest tokens, and returns how many pages there are. Each row has the pages that it is
 /// going to write to.
 fn table() -> (BlockTable, usize) {
     let of_row = LENGTHS.map(|length| (length + STEPS - 1).div_ceil(PAGE));
     let count: usize = of_row.iter().sum();
-    // 37 is a prime, so all numbers below `count` come up once unless 37 divides it.
+
+    // 37 is a prime, so all numbers below `count` occur once unless 37 divides it.
     let mut numbers = (0..count).map(|at| at * 37 % count);
     let mut rows: Vec<Vec<Block>> = Vec::new();
     for (length, pages) in LENGTHS.into_iter().zip(of_row) {
@@ -80,6 +86,8 @@ fn table() -> (BlockTable, usize) {
         });
         rows.push(blocks.collect());
     }
+
+    // As two completions share the pages of their prompt.
     let [.., before, last] = rows.as_mut_slice() else { unreachable!("there are two rows") };
     last[..SHARED].copy_from_slice(&before[..SHARED]);
     (BlockTable::new(rows), count)

@@ -1,12 +1,12 @@
-//! Cases of the suite: matrix products in the shapes of real models, checked on the host.
+//! Cases of the suite: matmuls in the shapes of real models, checked on the host.
 //!
-//! A device chooses its kernel by the shape. A kernel with large tiles never sees the small matrices of the other
-//! cases, so here are the shapes that it does see: from a row of decoding to 4,096 rows of an update, and the widths
-//! of Qwen2.5 0.5B and 1.5B and of Qwen3 4B and 8B. The CPU could compute none of the large ones in reasonable time
-//! (the largest are 10¹¹ multiplications). So a product is checked in two ways, both in f64. Some thousand of its
-//! entries are computed as they are defined: corners, entries on both sides of the borders of tiles, and entries
-//! anywhere. And each row is summed up, every entry with a sign of its own: with signs s, (x · y) · s is x · (y · s),
-//! which takes no product of matrices (Freivalds 1977). A wrong entry moves its row's sum.
+//! A device chooses its kernel by the shape. A kernel with large tiles never gets the small matrices of the other
+//! cases, so here are the shapes that it does get: from a row of decoding to 4,096 rows of an update, and the widths of
+//! Qwen2.5 0.5B and 1.5B and of Qwen3 4B and 8B. The CPU could compute none of the large ones in reasonable time (the
+//! largest are 10¹¹ multiplications). So a matmul is checked in two ways, both in f64. Some thousand of its entries are
+//! computed by definition: corners, entries on both sides of the borders of tiles, and entries anywhere. And each row
+//! is summed up, every entry with its own sign: with signs s, (x · y) · s is x · (y · s), which needs no matmul
+//! (Freivalds 1977). A wrong entry changes its row's sum.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_kernels::{Compute, Kernels, add_product, cast_in_columns, kernels, linear, product};
@@ -20,11 +20,12 @@ use super::{
 use crate::{Failure, Precision, Tolerance};
 
 pub(super) fn cases() -> Vec<Case> {
-    // Plain tensor code rounds a product to the format of its factors.
+    // Plain tensor code rounds a matmul to the format of its factors.
     let tolerance = match kernels() {
         Kernels::Fast => Tolerance::LONG_SUM,
         Kernels::Reference => Tolerance::ROUNDED,
     };
+
     let everywhere = [
         ("products/few", small::<16> as super::Compute),
         ("products/17", small::<17>),
@@ -38,6 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
         ("products/512_wide", wide::<512>),
         ("products/4096_wide", wide::<4096>),
     ];
+
     let everywhere = everywhere.map(|case| (case, false)).into_iter();
     let on_gpus = on_gpus.map(|case| (case, true)).into_iter();
     let products = everywhere.chain(on_gpus).flat_map(|((name, compute), large)| {
@@ -46,7 +48,7 @@ pub(super) fn cases() -> Vec<Case> {
     products.chain(Case::in_every_format("products/batched", Tolerance::ROUNDED, batched)).collect()
 }
 
-/// A product of a model with so many rows of tokens, between `inputs` and `outputs` numbers of a token.
+/// A matmul of a model over `rows` tokens, from `inputs` to `outputs` values per token.
 #[derive(Clone, Copy, Debug)]
 struct Product {
     pass: Pass,
@@ -55,7 +57,7 @@ struct Product {
     outputs: usize,
 }
 
-/// The part of a product in training. With weights `w`, `[inputs, outputs]`:
+/// Which matmul of training it is. With weights `w`, `[inputs, outputs]`:
 #[derive(Clone, Copy, Debug)]
 enum Pass {
     /// `x · w`: `[rows, inputs]` to `[rows, outputs]`, with weights that were prepared.
@@ -84,8 +86,8 @@ const fn weight(rows: usize, inputs: usize, outputs: usize) -> Product {
     Product { pass: Pass::Weight, rows, inputs, outputs }
 }
 
-/// Multiplies in shapes that a processor can afford: those of 0.5B, with its keys of 128 numbers, and an adapter of
-/// rank 16. Some matrices fill no tile and lie at no even address.
+/// Multiplies in shapes small enough for a processor: those of 0.5B, with its keys of width 128, and an adapter of rank
+/// 16. Some matrices do not fill a tile and are stored at odd addresses.
 fn small<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let products: &[Product] = match ROWS {
         16 => &[
@@ -115,10 +117,11 @@ fn small<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec
         ],
         _ => &[forward(4096, 896, 16), backward(4093, 128, 65), weight(4096, 128, 128)],
     };
+
     all(products, device, precision)
 }
 
-/// Multiplies in the shapes of larger models. Over the four cases each part has every width.
+/// Multiplies in the shapes of larger models. Over the four cases, each part has every width.
 fn wide<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let products: &[Product] = match ROWS {
         17 => &[forward(17, 12288, 4096), backward(17, 896, 4864), weight(17, 1536, 8960)],
@@ -142,6 +145,7 @@ fn wide<const ROWS: usize>(device: &Device, precision: Precision) -> Result<Vec<
             backward(4093, 893, 4867),
         ],
     };
+
     all(products, device, precision)
 }
 
@@ -151,10 +155,10 @@ fn all(products: &[Product], device: &Device, precision: Precision) -> Result<Ve
     arrays.map(|arrays| arrays.into_iter().flatten().collect())
 }
 
-/// Multiplies as a model does. A gradient is added to the gradient of another chunk: here to itself, which doubles
-/// every entry to the bit.
-fn multiplied(of: Product, x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
-    match of.pass {
+/// Multiplies as a model does. A gradient is added to that of another chunk: here to itself, which doubles every entry
+/// exactly.
+fn multiplied(case: Product, x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
+    match case.pass {
         Pass::Forward => linear(x, cast_in_columns(y, compute.dtype()), None, None, compute),
         Pass::Frozen => linear(x, y, None, None, compute),
         Pass::Backward => product(x, y, compute),
@@ -165,35 +169,38 @@ fn multiplied(of: Product, x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tens
     }
 }
 
-/// Computes a product by `multiply`, and what it should be.
+/// Computes a matmul by `multiply`, and its expected entries.
 fn checked(
-    of: Product,
+    case: Product,
     precision: Precision,
     device: &Device,
     multiply: impl Fn(Product, Tensor<2>, Tensor<2>, Compute) -> Tensor<2>,
 ) -> Result<Vec<Array>, Failure> {
-    let [left, right] = of.factors(precision);
-    // Rounding changes nothing, but tells the device's kernels the format before a factor is transposed.
+    let [left, right] = case.factors(precision);
+    // Rounding does not change the values, but tells the device's kernels the format before a factor is transposed.
     let [x, y] = [&left, &right].map(|factor| factor.tensor(precision, device));
-    let found = values(multiply(of, x, y, compute(precision)))?;
+    let product = values(multiply(case, x, y, compute(precision)))?;
 
     let [rows, columns] = [left.dims()[0], right.dims()[1]];
-    if found.len() != rows * columns {
-        return Err(Failure::new(format!("{of:?} has {} entries", found.len())));
+    if product.len() != rows * columns {
+        return Err(Failure::new(format!("{case:?} has {} entries", product.len())));
     }
-    let places = places([rows, columns], left.dims()[1]);
-    let entries = places.iter().map(|&[row, column]| found[row * columns + column]).collect();
-    let exact = on_all_cores(places.len(), |part| {
-        places[part].iter().map(|&[row, column]| left.dot(row, &right, column) as f32).collect()
+
+    let positions = positions([rows, columns], left.dims()[1]);
+    let entries = positions.iter().map(|&[row, column]| product[row * columns + column]).collect();
+    let exact = on_all_cores(positions.len(), |part| {
+        positions[part].iter().map(|&[row, column]| left.dot(row, &right, column) as f32).collect()
     });
 
+    // (x · y) · s against x · (y · s): see above.
     let signs: Vec<f64> = Noise::new(3).numbers(columns).into_iter().map(sign).collect();
-    let sums = found.chunks_exact(columns).map(|row| {
+    let sums = product.chunks_exact(columns).map(|row| {
         row.iter().zip(&signs).map(|(&entry, sign)| f64::from(entry) * sign).sum::<f64>() as f32
     });
     let of_signs = right.times(&signs);
     let exact_sums = left.times(&of_signs).into_iter().map(|sum| sum as f32).collect();
-    let Product { pass, rows, inputs, outputs } = of;
+
+    let Product { pass, rows, inputs, outputs } = case;
     let name = format!("{pass:?} {rows}×{inputs}×{outputs}");
     Ok(vec![
         Array::with_expected(format!("{name}, entries"), entries, exact),
@@ -206,14 +213,16 @@ fn sign(number: f32) -> f64 {
 }
 
 /// Chooses the entries that are computed on the host: fewer if their sums are long.
-fn places([rows, columns]: [usize; 2], inner: usize) -> Vec<[usize; 2]> {
+fn positions([rows, columns]: [usize; 2], inner: usize) -> Vec<[usize; 2]> {
     let count = ((1 << 23) / inner).clamp(256, 2048);
-    let (down, across) = (borders(rows), borders(columns));
-    let mut places = vec![[0, 0], [0, columns - 1], [rows - 1, 0], [rows - 1, columns - 1]];
+    let mut positions = vec![[0, 0], [0, columns - 1], [rows - 1, 0], [rows - 1, columns - 1]];
+    let down = borders(rows);
+    let across = borders(columns);
+    // Half of the others are at the borders of tiles, and half anywhere.
     let near = spread(count, [down.len(), across.len()]);
-    places.extend(near.map(|[row, column]| [down[row], across[column]]));
-    places.extend(spread(count, [rows, columns]));
-    places
+    positions.extend(near.map(|[row, column]| [down[row], across[column]]));
+    positions.extend(spread(count, [rows, columns]));
+    positions
 }
 
 /// Returns the first and the last of `size` rows, and those on both sides of the borders of tiles.
@@ -231,6 +240,7 @@ impl Product {
             let numbers = Noise::of(precision, salt).numbers(stored[0] * stored[1]);
             Factor { numbers, stored, transposed }
         };
+
         match pass {
             Pass::Forward | Pass::Frozen => {
                 [factor(1, [rows, inputs], false), factor(2, [inputs, outputs], false)]
@@ -243,7 +253,7 @@ impl Product {
     }
 }
 
-/// A factor of a product on the host: a matrix, row-major, or its transpose.
+/// A factor of a matmul on the host: a matrix, row-major, or its transpose.
 struct Factor {
     numbers: Vec<f32>,
     stored: [usize; 2],
@@ -267,7 +277,7 @@ impl Factor {
         f64::from(self.numbers[row * self.stored[1] + column])
     }
 
-    /// Computes one entry of a product.
+    /// Computes one entry of a matmul.
     fn dot(&self, row: usize, other: &Factor, column: usize) -> f64 {
         (0..self.dims()[1]).map(|at| self.at(row, at) * other.at(at, column)).sum()
     }
@@ -282,6 +292,8 @@ impl Factor {
                     |row: &[f32]| row.iter().zip(vector).map(|(&x, y)| f64::from(x) * y).sum();
                 return rows().skip(part.start).take(part.len()).map(dot).collect();
             }
+
+            // A transposed factor is read row by row too, as it is stored.
             let mut sums = vec![0.0; part.len()];
             for (row, factor) in rows().zip(vector) {
                 for (sum, &x) in sums.iter_mut().zip(&row[part.clone()]) {
@@ -293,7 +305,7 @@ impl Factor {
     }
 }
 
-/// Multiplies batches by burn's own product, as recurrent layers and plain attention do.
+/// Multiplies batches by burn's matmul, as recurrent layers and plain attention do.
 fn batched(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let format = precision.dtype();
     let mut arrays = Vec::new();
@@ -304,6 +316,7 @@ fn batched(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure>
             ([2, heads, columns, inner], 3),
         ]
         .map(|(shape, salt)| Noise::new(salt).tensor(shape, device).cast(format));
+
         let name = format!("{heads} of {rows}×{inner}×{columns}");
         arrays.push(Array::new(format!("{name}, x·y"), values(x.clone().matmul(y))?));
         arrays.push(Array::new(format!("{name}, x·yᵀ"), values(x.matmul(across.swap_dims(2, 3)))?));
@@ -323,7 +336,7 @@ mod tests {
         Tolerance::LONG_SUM.relative(Precision::F32)
     }
 
-    /// Returns the products of which a wrong multiplication is seen.
+    /// Returns the sizes of the matmuls in which a wrong multiplication is noticed.
     fn seen(wrong: impl Fn(Product, Tensor<2>) -> Tensor<2>) -> Vec<usize> {
         let seen = |of: &&Product| {
             let multiply = |of, x, y, compute| wrong(of, multiplied(of, x, y, compute));
@@ -342,23 +355,24 @@ mod tests {
 
     #[test]
     fn a_wrong_tile_row_column_or_entry_is_seen_at_every_size() {
-        let all = SIZES.map(|of| of.rows).to_vec();
+        let all_rows = SIZES.map(|of| of.rows).to_vec();
         let without =
             |y: Tensor<2>, rows: std::ops::Range<usize>, columns: std::ops::Range<usize>| {
                 let [height, width] = y.dims();
-                let (rows, columns) =
-                    (rows.start..rows.end.min(height), columns.start..columns.end.min(width));
+                let rows = rows.start..rows.end.min(height);
+                let columns = columns.start..columns.end.min(width);
                 let nothing = Tensor::zeros([rows.len(), columns.len()], &y.device());
                 y.slice_assign([rows, columns], nothing)
             };
-        assert_eq!(seen(|_, y| without(y, 0..16, 32..48)), all);
-        assert_eq!(seen(|_, y| without(y, 5..6, 0..1000)), all);
-        assert_eq!(seen(|_, y| without(y, 0..5000, 69..70)), all);
-        assert_eq!(seen(|_, y| without(y, 11..12, 37..38)), all);
-        assert_eq!(seen(|_, y| y.mul_scalar(f32::NAN)), all);
+
+        assert_eq!(seen(|_, y| without(y, 0..16, 32..48)), all_rows);
+        assert_eq!(seen(|_, y| without(y, 5..6, 0..1000)), all_rows);
+        assert_eq!(seen(|_, y| without(y, 0..5000, 69..70)), all_rows);
+        assert_eq!(seen(|_, y| without(y, 11..12, 37..38)), all_rows);
+        assert_eq!(seen(|_, y| y.mul_scalar(f32::NAN)), all_rows);
     }
 
-    /// TF32 has the 11 bits of f16.
+    /// Casts to f16, which has the 11 bits of TF32.
     #[test]
     fn factors_that_are_rounded_to_tf32_are_seen() {
         for of in SIZES {
@@ -376,6 +390,7 @@ mod tests {
     fn a_step_that_a_sum_leaves_out_is_seen() {
         for of in SIZES {
             let short = |of, x: Tensor<2>, y: Tensor<2>, compute| {
+                // The last term of every sum is missing.
                 let inner = y.dims()[0] - 1;
                 multiplied(of, x.narrow(1, 0, inner), y.narrow(0, 0, inner), compute)
             };
@@ -387,17 +402,20 @@ mod tests {
 
     #[test]
     fn the_host_checks_corners_borders_and_every_row_of_tiles() {
-        let places = places([4096, 12288], 4096);
+        let positions = positions([4096, 12288], 4096);
         for corner in [[0, 0], [0, 12287], [4095, 0], [4095, 12287]] {
-            assert!(places.contains(&corner));
+            assert!(positions.contains(&corner));
         }
+
         for border in [63, 64, 65, 2047, 2048, 2049, 4094, 4095] {
-            assert!(places.iter().any(|&[row, _]| row == border), "row {border}");
-            assert!(places.iter().any(|&[_, column]| column == border), "column {border}");
+            assert!(positions.iter().any(|&[row, _]| row == border), "row {border}");
+            assert!(positions.iter().any(|&[_, column]| column == border), "column {border}");
         }
+
         for tile in 0..64 {
-            assert!(places.iter().any(|&[row, _]| row / 64 == tile));
+            assert!(positions.iter().any(|&[row, _]| row / 64 == tile));
         }
+
         assert_eq!(borders(1), [0]);
         assert_eq!(borders(66), [0, 1, 63, 64, 65]);
     }

@@ -23,8 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Draws tokens on the device, and expects the tokens that the host draws from the same logits at the same uniform
-/// numbers. No uniform number lies within rounding of an edge. Every fifth token is as likely as the token before
-/// it.
+/// numbers. No uniform number is within rounding of a boundary. Every fifth token is as likely as the token before it.
 fn draws(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for [rows, vocab] in [[16, 61], [1, 1], [5, 5001], [2, 70_001]] {
@@ -36,9 +35,11 @@ fn draws(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
             })
             .collect();
         (4..logits.len()).step_by(5).for_each(|at| logits[at] = logits[at - 1]);
+
         let mut stream = Seed::run(5).stream();
         let uniforms: Vec<f32> = (0..rows as u64).map(|at| stream.uniform_at(at) as f32).collect();
         let on_host: Vec<f64> = uniforms.iter().map(|&uniform| f64::from(uniform)).collect();
+
         for (name, sampling) in [
             ("greedy", Sampling::greedy(1, Vec::new())),
             ("temperature", sampling(0.7, 0, 1.0, 1)),
@@ -49,9 +50,11 @@ fn draws(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
             let (tokens, logprobs) = sample_on_device(
                 Tensor::from_data(TensorData::new(logits.clone(), [rows, vocab]), device),
                 Tensor::from_floats(uniforms.as_slice(), device),
-                &sampling.choice(),
+                &sampling.token_sampling(),
             );
-            let expected = sample_on_host(&logits, &on_host, &sampling.choice());
+
+            // The host is the reference on every device, the CPU included.
+            let expected = sample_on_host(&logits, &on_host, &sampling.token_sampling());
             arrays.push(Array::with_expected(
                 format!("{name} of {vocab}: tokens"),
                 whole(tokens)?,
@@ -67,10 +70,11 @@ fn draws(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Draws whole completions on the device, and on the host from the device's logits.
+/// Draws entire completions on the device, and on the host from the device's logits.
 fn engine(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let policy = policy(device)?;
     let mut arrays = Vec::new();
+
     // A new model's logits are nearly equal; this temperature spreads them.
     for (name, sampling) in [
         ("all", sampling(0.05, 0, 1.0, 12)),
@@ -80,6 +84,7 @@ fn engine(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         let requests = || requests(&sampling, 6);
         let (tokens, logprobs) = generate(&policy, requests(), SampleOn::Device)?;
         let (expected, expected_logprobs) = generate(&policy, requests(), SampleOn::Host)?;
+
         arrays.push(Array::with_expected(format!("{name}: tokens"), tokens, expected));
         arrays.push(Array::with_expected(
             format!("{name}: log-probs"),
@@ -104,7 +109,7 @@ fn generate(
     Ok((tokens.map(|&token| token as f32).collect(), logprobs.copied().collect()))
 }
 
-/// Asks for three completions each of two prompts, of 4 and 7 tokens.
+/// Requests three completions each of two prompts, of 4 and 7 tokens.
 pub(super) fn requests(sampling: &Sampling, seed: u64) -> Vec<GroupRequest> {
     let prompts = [4, 7].map(|length| (length, prompt(length, length as usize)));
     GroupRequest::of_prompts(prompts, 3, sampling, Seed::run(seed))
@@ -115,8 +120,7 @@ pub(super) fn prompt(id: u64, length: usize) -> Prompt {
     Prompt { id, tokens: tokens(id as usize, length), ..Prompt::default() }
 }
 
-/// Draws up to `max_completion_tokens` tokens from the `top_k` likeliest that make up `top_p`, and stops at no
-/// token.
+/// Draws up to `max_completion_tokens` tokens from the `top_k` likeliest that make up `top_p`, and has no stop tokens.
 pub(super) fn sampling(
     temperature: f64,
     top_k: usize,

@@ -20,19 +20,20 @@ pub(super) fn cases() -> Vec<Case> {
         in_f32("tensors/sorting", Tolerance::EXACT, sorting),
         in_f32("tensors/ints", Tolerance::EXACT, ints),
     ];
+
     let in_every_format = in_every_format
         .into_iter()
         .flat_map(|(name, tolerance, compute)| Case::in_every_format(name, tolerance, compute));
     in_every_format.chain(in_f32_only).collect()
 }
 
-/// Makes a case that is computed in f32 alone.
+/// Makes a case that is computed only in f32.
 pub(super) fn in_f32(name: &'static str, tolerance: Tolerance, compute: Compute) -> Case {
     Case::new(name, Precision::F32, tolerance, compute)
 }
 
-/// Multiplies shapes that fill a tile and shapes that do not. Then it multiplies as attention and the head do:
-/// batches with the last two dimensions swapped, one matrix for a whole batch, and a transpose.
+/// Multiplies shapes that fill a tile and shapes that do not. Then it multiplies as attention and the head do: batches
+/// with the last two dimensions swapped, one matrix for an entire batch, and a transpose.
 fn matmul(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for [m, k, n] in [[64, 64, 64], [33, 70, 17], [1, 129, 65]] {
@@ -40,12 +41,16 @@ fn matmul(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> 
         let right = wave([k, n], 0.73, device).cast(precision.dtype());
         arrays.push(Array::new(format!("{m}×{k}×{n}"), values(left.matmul(right))?));
     }
+
+    // As in attention and the head.
     let query = wave([2, 3, 12, 8], 0.37, device).cast(precision.dtype());
     let key = wave([2, 3, 20, 8], 0.73, device).cast(precision.dtype());
     arrays.push(Array::new("query·keyᵀ", values(query.matmul(key.swap_dims(2, 3)))?));
+
     let hidden = wave([3, 5, 32], 0.37, device).cast(precision.dtype());
     let weights = wave([32, 48], 0.73, device).cast(precision.dtype());
     arrays.push(Array::new("one for all", values(hidden.matmul(weights.unsqueeze()))?));
+
     let hidden = wave([15, 32], 0.37, device).cast(precision.dtype());
     let head = wave([61, 32], 0.73, device).cast(precision.dtype());
     arrays.push(Array::new("hidden·headᵀ", values(hidden.matmul(head.transpose()))?));
@@ -55,9 +60,11 @@ fn matmul(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> 
 /// Computes the functions of the model and of the optimizer, and arithmetic that broadcasts.
 fn elementwise(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let x = wave([33, 70], 0.37, device).cast(precision.dtype());
+    // Logarithms and roots need positive numbers, not near 0.
     let positive = x.clone().abs().add_scalar(0.5);
     let row = wave([1, 70], 0.73, device).cast(precision.dtype());
     let column = wave([33, 1], 0.53, device).cast(precision.dtype());
+
     [
         ("exp", x.clone().exp()),
         ("silu", activation::silu(x.clone())),
@@ -75,8 +82,8 @@ fn elementwise(device: &Device, precision: Precision) -> Result<Vec<Array>, Fail
     .collect()
 }
 
-/// Computes the sine and cosine of a rotary embedding's angles. A driver that is only exact within a few turns
-/// would turn late positions by the wrong amount.
+/// Computes the sine and cosine of a rotary embedding's angles. A driver that is only exact within a few turns would
+/// rotate late positions by the wrong amount.
 fn angles(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let positions = Tensor::<1, Int>::arange(0..1024, device).float();
     let frequencies = Tensor::<1>::from_floats([1.0, 0.31, 0.01], device);
@@ -87,12 +94,13 @@ fn angles(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     ])
 }
 
-/// Computes the softmax of scores with hidden keys. The second row is hidden but for one key and the third whole.
-/// The third must come out even, and not as NaN, which the backward pass would spread.
+/// Computes the softmax of scores with hidden keys. In the second row, all but one key are hidden, and in the third all
+/// are. The third must be uniform instead of NaN, which the backward pass would spread.
 fn softmax(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let width = 129;
     // The largest number in f16 is 65504.
     let masked = if precision == Precision::F16 { -3e4 } else { -1e30 };
+
     let bias: Vec<f32> = (0..4 * width)
         .map(|index| match (index / width, index % width) {
             (1, column) if column != 5 => masked,
@@ -101,16 +109,18 @@ fn softmax(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure>
         })
         .collect();
     let bias = Tensor::<2>::from_data(TensorData::new(bias, [4, width]), device);
+
     let scores = wave([4, width], 0.37, device).mul_scalar(4.0).cast(precision.dtype());
     let weights = activation::softmax(scores.clone() + bias.cast(precision.dtype()), 1);
+
     Ok(vec![
         Array::new("softmax", values(weights)?),
         Array::new("log_softmax", values(activation::log_softmax(scores, 1))?),
     ])
 }
 
-/// Reduces whole numbers. Sums of whole numbers below 2²⁴ are exact in any order. No two numbers are equal, so
-/// there is one largest.
+/// Reduces integers. Sums of integers below 2²⁴ are exact in any order. No two numbers are equal, so there is one
+/// largest.
 fn reductions(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     for width in [1, 7, 129, 1000] {
@@ -118,21 +128,25 @@ fn reductions(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         let mut add = |what: &str, values: Vec<f32>| {
             arrays.push(Array::new(format!("{what} of {width}"), values));
         };
+
         add("sum", values(x.clone().sum_dim(1))?);
         add("max", values(x.clone().max_dim(1))?);
         add("argmax", whole(x.clone().argmax(1))?);
     }
+
+    // Over dimensions other than the last.
     let x = scattered([33, 6, 5], device);
     for dim in [0, 1] {
         arrays.push(Array::new(format!("sum over {dim}"), values(x.clone().sum_dim(dim))?));
         arrays.push(Array::new(format!("max over {dim}"), values(x.clone().max_dim(dim))?));
     }
+
     arrays.push(Array::new("sum of all", values(x.clone().sum())?));
     arrays.push(Array::new("largest of all", values(x.neg().abs().max())?));
     Ok(arrays)
 }
 
-/// Computes mean squares, as RMSNorm and the gradient's norm take them.
+/// Computes mean squares, as RMSNorm and the gradient's norm do.
 fn means(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let x = wave([3, 5, 129], 0.37, device).square();
     Ok(vec![
@@ -142,14 +156,16 @@ fn means(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     ])
 }
 
-/// Copies entries. A copied entry must stay as it was.
+/// Copies entries. A copied entry must not change.
 fn indexing(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let x = wave([5, 13], 0.37, device);
     let cube = wave([4, 3, 6], 0.73, device);
+
     let rows = Tensor::<1, Int>::from_ints([3, 0, 4, 3, 3, 1, 2], device);
     let columns = Tensor::<2, Int>::from_ints([[12], [0], [7], [7], [3]], device);
     let added = Tensor::<2>::ones([5, 1], device);
     let negative: Tensor<2, Bool> = x.clone().lower_elem(0.0);
+
     let flat = [
         ("select", x.clone().select(0, rows)),
         ("gather", x.clone().gather(1, columns.clone())),
@@ -173,12 +189,15 @@ fn inplace(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut write = |columns: std::ops::Range<usize>| {
         for column in columns {
             let new = wave([2, 3, 1, 4], 0.73, device).add_scalar(column as f32);
-            let place = [0..2, 0..3, column..column + 1, 0..4];
-            cache.inplace(|cache| cache.slice_assign(place, new));
+            let span = [0..2, 0..3, column..column + 1, 0..4];
+            cache.inplace(|cache| cache.slice_assign(span, new));
         }
         cache.clone()
     };
-    let (first, second, third) = (write(0..0), write(0..3), write(2..8));
+
+    let first = write(0..0);
+    let second = write(0..3);
+    let third = write(2..8);
     [("before", first), ("half full", second), ("full", third)]
         .into_iter()
         .map(|(name, cache)| Ok(Array::new(name, values(cache)?)))
@@ -203,6 +222,7 @@ fn ints(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let late: Tensor<1, Bool> = x.clone().greater_equal_elem(300);
     let third: Tensor<1, Bool> = x.clone().remainder_scalar(3).equal_elem(0);
     let ids = Tensor::<1, Int>::from_ints([0, 1, 151_935, (1 << 24) - 1], device);
+
     Ok(vec![
         Array::new("range", whole(x.clone())?),
         Array::new("shifted", whole(shifted.clone())?),
@@ -225,7 +245,7 @@ pub(super) fn wave<const D: usize>(shape: [usize; D], pitch: f64, device: &Devic
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
-/// Returns different whole numbers below 5003, for at most as many entries.
+/// Returns different integers below 5003, for at most as many entries.
 fn scattered<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
     let count: usize = shape.iter().product();
     let values: Vec<f32> = (0..count).map(|i| (i * 611 % 5003) as f32).collect();
@@ -240,7 +260,7 @@ pub(super) fn values<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>, Fail
         .map_err(|error| Failure::new(format!("{error:?}")))
 }
 
-/// Reads whole numbers below 2²⁴ back, as f32.
+/// Reads integers below 2²⁴ back, as f32.
 pub(super) fn whole<const D: usize>(tensor: Tensor<D, Int>) -> Result<Vec<f32>, Failure> {
     let values =
         tensor.try_into_vec_as::<i32>().map_err(|error| Failure::new(format!("{error:?}")))?;

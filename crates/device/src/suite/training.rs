@@ -29,29 +29,31 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Takes five optimizer steps on the same samples. The arrays are the losses, and the distance that each weight
-/// has moved. It is small compared with the size of most weights.
+/// Takes five optimizer steps on the same samples. The arrays are the losses, and the distance that each weight has
+/// moved. It is small compared with the size of most weights.
 fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut run = Run::new(device, Moments::F32)?;
-    let before = run.weights()?;
+    let initial = run.weights()?;
+
     let losses = (0..5).map(|_| run.step()).collect::<Result<_, _>>()?;
     let mut arrays = vec![Array::new("losses", losses)];
-    for ((path, after), (_, before)) in run.weights()?.into_iter().zip(before) {
-        let moved = after.iter().zip(before).map(|(after, before)| after - before).collect();
+
+    for ((path, after), (_, initial)) in run.weights()?.into_iter().zip(initial) {
+        let moved = after.iter().zip(initial).map(|(after, initial)| after - initial).collect();
         arrays.push(Array::new(path, moved));
     }
     Ok(arrays)
 }
 
-/// Computes the losses of five steps with moments in 8 bits. Weights are not compared: a moment on the edge
-/// between two codes falls on either side.
+/// Computes the losses of five steps with moments in 8 bits. Weights are not compared, because a moment on the boundary
+/// between two codes may be rounded to either.
 fn narrow_steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut run = Run::new(device, Moments::Int8)?;
     let losses = (0..5).map(|_| run.step()).collect::<Result<_, _>>()?;
     Ok(vec![Array::new("losses", losses)])
 }
 
-/// A run of optimizer steps over the same samples again and again.
+/// A run of optimizer steps over the same samples.
 pub(super) struct Run {
     policy: Decoder,
     optimizer: AdamW,
@@ -81,44 +83,53 @@ impl Run {
     }
 }
 
-/// Compares the log-probabilities recorded while sampling with those that the update computes of the same tokens,
-/// on the same device. If they differ, the policy trains on probabilities that it did not sample with.
+/// Compares the log-probabilities recorded while sampling with those that the update computes for the same tokens, on
+/// the same device. If they differ, the policy trains on probabilities that it did not sample with.
 fn mismatch(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     const TEMPERATURE: f64 = 0.3;
     let policy = policy(&device.clone().autodiff())?;
     let requests = requests(&sampling(TEMPERATURE, 0, 1.0, 12), 7);
     let mut engine = LocalEngine::new(&policy, silent(), 64, 512, SampleOn::Device);
     let groups = generate(&mut engine, requests, &mut |_| {}).map_err(failed)?;
+
+    // Samples carry the log-probabilities that the engine recorded.
     let mut samples = Vec::new();
     for group in &groups {
         let sample = |completion| Sample::new(&group.prompt.tokens, completion, group.draw);
         samples.extend(group.completions.iter().map(sample));
     }
+
     let updater = plain(Box::new(CrossEntropy), TEMPERATURE);
     let updated: Vec<f32> = updater.logprobs(&policy, &samples).map_err(failed)?.concat();
     let recorded: Vec<f32> =
         samples.iter().flat_map(|sample| sample.old_logprobs.iter().copied()).collect();
+
     let mean = |logprobs: &[f32]| {
         let sum: f64 = logprobs.iter().map(|&logprob| f64::from(logprob)).sum();
         vec![(sum / logprobs.len() as f64) as f32]
     };
+
     Ok(vec![
         Array::with_expected("mean", mean(&recorded), mean(&updated)),
         Array::with_expected("log-probs", recorded, updated),
     ])
 }
 
-/// Checks that a short run learns, and by the same curve as on the CPU. A token that falls on the other side of a
-/// rounding edge leads to another run: weights moved by a thousandth, as much as TF32 rounds, moved the reward of
-/// a step by up to 0.08.
+/// Checks that a short run learns, and by the same curve as on the CPU. A token that is drawn differently because of
+/// rounding leads to another run: weights moved by a thousandth, as much as TF32 rounds, moved the reward of a step by
+/// up to 0.08.
 fn learns(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     const APART: f32 = 0.15;
     const RISE: f32 = 0.2;
+
     let curve = rewards(device)?;
     let cpu = rewards(&Device::flex())?;
+
+    // Only what exceeds the allowance counts, so that the case can demand exact zeros.
     let beyond = |(here, there): (&f32, &f32)| ((here - there).abs() - APART).max(0.0);
     let ends = curve.first().zip(curve.last());
     let rise = ends.map_or(0.0, |(first, last)| (last - first).min(RISE));
+
     Ok(vec![
         Array::with_expected("rise of the reward", vec![rise], vec![RISE]),
         Array::with_expected(
@@ -129,7 +140,7 @@ fn learns(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     ])
 }
 
-/// Returns the mean reward of each step of a run that is paid for tokens of the vocabulary's lower half.
+/// Returns the mean reward of each step of a run that is rewarded for tokens of the vocabulary's lower half.
 fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
     let policy = policy(&device.clone().autodiff())?;
     let mut trainer = Trainer {
@@ -146,7 +157,7 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             advantage: Some(Box::new(GroupNorm::default())),
             spare_cores: 0,
         },
-        phrases: Phrases::default(),
+        tracked_phrases: Phrases::default(),
         updater: plain(
             Box::new(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }),
             1.0,
@@ -170,23 +181,25 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             tis_cap: None,
             tis_mask: None,
             old_logprobs: OldLogprobs::Sampled,
-            look_every: 0,
+            token_stats_every: 0,
             max_errors: 1.0,
         },
         seed: Seed::run(8),
         state: TrainerState::default(),
         mid_update: false,
     };
+
     (0..8)
         .map(|_| {
             let report = trainer.step(&mut ()).map_err(failed)?;
+
             let credit = report.metrics.get("reward/credit");
             credit.map(|reward| reward as f32).ok_or_else(|| Failure::new("a step has no reward"))
         })
         .collect()
 }
 
-/// A source of four prompts of like length, over and over.
+/// A source of four prompts of the same length, repeated.
 struct Questions {
     drawn: u64,
 }
@@ -210,7 +223,7 @@ impl PromptSource for Questions {
     }
 }
 
-/// A verifier that pays for each token of the vocabulary's lower half.
+/// Rewards each token of the vocabulary's lower half.
 struct LowTokens;
 
 impl Verifier for LowTokens {

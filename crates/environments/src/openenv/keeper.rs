@@ -1,4 +1,4 @@
-//! The keeper of connections to environments' servers, which stay open while the policy thinks.
+//! Keeps connections to environments' servers open while the policy thinks.
 
 use std::{
     io,
@@ -12,12 +12,11 @@ use std::{
 
 use super::session::{Session, Socket};
 
-/// The time between two looks at the connections. Servers ask every 20 s whether somebody is there, and hang
-/// up after another 20 s without an answer.
+/// Time between two checks of the connections. Servers send a ping every 20 s, and close the connection after another
+/// 20 s without an answer.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Answers the pings of servers, for connections that nobody reads now. Its thread ends when the keeper is
-/// dropped.
+/// Answers the pings of servers on connections that are not being read. Its thread ends when the keeper is dropped.
 pub(super) struct Keeper {
     sockets: Arc<Mutex<Vec<Weak<Mutex<Socket>>>>>,
     _until: Sender<()>,
@@ -28,12 +27,15 @@ impl Keeper {
         let sockets = Arc::<Mutex<Vec<Weak<Mutex<Socket>>>>>::default();
         let (_until, ended) = channel::<()>();
         let all = sockets.clone();
+
         let work = move || {
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(EVERY) {
                 let mut sockets = all.lock().unwrap_or_else(PoisonError::into_inner);
                 sockets.retain(|socket| socket.strong_count() > 0);
                 let live: Vec<_> = sockets.iter().filter_map(Weak::upgrade).collect();
+                // The list is unlocked while connections are read, because `keep` needs it.
                 drop(sockets);
+
                 for socket in live {
                     // A locked connection is being read.
                     match socket.try_lock() {
@@ -44,6 +46,7 @@ impl Keeper {
                 }
             }
         };
+
         thread::Builder::new().name("environment's pings".into()).spawn(work)?;
         Ok(Keeper { sockets, _until })
     }

@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick_core::Key;
+use firebrick_core::{Key, Reason};
+use rustls::InvalidMessage;
 use serde_json::{Map, Value, json};
 use tungstenite::{
     Error, HandshakeError, Message, WebSocket,
@@ -23,19 +24,19 @@ use tungstenite::{
 
 use super::{OpenEnvError, shown};
 
-/// The largest message that a server may send, in bytes.
+/// Maximum size of a server's message, in bytes.
 pub(super) const LARGEST: usize = 1 << 20;
 
-/// The number of pings that are answered at a time.
+/// How many pings are answered at a time.
 const PINGS: usize = 4;
 
-/// The number of letters of a server's error code that are kept.
+/// How many characters of a server's error code are kept.
 const CODE: usize = 40;
 
-/// A server's address, with the key that opens it.
+/// Address of a server, with its access key.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
-    /// The address as people write it.
+    /// Address as people write it.
     base: String,
     uri: Uri,
     key: Option<(Key, HeaderValue)>,
@@ -48,7 +49,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Makes an address. Only the form of `base` is checked.
+    /// Checks only the syntax of `base`.
     pub(super) fn new(base: &str, key: Option<&Key>) -> Result<Self, OpenEnvError> {
         let key = key.map(|key| {
             let header = HeaderValue::from_str(&format!("Bearer {}", key.word()));
@@ -56,6 +57,7 @@ impl Address {
             header.set_sensitive(true);
             Ok::<_, OpenEnvError>((key.clone(), header))
         });
+
         let uri =
             Address::uri(base).ok_or_else(|| OpenEnvError::Address { address: base.into() })?;
         Ok(Address { base: base.trim_end_matches('/').into(), uri, key: key.transpose()? })
@@ -63,16 +65,18 @@ impl Address {
 
     fn uri(base: &str) -> Option<Uri> {
         let (scheme, rest) = base.trim_end_matches('/').split_once("://")?;
-        // The path of the connection is added here.
+        // The connection's path is added below, once.
         let rest = rest.strip_suffix("/ws").unwrap_or(rest);
         let scheme = match scheme {
             "http" | "ws" => "ws",
             "https" | "wss" => "wss",
             _ => return None,
         };
+
         let uri: Uri = format!("{scheme}://{rest}/ws").parse().ok()?;
-        let (host, authority) = (uri.host()?, uri.authority()?);
-        // Only a port may stand behind the host: another port must not get the key.
+        let host = uri.host()?;
+        let authority = uri.authority()?;
+        // Only a port may follow the host, because another port must not get the key.
         let port = authority.as_str().len() == host.len() || uri.port_u16().is_some();
         // A name and a password before the host would be in every message.
         (!host.is_empty() && port && !rest.contains(['@', '?', '#'])).then_some(uri)
@@ -90,35 +94,40 @@ impl Address {
         let host = self.uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let port = self.uri.port_u16();
         let port = port.unwrap_or(if self.uri.scheme_str() == Some("wss") { 443 } else { 80 });
-        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+
+        let mut last_error = io::Error::new(ErrorKind::NotFound, "the name has no address");
+
+        // All addresses of the name are tried, within one limit.
         for address in (host, port).to_socket_addrs()? {
             let left = until.saturating_duration_since(Instant::now());
+            // A time limit of zero would be an error.
             match TcpStream::connect_timeout(&address, left.max(Duration::from_millis(1))) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
                     return Ok(stream);
                 }
-                Err(error) => last = error,
+                Err(error) => last_error = error,
             }
         }
-        Err(last.into())
+
+        Err(last_error.into())
     }
 }
 
-/// The reasons why a message has no answer.
+/// Why a message has no answer.
 #[derive(Debug)]
-pub(super) enum Lost {
-    /// The connection failed, or brought something that is no answer.
-    Connection(String),
+pub(super) enum RequestError {
+    /// The connection failed, or delivered something that is not an answer.
+    Connection(Reason),
     /// The server plays as many episodes as it can.
-    Full(String),
-    /// The environment says that the message does not have the form that it wants.
-    Malformed(String),
+    Full(Reason),
+    /// The environment says that the message has the wrong format.
+    Malformed(Reason),
     /// The environment says that it failed.
-    Refused(String),
+    Refused(Reason),
 }
 
-/// An environment's answer.
+/// What an environment answers to a reset or a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answer {
     pub(super) observation: Map<String, Value>,
@@ -127,7 +136,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Gives a number that stands for the whole answer: equal answers have equal numbers.
+    /// Hashes the answer, so that equal answers have equal digests.
     pub(super) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let Answer { observation, reward, done } = self;
@@ -136,29 +145,31 @@ impl Answer {
     }
 }
 
-/// A connection, in which one episode is played after the other.
+/// A connection on which one episode is played after the other.
 pub(super) struct Session {
     socket: Arc<Mutex<Socket>>,
     time_limit: Duration,
     key: Option<Key>,
-    /// True while every message has had an answer.
+    /// True while every message was answered.
     sound: bool,
 }
 
 impl Session {
-    /// Connects. The server then gives the episode an environment of its own.
-    pub(super) fn open(address: &Address, time_limit: Duration) -> Result<Self, Lost> {
-        // Other crates may bring a second provider, and then none is the default.
+    /// Connects. The server then creates an environment for this connection.
+    pub(super) fn open(address: &Address, time_limit: Duration) -> Result<Self, RequestError> {
+        // If other crates add a second provider, there is no default.
         static RING: Once = Once::new();
         RING.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+
         let until = Instant::now() + time_limit;
         let config = WebSocketConfig::default()
             .read_buffer_size(4 << 10)
             .write_buffer_size(0)
             .max_message_size(Some(LARGEST))
             .max_frame_size(Some(LARGEST));
-        let open = || {
-            let stream = Timed { stream: address.connect(until)?, until };
+
+        let connect = || {
+            let stream = TimedStream { stream: address.connect(until)?, until };
             client_tls_with_config(address.request()?, stream, Some(config), None).map_err(
                 |error| match error {
                     HandshakeError::Failure(error) => error,
@@ -166,17 +177,18 @@ impl Session {
                 },
             )
         };
-        let failed = |error| Lost::Connection(said(error, time_limit));
-        let (socket, _) = open().map_err(failed)?;
+
+        let failed = |error| RequestError::Connection(explained(error, time_limit));
+        let (socket, _) = connect().map_err(failed)?;
         let socket = Arc::new(Mutex::new(Socket(socket)));
         let key = address.key.as_ref().map(|(key, _)| key.clone());
         Ok(Session { socket, time_limit, key, sound: true })
     }
 
-    /// Sends a message of the given kind, and gives the answer to it.
-    pub(super) fn ask(&mut self, kind: &str, data: &Value) -> Result<Answer, Lost> {
+    /// Sends a message of the given kind, and returns the answer to it.
+    pub(super) fn ask(&mut self, kind: &str, data: &Value) -> Result<Answer, RequestError> {
         let answer = self.answer(kind, data);
-        self.sound &= !matches!(answer, Err(Lost::Connection(_) | Lost::Full(_)));
+        self.sound &= !matches!(answer, Err(RequestError::Connection(_) | RequestError::Full(_)));
         answer
     }
 
@@ -185,19 +197,24 @@ impl Session {
         self.sound
     }
 
-    fn answer(&self, kind: &str, data: &Value) -> Result<Answer, Lost> {
+    fn answer(&self, kind: &str, data: &Value) -> Result<Answer, RequestError> {
         let message = json!({ "type": kind, "data": data }).to_string();
         let text = self.socket().ask(message, self.time_limit);
-        let text = text.map_err(|error| Lost::Connection(said(error, self.time_limit)))?;
+        let text =
+            text.map_err(|error| RequestError::Connection(explained(error, self.time_limit)))?;
+
         let value: Value = serde_json::from_str(&text).map_err(|error| {
-            Lost::Connection(format!("its answer to {kind} is not JSON: {error}"))
+            let sentence = format!("its answer to {kind} is not JSON: {error}");
+            RequestError::Connection(Reason::with_source(sentence, error))
         })?;
-        let wrong = |what: &str| {
-            let came = self.shown(&text);
-            Lost::Connection(format!("its answer to {kind} {what}, but is {came}"))
+
+        let malformed = |what: &str| {
+            let actual = self.shown(&text);
+            RequestError::Connection(format!("its answer to {kind} {what}, but is {actual}").into())
         };
         let data =
-            value["data"].as_object().ok_or_else(|| wrong("should have an object `data`"))?;
+            value["data"].as_object().ok_or_else(|| malformed("should have an object `data`"))?;
+
         match value["type"].as_str() {
             Some("observation") => {}
             Some("error") => {
@@ -207,42 +224,45 @@ impl Session {
                 if let Some(errors) = data.get("errors") {
                     words = format!("{words}: {}", self.shown(&errors.to_string()));
                 }
-                let words = format!("{words} ({code})");
+                let words = format!("{words} ({code})").into();
                 return Err(match code.as_str() {
-                    "CAPACITY_REACHED" => Lost::Full(words),
-                    "FACTORY_ERROR" | "SESSION_ERROR" => Lost::Connection(words),
-                    "VALIDATION_ERROR" => Lost::Malformed(words),
-                    _ => Lost::Refused(words),
+                    "CAPACITY_REACHED" => RequestError::Full(words),
+                    "FACTORY_ERROR" | "SESSION_ERROR" => RequestError::Connection(words),
+                    "VALIDATION_ERROR" => RequestError::Malformed(words),
+                    _ => RequestError::Refused(words),
                 });
             }
-            _ => return Err(wrong("should have the type `observation` or `error`")),
+            _ => return Err(malformed("should have the type `observation` or `error`")),
         }
+
         let observation = match data.get("observation") {
             Some(Value::Object(observation)) => observation.clone(),
-            _ => return Err(wrong("should have an object `observation`")),
+            _ => return Err(malformed("should have an object `observation`")),
         };
         let reward = match data.get("reward") {
             None | Some(Value::Null) => None,
+            // A verdict is a reward of 0 or 1.
             Some(Value::Bool(right)) => Some(f32::from(u8::from(*right))),
             Some(reward) => {
                 let reward = reward.as_f64().map(|reward| reward as f32);
                 let finite = reward.filter(|reward| reward.is_finite());
-                Some(finite.ok_or_else(|| wrong("should have a number as `reward`"))?)
+                Some(finite.ok_or_else(|| malformed("should have a number as `reward`"))?)
             }
         };
         let done = match data.get("done") {
             None | Some(Value::Null) => false,
             Some(Value::Bool(done)) => *done,
-            Some(_) => return Err(wrong("should have `done` true or false")),
+            Some(_) => return Err(malformed("should have `done` true or false")),
         };
+
         Ok(Answer { observation, reward, done })
     }
 
-    /// Says that no more messages come.
+    /// Announces that there are no more messages.
     pub(super) fn say_farewell(&mut self) {
         let mut socket = self.socket();
         socket.limit(Duration::from_millis(20));
-        // A server that does not hear it finds the connection closed.
+        // If the server does not receive this, it finds the connection closed.
         let _ = socket.0.send(Message::text(r#"{"type": "close"}"#));
     }
 
@@ -266,7 +286,7 @@ impl Session {
     }
 }
 
-pub(super) struct Socket(WebSocket<MaybeTlsStream<Timed>>);
+pub(super) struct Socket(WebSocket<MaybeTlsStream<TimedStream>>);
 
 impl Socket {
     fn ask(&mut self, message: String, time_limit: Duration) -> Result<String, Error> {
@@ -282,14 +302,15 @@ impl Socket {
         }
     }
 
-    /// Answers a server that asks whether somebody is there. If it asks again and again, only some pings are
-    /// answered, so that nobody waits for it.
+    /// Answers a server's pings. If it sends them continuously, only some are answered, so that this does not delay
+    /// others.
     pub(super) fn answer_pings(&mut self) {
         for _ in 0..PINGS {
             self.limit(Duration::from_millis(1));
             if !matches!(self.0.read(), Ok(Message::Ping(_) | Message::Pong(_))) {
                 break;
             }
+
             self.limit(Duration::from_millis(10));
             if self.0.flush().is_err() {
                 break;
@@ -297,7 +318,7 @@ impl Socket {
         }
     }
 
-    /// Sets the time for everything that comes next, all of it together.
+    /// Sets a common deadline for all following operations.
     fn limit(&mut self, time: Duration) {
         let until = Instant::now() + time;
         match self.0.get_mut() {
@@ -308,14 +329,14 @@ impl Socket {
     }
 }
 
-/// A stream with a deadline for everything together: a server that sends a byte now and then is silent too.
+/// A stream with one deadline for everything, because a server that sends a byte now and then counts as silent too.
 #[derive(Debug)]
-pub(super) struct Timed {
+pub(super) struct TimedStream {
     stream: TcpStream,
     until: Instant,
 }
 
-impl Timed {
+impl TimedStream {
     fn left(&self) -> io::Result<Option<Duration>> {
         match self.until.checked_duration_since(Instant::now()) {
             Some(left) if !left.is_zero() => Ok(Some(left)),
@@ -324,14 +345,14 @@ impl Timed {
     }
 }
 
-impl Read for Timed {
+impl Read for TimedStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
         self.stream.read(buffer)
     }
 }
 
-impl Write for Timed {
+impl Write for TimedStream {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
         self.stream.write(buffer)
@@ -346,9 +367,15 @@ fn silent() -> Error {
     Error::Io(ErrorKind::TimedOut.into())
 }
 
-/// Puts an error into words.
-fn said(error: Error, time_limit: Duration) -> String {
-    match error {
+/// Tells whether a server answered the beginning of TLS with something else.
+fn answers_without_tls(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)))
+}
+
+/// Explains an error to the user.
+fn explained(error: Error, time_limit: Duration) -> Reason {
+    let sentence = match &error {
         Error::Io(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => {
             format!("it gave no answer within {} s", time_limit.as_secs_f64())
         }
@@ -360,10 +387,11 @@ fn said(error: Error, time_limit: Duration) -> String {
             format!("it answered with status {status} at /ws below its address")
         }
         Error::Tls(error) => format!("{error}: does the server speak TLS?"),
-        Error::Io(error) if error.to_string().contains("InvalidContentType") => {
+        Error::Io(error) if answers_without_tls(error) => {
             "it does not speak TLS: should the address begin with http://?".into()
         }
         Error::ConnectionClosed | Error::AlreadyClosed => "it closed the connection".into(),
         error => error.to_string(),
-    }
+    };
+    Reason::with_source(sentence, error)
 }

@@ -1,4 +1,4 @@
-//! The clock of the bench: seconds, busy cores and memory of repeated runs.
+//! Clock of the bench: seconds, busy cores and memory of repeated runs.
 
 use std::{fs, time::Instant};
 
@@ -9,19 +9,19 @@ use firebrick_train::TrainError;
 
 use crate::{Error, Result};
 
-/// The times of a phase.
+/// Times of a phase.
 pub(super) struct Times {
-    /// The seconds of the run that does not count.
+    /// Seconds of the warm-up run.
     pub(super) first: f64,
-    /// The seconds of the other runs, ascending.
+    /// Seconds of the other runs, ascending.
     pub(super) seconds: Vec<f64>,
-    /// The number of cores that were busy, in the mean over the runs.
+    /// Number of cores that were busy, in the mean over the runs.
     pub(super) cores: Option<f64>,
-    /// The most memory that the process held, in bytes.
+    /// Peak of the process's memory, in bytes.
     pub(super) peak_bytes: Option<u64>,
 }
 
-/// A clock that runs work once to warm up and then so many times, and tells the time of each run.
+/// A clock that runs work once to warm up and then `runs` times, and measures each run.
 pub(super) struct Clock<'a> {
     device: &'a Device,
     runs: usize,
@@ -30,7 +30,7 @@ pub(super) struct Clock<'a> {
 }
 
 impl<'a> Clock<'a> {
-    /// `timed` gets the units of a run and the times, before the kernels are timed.
+    /// Makes a clock. `timed` gets the units of a run and the times, before the kernels are timed.
     pub(super) fn new(
         device: &'a Device,
         runs: usize,
@@ -39,7 +39,7 @@ impl<'a> Clock<'a> {
         Clock { device, runs, timed: Box::new(timed), kernels: Vec::new() }
     }
 
-    /// Runs `work`, which does so many units each time.
+    /// Runs `work`, which does `units` units each time.
     pub(super) fn time(
         &mut self,
         units: usize,
@@ -49,26 +49,32 @@ impl<'a> Clock<'a> {
         // it.
         give_memory_back();
         let _ = fs::write("/proc/self/clear_refs", "5");
-        let mut once = || {
+
+        let mut run_once = || {
             let began = Instant::now();
             work()?;
             let done = self.device.sync();
             done.map_err(|error| Error::Train(TrainError::Device(error.to_string())))?;
             Ok::<_, Error>(began.elapsed().as_secs_f64())
         };
-        let first = once()?;
-        let before = processor_seconds();
+
+        let first = run_once()?;
+        let busy_before = processor_seconds();
         let mut seconds = Vec::new();
         for _ in 0..self.runs.max(1) {
-            seconds.push(once()?);
+            seconds.push(run_once()?);
         }
-        let busy = processor_seconds().zip(before).map(|(after, before)| after - before);
+
+        let busy =
+            processor_seconds().zip(busy_before).map(|(after, busy_before)| after - busy_before);
         let all: f64 = seconds.iter().sum();
         seconds.sort_by(f64::total_cmp);
-        let (cores, peak_bytes) = (busy.map(|busy| busy / all), peak_rss_bytes());
+        let cores = busy.map(|busy| busy / all);
+        let peak_bytes = peak_rss_bytes();
         (self.timed)(units, Times { first, seconds, cores, peak_bytes });
+
         if *self.device != Device::flex() {
-            let (done, seen) = firebrick_kernels::timed_launches(&mut once);
+            let (done, seen) = firebrick_kernels::timed_launches(&mut run_once);
             done?;
             let short = |name: &str| name.split('<').next().unwrap_or(name).to_owned();
             let kernels = seen.iter().map(|(name, of)| (short(name), of.count, of.seconds));

@@ -1,46 +1,46 @@
-//! The speeds that a device reaches in plain products and in a plain copy.
+//! Speeds that a device reaches in plain matmuls and in a plain copy.
 
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Distribution, Tensor};
 use firebrick_device::guard;
-use firebrick_kernels::{Compute, product, together};
+use firebrick_kernels::{Compute, product, run_on_compute_thread};
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// The speeds that a device reaches: the measure for everything else.
+/// Speeds that a device reaches: the measure for everything else.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limits {
     /// Floating-point operations per second in a product of two matrices of 1024 × 1024, f32.
     pub flops: f64,
-    /// Bytes per second that a copy reads and writes. The copy is of 256 MiB, or of 128 MiB on GPUs, because
-    /// some allow no larger tensor.
+    /// Bytes per second that a copy reads and writes. The copy is of 256 MiB, or of 128 MiB on GPUs, because some do
+    /// not allow larger tensors.
     pub bandwidth: f64,
     /// Seconds that one launch takes in a row of small ones; `None` for the CPU, which has no launches.
     pub launch: Option<f64>,
-    /// Products of a model's shapes, if they were asked for.
+    /// Matmuls of a model's shapes, if they were requested.
     pub products: Vec<Product>,
 }
 
-/// The speed at which a device multiplies `[rows, inner]` by `[inner, columns]`.
+/// Speed at which a device multiplies `[rows, inner]` by `[inner, columns]`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Product {
     /// Tokens that go through the matrix.
     pub rows: usize,
-    /// The width of the input.
+    /// Width of the input.
     pub inner: usize,
-    /// The width of the output.
+    /// Width of the output.
     pub columns: usize,
-    /// The format of both factors; the product is f32.
+    /// Number format of both factors; the result is f32.
     pub dtype: String,
-    /// Floating-point operations per second; `None` if one product would take half a second or more at
+    /// Floating-point operations per second; `None` if one matmul would take half a second or more at
     /// [`Limits::flops`], or failed.
     pub flops: Option<f64>,
-    /// The device's words, if the product failed.
+    /// The device's error, if the matmul failed.
     pub error: Option<String>,
 }
 
-/// The shapes of Qwen2.5-0.5B, in a decode step and in an update, the head's too; and one shape that fills any
+/// Shapes of Qwen2.5-0.5B, in a decode step and in an update, the head's too; and one shape that fills any
 /// card.
 const SHAPES: [[usize; 3]; 7] = [
     [64, 896, 1152],
@@ -59,28 +59,30 @@ impl Limits {
         let side = 1024;
         let x = Tensor::<2>::random([side, side], Distribution::Default, &device);
         let multiply = || {
-            let y = together(&device, || product(x.clone(), x.clone(), Compute::F32));
+            let y = run_on_compute_thread(&device, || product(x.clone(), x.clone(), Compute::F32));
             let _ = device.sync();
             drop(y);
         };
-        let numbers = if device == Device::flex() { 1 << 26 } else { 1 << 25 };
+
+        let count = if device == Device::flex() { 1 << 26 } else { 1 << 25 };
         let flops = 2.0 * (side as f64).powi(3) / best(multiply);
         let seconds = if device == Device::flex() {
-            // On the CPU one thread copies a tensor, into memory that is newly mapped. So this copy is made by
-            // hand.
-            let (x, mut y) = (vec![1f32; numbers], vec![0f32; numbers]);
+            // On the CPU a tensor is copied by one thread, into newly mapped memory, so this copy is made by hand.
+            let x = vec![1f32; count];
+            let mut y = vec![0f32; count];
             best(|| {
                 let pieces = y.par_chunks_mut(1 << 16).zip(x.par_chunks(1 << 16));
                 pieces.for_each(|(y, x)| y.copy_from_slice(x));
             })
         } else {
-            let x = Tensor::<1>::zeros([numbers], &device);
+            let x = Tensor::<1>::zeros([count], &device);
             best(|| {
                 let y = x.clone().add_scalar(1.0);
                 let _ = device.sync();
                 drop(y);
             })
         };
+
         let launch = (device != Device::flex()).then(|| {
             const LAUNCHES: usize = 500;
             let x = Tensor::<1>::zeros([64], &device);
@@ -91,11 +93,12 @@ impl Limits {
             };
             best(chain) / LAUNCHES as f64
         });
-        let bandwidth = 8.0 * numbers as f64 / seconds;
+
+        let bandwidth = 8.0 * count as f64 / seconds;
         Limits { flops, bandwidth, launch, products: Vec::new() }
     }
 
-    /// Also measures the products of a model's shapes, in each format that the device computes. `observe` gets each
+    /// Also measures the matmuls of a model's shapes, in each format that the device computes. `observe` gets each
     /// result when it is done.
     pub fn with_products(mut self, device: &Device, observe: &mut dyn FnMut(&Product)) -> Self {
         let device = device.clone().inner();
@@ -105,6 +108,7 @@ impl Limits {
             {
                 continue;
             }
+
             for [rows, inner, columns] in SHAPES {
                 let work = 2.0 * (rows * inner * columns) as f64;
                 // Some devices are far from their limit in flat shapes, and software devices in all shapes.
@@ -114,10 +118,15 @@ impl Limits {
                             let x = Tensor::<2>::random(shape, Distribution::Default, &device);
                             x.cast(compute.dtype())
                         };
-                        let (x, y) = (of([rows, inner]), of([inner, columns]));
-                        let multiply =
-                            || together(&device, || product(x.clone(), y.clone(), compute));
-                        // A launch that failed is told to whoever reads its result, and to nobody who waits.
+                        let x = of([rows, inner]);
+                        let y = of([inner, columns]);
+                        let multiply = || {
+                            run_on_compute_thread(&device, || {
+                                product(x.clone(), y.clone(), compute)
+                            })
+                        };
+                        // A launch that failed is reported to whoever reads its result, but not to whoever waits
+                        // for it.
                         multiply().slice([0..1, 0..1]).into_data();
                         work / best(|| {
                             let z = multiply();
@@ -126,6 +135,7 @@ impl Limits {
                         })
                     })
                 });
+
                 let (flops, error) = match measured {
                     Some(Ok(flops)) => (Some(flops), None),
                     Some(Err(failure)) => (None, Some(failure.to_string())),
@@ -141,11 +151,11 @@ impl Limits {
     }
 }
 
-/// Returns the seconds of the fastest run. There are as many as fit into half a second, after one that does not
-/// count.
+/// Returns the seconds of the fastest run. There are as many as fit into half a second, after one warm-up run.
 fn best(mut work: impl FnMut()) -> f64 {
     work();
-    let (all, mut best) = (Instant::now(), f64::INFINITY);
+    let all = Instant::now();
+    let mut best = f64::INFINITY;
     while all.elapsed() < Duration::from_millis(500) {
         let began = Instant::now();
         work();

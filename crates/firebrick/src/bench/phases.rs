@@ -1,4 +1,4 @@
-//! The phases of the bench: sampling, updates, whole steps and verification, done under the clock.
+//! Runs the phases of the bench under the clock: sampling, updates, complete steps and verification.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use firebrick_train::{
 use super::{Phase, Shape, Sizes, clock::Clock};
 use crate::{Error, Result, plan::ChunkPlan};
 
-/// The number of prompts of [`Phase::Step`], the completions of each, and the tokens of both.
+/// Number of prompts of [`Phase::Step`], the completions of each, and the tokens of both.
 const STEP: [usize; 4] = [8, 8, 6, 64];
 
-/// The work of all phases.
+/// Work of all phases.
 pub(super) struct Phases<'a> {
     shape: &'a Shape,
     policy: Option<Decoder>,
@@ -52,6 +52,7 @@ impl<'a> Phases<'a> {
         clock: &mut Clock<'_>,
     ) -> Result<()> {
         let Sizes { rows, completion, .. } = sizes;
+
         match phase {
             Phase::Rollout => self.rollout([rows, 1], sizes, |_| completion, clock),
             Phase::Groups => {
@@ -105,13 +106,19 @@ impl<'a> Phases<'a> {
             .enumerate()
             .map(|(id, request)| GroupRequest { id: id as u64, ..request })
             .collect();
+
         let units = (0..prompts).map(length).sum::<usize>() * group_size;
         clock.time(units, || {
             generate(engine, requests.clone(), &mut |_| ()).map_err(failed).map(drop)
         })
     }
 
-    fn update(&mut self, whole_layers: usize, sizes: Sizes, clock: &mut Clock<'_>) -> Result<()> {
+    fn update(
+        &mut self,
+        layers_without_recompute: usize,
+        sizes: Sizes,
+        clock: &mut Clock<'_>,
+    ) -> Result<()> {
         let Sizes { rows, prompt, completion, .. } = sizes;
         let samples: Vec<Sample> = (0..rows as u64)
             .map(|row| {
@@ -123,10 +130,14 @@ impl<'a> Phases<'a> {
                     .with_advantage(advantage)
             })
             .collect();
+
         let micro_batch_tokens = self.shape.micro_batch_rows * (prompt + completion);
-        let updater =
-            updater(MicroBatching { whole_layers, ..self.micro_batching(micro_batch_tokens) });
+        let updater = updater(MicroBatching {
+            layers_without_recompute,
+            ..self.micro_batching(micro_batch_tokens)
+        });
         let mut optimizer = AdamW::new(OptimConfig::default());
+
         clock.time(rows * (prompt + completion), || {
             let policy = self.policy.take().expect("it was put back");
             let (policy, ..) =
@@ -142,10 +153,11 @@ impl<'a> Phases<'a> {
         let prompts =
             (0..256).map(|id| Phases::random(self.seed, self.shape, id, prompt)).collect();
         let rows = prompts_per_step * group_size;
+
         let mut trainer = Trainer {
             engine: Box::new(LocalEngine::new(
                 &policy,
-                Arc::new(Silent),
+                Arc::new(SilentDetokenizer),
                 rows,
                 2048,
                 self.sample_on,
@@ -153,16 +165,16 @@ impl<'a> Phases<'a> {
             policy,
             reference: None,
             critic: None,
-            source: Box::new(Cycle { prompts, cursor: 0 }),
+            source: Box::new(CyclicSource { prompts, cursor: 0 }),
             task: Task {
-                verifier: Box::new(Parity),
+                verifier: Box::new(ParityVerifier),
                 scale: RewardScale { right: 1.0, wrong: -1.0 },
                 shapers: Vec::new(),
                 filter: Box::new(KeepAll),
                 advantage: Some(Box::new(GroupNorm::default())),
                 spare_cores: 0,
             },
-            phrases: Phrases::default(),
+            tracked_phrases: Phrases::default(),
             updater: updater(self.micro_batching(2560)),
             optimizer: Box::new(AdamW::new(OptimConfig::default())),
             schedule: Box::new(ConstantLr { lr: 1e-6 }),
@@ -183,19 +195,21 @@ impl<'a> Phases<'a> {
                 tis_cap: None,
                 tis_mask: None,
                 old_logprobs: OldLogprobs::Sampled,
-                look_every: 0,
+                token_stats_every: 0,
                 max_errors: 1.0,
             },
             seed: self.seed,
             state: TrainerState::default(),
             mid_update: false,
         };
+
         let mut parts = Vec::new();
         let timed = clock.time(rows * length, || {
             let report = trainer.step(&mut ()).map_err(Error::Train)?;
             parts = report.metrics.0.into_iter().collect();
             Ok(())
         });
+
         self.policy = Some(trainer.policy);
         timed?;
         parts.retain(|(name, _)| name.starts_with("time/"));
@@ -203,15 +217,26 @@ impl<'a> Phases<'a> {
         Ok(())
     }
 
-    /// Cuts updates as a run does, with every layer kept whole.
+    /// Splits updates as a run does, with all activations of every layer kept.
     fn micro_batching(&self, micro_batch_tokens: usize) -> MicroBatching {
         let ChunkPlan { logits, waiting_logits, .. } = self.chunks;
-        MicroBatching { micro_batch_tokens, logits, waiting_logits, ..MicroBatching::default() }
+        MicroBatching {
+            micro_batch_tokens,
+            max_logits: logits,
+            max_saved_logits: waiting_logits,
+            ..MicroBatching::default()
+        }
     }
 
     fn engine(&self, rows: usize) -> LocalEngine<Decoder> {
-        LocalEngine::new(self.policy(), Arc::new(Silent), rows, usize::MAX, self.sample_on)
-            .graphs(self.graphs)
+        LocalEngine::new(
+            self.policy(),
+            Arc::new(SilentDetokenizer),
+            rows,
+            usize::MAX,
+            self.sample_on,
+        )
+        .graphs(self.graphs)
     }
 
     fn prompt(&self, id: u64, length: usize) -> Prompt {
@@ -236,16 +261,18 @@ fn verify(clock: &mut Clock<'_>) -> Result<()> {
         ["Answer: 1,024", "1024"],
         ["I do not know.", "7"],
     ];
+
     let verifier = math::Verifier::default();
-    let asked: Vec<(Prompt, Completion)> = (0..600)
+    let completions: Vec<(Prompt, Completion)> = (0..600)
         .map(|index| {
-            let [said, reference] = ANSWERS[index % ANSWERS.len()];
+            let [text, reference] = ANSWERS[index % ANSWERS.len()];
             let prompt = Prompt { reference: reference.into(), ..Prompt::default() };
             let written = Completion::written(Vec::new(), Vec::new(), FinishReason::Stop);
-            (prompt, written.with_text(said))
+            (prompt, written.with_text(text))
         })
         .collect();
-    let pairs: Vec<(&Prompt, &Completion)> = asked.iter().map(|(x, y)| (x, y)).collect();
+
+    let pairs: Vec<(&Prompt, &Completion)> = completions.iter().map(|(x, y)| (x, y)).collect();
     clock.time(pairs.len(), || {
         score_each(&verifier, &pairs);
         Ok(())
@@ -280,18 +307,18 @@ fn failed(error: firebrick_rollout::RolloutError) -> Error {
 }
 
 /// A detokenizer without text, because text is not timed.
-struct Silent;
+struct SilentDetokenizer;
 
-impl Detokenizer for Silent {
+impl Detokenizer for SilentDetokenizer {
     fn detokenize(&self, _: &[TokenId]) -> String {
         String::new()
     }
 }
 
-/// A verifier that calls an even first token right. So groups have a spread, whatever the weights.
-struct Parity;
+/// A verifier that calls an even first token right, so that groups have a spread, whatever the weights.
+struct ParityVerifier;
 
-impl Verifier for Parity {
+impl Verifier for ParityVerifier {
     fn score(&self, _: &Prompt, completion: &Completion) -> Score {
         match completion.tokens.first() {
             Some(token) if token % 2 == 0 => Score::right("even"),
@@ -300,12 +327,12 @@ impl Verifier for Parity {
     }
 }
 
-struct Cycle {
+struct CyclicSource {
     prompts: Vec<Prompt>,
     cursor: u64,
 }
 
-impl PromptSource for Cycle {
+impl PromptSource for CyclicSource {
     fn draw(&mut self) -> Prompt {
         self.cursor += 1;
         self.prompts[(self.cursor - 1) as usize % self.prompts.len()].clone()

@@ -1,4 +1,4 @@
-//! The models of the bench, with the operations and bytes that each phase takes at least.
+//! Models of the bench, with the operations and bytes that each phase takes at least.
 
 use firebrick_models::{Compute, DecoderConfig, Family, Sizes as Widths};
 
@@ -7,11 +7,11 @@ use super::{Phase, Sizes};
 /// A model to measure with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// The shape's name.
+    /// Name of the shape.
     pub name: String,
-    /// The model's sizes.
+    /// Sizes of the model.
     pub config: DecoderConfig,
-    /// The number of rows in a micro-batch of the update.
+    /// Number of rows in a micro-batch of the update.
     pub micro_batch_rows: usize,
 }
 
@@ -24,6 +24,7 @@ impl Shape {
             config: DecoderConfig::new(family, widths),
             micro_batch_rows,
         };
+
         let small = |vocab_size, hidden_size, layers, heads, intermediate_size| Widths {
             vocab_size,
             hidden_size,
@@ -36,6 +37,7 @@ impl Shape {
             rope_theta: 1e6,
             tied: true,
         };
+
         let smollm2 = Widths {
             vocab_size: 49_152,
             hidden_size: 576,
@@ -48,6 +50,7 @@ impl Shape {
             rope_theta: 1e5,
             tied: true,
         };
+
         let qwen = |hidden_size, layers, heads, head_dim, intermediate_size| Widths {
             vocab_size: 151_936,
             hidden_size,
@@ -60,6 +63,7 @@ impl Shape {
             rope_theta: 1e6,
             tied: true,
         };
+
         vec![
             shape("1m", 16, Family::Qwen2, small(1024, 128, 4, 4, 448)),
             shape("10m", 16, Family::Qwen2, small(1024, 384, 6, 6, 1024)),
@@ -71,7 +75,7 @@ impl Shape {
     }
 
     /// Returns the floating-point operations of a run, and if it decodes also the bytes that it has to read.
-    /// The answer is `None` if no model computes, or the costs are not known beforehand.
+    /// Without a model that computes, or if the costs are not known beforehand, it is `None`.
     pub(super) fn costs(
         &self,
         phase: Phase,
@@ -81,33 +85,38 @@ impl Shape {
         let width_of_number = if compute == Compute::F32 { 4.0 } else { 2.0 };
         let config = &self.config;
         let rows = sizes.rows as f64;
-        let (prompt, completion) = (sizes.prompt as f64, sizes.completion as f64);
+        let prompt = sizes.prompt as f64;
+        let completion = sizes.completion as f64;
+
         let head = (config.vocab_size * config.hidden_size) as f64;
         let count = config.parameters();
-        // Experts count if a token goes through them.
+        // Only the experts that a token is routed to count.
         let layers = (count.active - count.embedding) as f64;
         let width = (config.heads * config.head_dim * config.layers) as f64;
-        let kept = (2 * config.kv_heads * config.head_dim * config.layers) as f64;
+        let kv_values = (2 * config.kv_heads * config.head_dim * config.layers) as f64;
+
         // Attention computes scores and the sum of values, over half of the tokens in the mean.
         let attention = |tokens: f64| 2.0 * width * tokens * tokens;
-        let all = prompt + completion;
+        let total = prompt + completion;
+
         match phase {
             Phase::Rollout | Phase::Groups => {
                 let prompts = if phase == Phase::Groups { rows / 8.0 } else { rows };
                 let tokens = prompts * prompt + rows * completion;
                 let flops = 2.0 * layers * tokens
                     + 2.0 * head * rows * completion
-                    + rows * (attention(all) - attention(prompt))
+                    + rows * (attention(total) - attention(prompt))
                     + prompts * attention(prompt);
+
                 let weights = completion * (layers + head) * width_of_number;
                 let cache =
-                    rows * kept * width_of_number * completion * (prompt + completion / 2.0);
+                    rows * kv_values * width_of_number * completion * (prompt + completion / 2.0);
                 Some((flops, Some(weights + cache)))
             }
             // Work that is done twice is counted once, so that both phases can be compared.
             Phase::Update | Phase::Recompute => {
-                let forward = 2.0 * layers * rows * all + 2.0 * head * rows * completion;
-                Some((3.0 * (forward + rows * attention(all)), None))
+                let forward = 2.0 * layers * rows * total + 2.0 * head * rows * completion;
+                Some((3.0 * (forward + rows * attention(total)), None))
             }
             Phase::Spread | Phase::Step | Phase::Verify => None,
         }

@@ -29,18 +29,21 @@ pub(super) fn train_sampling(recipe: &Recipe, tokenizer: &Tokenizer) -> Sampling
 }
 
 pub(super) fn eval_sampling(recipe: &Recipe, tokenizer: &Tokenizer) -> Sampling {
-    let (temperature, top_p) = (recipe.eval.temperature, recipe.eval.top_p);
+    let temperature = recipe.eval.temperature;
+    let top_p = recipe.eval.top_p;
     Sampling { temperature, top_k: 0, top_p, ..train_sampling(recipe, tokenizer) }
 }
 
 pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
     let recipe::Reward { right, wrong, .. } = recipe.reward;
     let scale = RewardScale { right: right as f32, wrong: wrong as f32 };
+
     let filter: Box<dyn GroupFilter> = match recipe.sampling.dynamic {
         recipe::Dynamic::Off => Box::new(KeepAll),
         _ => Box::new(spread(recipe)),
     };
     let spare_cores = if recipe.device.kind == Kind::Cpu { 0 } else { 2 };
+
     Task {
         verifier,
         scale,
@@ -51,7 +54,7 @@ pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
     }
 }
 
-/// Returns the estimator of the advantages. It is `None` if a critic gives them.
+/// Returns the estimator of the advantages. `None` if a critic computes them.
 fn advantage(recipe: &Recipe) -> Option<Box<dyn AdvantageEstimator>> {
     Some(match recipe.advantage {
         recipe::Advantage::GroupNorm { epsilon } => Box::new(GroupNorm { epsilon, unbiased: true }),
@@ -66,8 +69,8 @@ fn advantage(recipe: &Recipe) -> Option<Box<dyn AdvantageEstimator>> {
     })
 }
 
-/// Returns the weights of a weighted reward's parts, as shares of 1. So all of them together weigh as much as
-/// the one credit of another verifier, and as much as the part that penalties take off.
+/// Returns the weights of a weighted reward's parts, as shares of 1. So all of them together weigh as much as the
+/// single credit of another verifier, and as much as the part of the penalties, `shaping`.
 fn part_weights(recipe: &Recipe) -> BTreeMap<String, f32> {
     let recipe::RewardKind::Weighted { parts } = recipe.reward_kind() else {
         return BTreeMap::new();
@@ -97,6 +100,7 @@ fn curriculum(recipe: &Recipe) -> Option<Curriculum> {
             CurriculumRule::Posterior(PosteriorRule { min_spread_probability, half_life, explore })
         }
     };
+
     Some(Curriculum { rule, spread: spread(recipe) })
 }
 
@@ -104,21 +108,24 @@ pub(super) fn updater(recipe: &Recipe, micro_batching: plan::MicroBatchPlan) -> 
     let loss = &recipe.loss;
     let (low, high) = loss.kind.clip_ratios();
     let clip = ClipRange { low, high };
+
     let policy: Box<dyn PolicyLoss> = match loss.kind {
         recipe::LossKind::Dapo { dual_clip, .. } => Box::new(Dapo { clip, dual_clip }),
         recipe::LossKind::Gspo { .. } => Box::new(Gspo { clip, max_log_ratio: 10.0 }),
         recipe::LossKind::Cispo { .. } => Box::new(Cispo { clip }),
     };
+
     let kl = loss.kl.as_ref().map(|kl| Kl {
         estimator: match kl.kind {
             recipe::KlKind::K1 => KlEstimator::K1,
             recipe::KlKind::K2 => KlEstimator::K2,
             recipe::KlKind::K3 => KlEstimator::K3,
         },
-        // The gradient of k1 is the gradient of log π alone: the reference would have no part in it.
+        // The gradient of k1 is the gradient of log π alone, which does not depend on the reference.
         gradient_of_k2: kl.kind == recipe::KlKind::K1,
         coef: kl.coef,
     });
+
     Updater {
         replicas: Default::default(),
         loss_scale: 1.0,
@@ -136,9 +143,9 @@ pub(super) fn updater(recipe: &Recipe, micro_batching: plan::MicroBatchPlan) -> 
         temperature: recipe.rollout.temperature,
         micro_batching: MicroBatching {
             micro_batch_tokens: recipe.train.micro_batch_tokens,
-            logits: micro_batching.chunks.logits,
-            waiting_logits: micro_batching.chunks.waiting_logits,
-            whole_layers: micro_batching.whole_layers,
+            max_logits: micro_batching.chunks.logits,
+            max_saved_logits: micro_batching.chunks.waiting_logits,
+            layers_without_recompute: micro_batching.whole_layers,
             offload: recipe.train.offload && recipe.device.kind != Kind::Cpu,
             share_prompts: match recipe.train.share_prompts {
                 recipe::SharePrompts::Auto => None,
@@ -163,6 +170,7 @@ pub(super) fn optimizer<M: Module>(optim: &recipe::Optim) -> Box<dyn Optimizer<M
             recipe::MomentType::Int8 => Moments::Int8,
         },
     };
+
     match optim.kind {
         recipe::OptimKind::AdamW { beta1, beta2, epsilon } => {
             Box::new(AdamW::new(adamw(beta1, beta2, epsilon)))
@@ -176,6 +184,7 @@ pub(super) fn optimizer<M: Module>(optim: &recipe::Optim) -> Box<dyn Optimizer<M
 /// Builds the learning rate over `steps` of a policy or a critic. It is `lr` after its warm-up.
 pub(super) fn schedule(optim: &recipe::Optim, lr: f64, steps: u64) -> Box<dyn LrSchedule> {
     let warmup = optim.warmup_steps;
+    // The decay begins when the warm-up is over.
     let steps = steps.saturating_sub(warmup);
     let then: Box<dyn LrSchedule> = match optim.schedule {
         recipe::Schedule::Constant => Box::new(ConstantLr { lr }),
@@ -186,6 +195,7 @@ pub(super) fn schedule(optim: &recipe::Optim, lr: f64, steps: u64) -> Box<dyn Lr
             Box::new(CosineDecay { from: lr, to: end_ratio * lr, steps })
         }
     };
+
     Box::new(LrWarmup { steps: warmup, from_zero: optim.warmup_from_zero, then })
 }
 
@@ -215,7 +225,7 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
         sampling,
         tis_cap: recipe.loss.tis_cap,
         tis_mask: recipe.loss.tis_mask,
-        look_every: recipe.record.tokens_every,
+        token_stats_every: recipe.record.tokens_every,
         max_errors: recipe.reward.max_errors,
         old_logprobs: match recipe.train.old_logprobs {
             recipe::OldLogprobs::Auto => OldLogprobs::Auto,
@@ -228,10 +238,13 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
 fn adaptive(adaptive: &recipe::Adaptive) -> AdaptiveUpdates {
     let recipe::Adaptive { weight_advantage, weight_change, weight_entropy, .. } = *adaptive;
     let recipe::Adaptive { n_base, n_min, n_max, kl_stop, .. } = *adaptive;
+
+    // A recipe writes 0 for no limit.
     let max_entropy_term = match adaptive.max_entropy_term {
         0.0 => f64::INFINITY,
         most => most,
     };
+
     AdaptiveUpdates {
         weight_advantage,
         weight_change,

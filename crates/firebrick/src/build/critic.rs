@@ -1,4 +1,4 @@
-//! The critic of a recipe.
+//! Plans the critic that a recipe asks for.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use firebrick_train::{Critic, CriticConfig, Gae, TrainError, ValueLoss, ValueMod
 use super::algorithm::{optimizer, schedule};
 use crate::recipe::{Advantage, CriticKind, Optim, Recipe};
 
-/// The critic that a recipe asks for. It is made when the first step begins, from the policy of that moment.
+/// A recipe's critic. It is made when the first step begins, from the policy at that time.
 #[derive(Clone, Debug)]
 pub struct CriticPlan {
     kind: CriticKind,
@@ -30,7 +30,9 @@ impl CriticPlan {
             warmup_steps: critic.warmup_steps,
             detach: critic.kind == CriticKind::Head { detach: true },
         };
-        let (optim, lr) = (recipe.optim.clone(), critic.lr.unwrap_or(recipe.optim.lr));
+
+        let optim = recipe.optim.clone();
+        let lr = critic.lr.unwrap_or(recipe.optim.lr);
         Some(CriticPlan { kind: critic.kind, config, optim, lr, steps: recipe.train.steps })
     }
 

@@ -1,4 +1,4 @@
-//! The prompts of a run, and the tokenizer that reads them.
+//! Reads the prompts of a run, and the tokenizer for them.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,15 +25,15 @@ pub(super) struct Data {
     pub(super) heldout: Vec<Prompt>,
     pub(super) sets: Vec<EvalSet>,
     pub(super) sft_examples: Vec<SftExample>,
-    /// The prompts of the SFT examples.
+    /// Prompts of the SFT examples.
     pub(super) sft_prompts: Vec<Prompt>,
-    /// The form in which a question is written.
+    /// Format in which a question is written.
     pub(super) format: PromptFormat,
-    /// What became of the training problems; `None` if they were not asked for.
+    /// Report on the training problems; `None` if they were not requested.
     pub(super) report: Option<PromptReport>,
 }
 
-/// The data to read for the recipe. All else is a program's own.
+/// What to read for the recipe. The program brings everything else.
 #[derive(Clone, Copy)]
 pub(super) struct DataRequest<'a> {
     pub(super) train: bool,
@@ -41,12 +41,12 @@ pub(super) struct DataRequest<'a> {
     pub(super) sft_examples: bool,
     /// True if a verifier may want to read a prompt's messages.
     pub(super) messages: bool,
-    /// The environment whose episodes are the problems, if the recipe says so.
+    /// Environment whose episodes are the problems, if the recipe says so.
     pub(super) environment: Option<&'a dyn Environment>,
 }
 
 impl Data {
-    /// Reads the data for the model in `folders`. Tells through `notes` what was left out.
+    /// Reads the data for the model in `folders`, and reports through `notes` what was left out.
     pub(super) fn read(
         recipe: &Recipe,
         request: DataRequest<'_>,
@@ -62,6 +62,7 @@ impl Data {
         for what in tokenizer.switched_off() {
             let _ = notes.send(format!("the tokenizer asks for {what}: it is switched off"));
         }
+
         let format = format(&recipe.data, text, now)?;
         let mut preparation = Preparation::new(&tokenizer, &format);
         preparation.max_prompt_tokens = limit;
@@ -70,33 +71,31 @@ impl Data {
 
         let sft_examples = request.sft_examples && recipe.sft.steps > 0;
         let ProblemSets { train, mut heldout, dropped } =
-            match request.train || request.heldout || sft_examples {
-                true => problems(
-                    &recipe.data,
-                    sources,
-                    DataRequest { sft_examples, ..request },
-                    seed,
-                    notes,
-                )?,
-                false => ProblemSets::default(),
+            if request.train || request.heldout || sft_examples {
+                let request = DataRequest { sft_examples, ..request };
+                problems(&recipe.data, sources, request, seed, notes)?
+            } else {
+                ProblemSets::default()
             };
         shorten(&mut heldout, recipe);
-        // The episodes of an environment may all open with the same words.
-        let told: &[Problem] = if request.environment.is_none() { &train } else { &[] };
-        tell_shared("data.heldout", told, &heldout, notes);
+
+        // The episodes of an environment may all open with the same text.
+        let compared: &[Problem] = if request.environment.is_none() { &train } else { &[] };
+        tell_shared("data.heldout", compared, &heldout, notes);
+
         let data = &recipe.data;
         let lost = |file| move |error| no_prompts(data, file, error);
         let train_file = data.train.as_ref();
-        let (prompts, report) = match request.train {
-            true => {
-                let (prompts, mut report) =
-                    preparation.prompts(&train).map_err(lost(train_file))?;
-                report.read += dropped.duplicates + dropped.conflicting;
-                (report.duplicates, report.conflicting) = (dropped.duplicates, dropped.conflicting);
-                (prompts, Some(report))
-            }
-            false => (Vec::new(), None),
+        let (prompts, report) = if request.train {
+            let (prompts, mut report) = preparation.prompts(&train).map_err(lost(train_file))?;
+            report.read += dropped.duplicates + dropped.conflicting;
+            report.duplicates = dropped.duplicates;
+            report.conflicting = dropped.conflicting;
+            (prompts, Some(report))
+        } else {
+            (Vec::new(), None)
         };
+
         let heldout = if heldout.is_empty() || !request.heldout {
             Vec::new()
         } else {
@@ -107,16 +106,20 @@ impl Data {
             }
             prompts
         };
+
         let (sft_examples, sft_prompts) = if sft_examples {
             let examples = preparation.sft_examples(&train).map_err(lost(train_file))?.0;
             examples.into_iter().unzip()
         } else {
             (Vec::new(), Vec::new())
         };
-        let sets = match request.heldout {
-            true => eval_sets(recipe, sources, &preparation, told, notes)?,
-            false => Vec::new(),
+
+        let sets = if request.heldout {
+            eval_sets(recipe, sources, &preparation, compared, notes)?
+        } else {
+            Vec::new()
         };
+
         let tokenizer = Arc::new(tokenizer);
         Ok(Data {
             tokenizer,
@@ -155,11 +158,11 @@ impl Data {
 /// A set to evaluate on besides the held-out prompts.
 #[derive(Clone, Debug)]
 pub struct EvalSet {
-    /// The recipe's name for it.
+    /// Name in the recipe.
     pub name: String,
-    /// The prompts.
+    /// Prompts.
     pub prompts: Vec<Prompt>,
-    /// The number of completions of each prompt.
+    /// Number of completions of each prompt.
     pub samples: usize,
 }
 
@@ -172,26 +175,29 @@ fn eval_sets(
 ) -> Result<Vec<EvalSet>, Error> {
     let columns = columns(&recipe.data);
     let read = |set: &recipe::EvalSet| {
-        let (subset, split) = (set.subset.clone(), set.split.clone());
+        let subset = set.subset.clone();
+        let split = set.split.clone();
         let part = Part { subset, split, default_split: "test" };
         let files = sources.data_files("eval.sets", &set.data, &part)?;
         let mut problems = read_problems(&files, &columns, recipe.data.deduplicate)?.problems;
         if set.prompts > 0 {
             problems.truncate(set.prompts);
         }
+
         tell_shared(&set.name, train, &problems, notes);
         let lost = |error| no_prompts(&recipe.data, Some(&set.data), error);
         let (prompts, report) = preparation.prompts(&problems).map_err(lost)?;
         if report.kept < report.read {
             let _ = notes.send(format!("{}: {report}", set.name));
         }
+
         let samples = set.samples.unwrap_or(recipe.eval.samples).max(1);
         Ok(EvalSet { name: set.name.clone(), prompts, samples })
     };
     recipe.eval.sets.iter().map(read).collect()
 }
 
-/// Tells a person if questions to evaluate on are trained on: their accuracy says little about other questions.
+/// Warns the user if questions to evaluate on are trained on: their accuracy says little about other questions.
 fn tell_shared(set: &str, train: &[Problem], problems: &[Problem], notes: &Sender<String>) {
     let shared = shared_questions(train, problems);
     if shared > 0 {
@@ -216,7 +222,7 @@ pub(super) fn shorten<T>(heldout: &mut Vec<T>, recipe: &Recipe) {
     }
 }
 
-/// Returns the folder of the tokenizer. It is `None` for a tokenizer that is made for a task.
+/// Returns the folder of the tokenizer. `None` for a tokenizer that is made for a task.
 pub(super) fn text_folder<'a>(
     recipe: &'a Recipe,
     folders: Option<&'a Folders>,
@@ -229,6 +235,7 @@ pub(super) fn tokenizer(recipe: &Recipe, folder: Option<&Path>) -> Result<Tokeni
     if let Some(folder) = folder {
         return Ok(Tokenizer::from_folder(folder)?);
     }
+
     let of_new = recipe.model.new.as_ref().and_then(|new| new.alphabet.as_deref());
     let of_task = || {
         let mut alphabet_of_task =
@@ -240,18 +247,19 @@ pub(super) fn tokenizer(recipe: &Recipe, folder: Option<&Path>) -> Result<Tokeni
         }
         Some(alphabet_of_task)
     };
+
     let alphabet = of_new.map(str::to_owned).or_else(of_task);
     Ok(Tokenizer::characters(&alphabet.ok_or(Error::NewModelNeedsAlphabet)?)?)
 }
 
-/// Returns the longest prompt that is kept: the recipe's limit, as far as the model's context has room for it
-/// next to a completion. A longer prompt would end the run at the step that draws it.
+/// Returns the longest prompt that is kept: the recipe's limit, limited by the room that the model's context has next
+/// to a completion. A longer prompt would end the run at the step that draws it.
 pub(super) fn prompt_limit(recipe: &Recipe, folders: Option<&Folders>) -> Result<usize, Error> {
     let context = context(recipe, folders)?;
     room_for_a_prompt(recipe, context).map(|room| room.min(recipe.data.max_prompt_tokens))
 }
 
-/// Returns the most tokens that the model takes, prompt and completion together.
+/// Returns the limit of the tokens that the model takes, prompt and completion together.
 fn context(recipe: &Recipe, folders: Option<&Folders>) -> Result<usize, Error> {
     Ok(match (folders, &recipe.model.new) {
         (Some(folders), _) => folders.sizes()?.max_position_embeddings,
@@ -292,7 +300,7 @@ fn no_prompts(data: &recipe::Data, file: Option<&PathBuf>, error: DataError) -> 
 struct ProblemSets {
     train: Vec<Problem>,
     heldout: Vec<Problem>,
-    /// The problems that were left out of the training problems.
+    /// Problems that were left out of the training problems.
     dropped: ProblemSet,
 }
 
@@ -313,6 +321,7 @@ fn problems(
         }
         Ok(set)
     };
+
     let Some(path) = &data.train else {
         let task = data.task.as_ref().ok_or(Error::NewModelNeedsAlphabet)?;
         let (train, heldout) = match (generator(task), request.environment) {
@@ -320,7 +329,7 @@ fn problems(
                 (task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?)
             }
             (None, Some(environment)) => {
-                // Episodes cost more than sums, so only the wanted ones are begun.
+                // Episodes cost more than generated arithmetic, so only the needed ones are begun.
                 let wanted = |is_wanted, count| if is_wanted { count } else { 0 };
                 let train = wanted(request.train || request.sft_examples, data.train_size);
                 let heldout = wanted(request.heldout, data.heldout_size);
@@ -333,16 +342,19 @@ fn problems(
         };
         return Ok(ProblemSets { train, heldout, dropped: ProblemSet::default() });
     };
-    let (subset, split) = (data.subset.clone(), data.split.clone());
+
+    let subset = data.subset.clone();
+    let split = data.split.clone();
     let part = Part { subset, split, default_split: "train" };
     let mut dropped = read("data.train", path, &part)?;
     let mut train = std::mem::take(&mut dropped.problems);
-    // A file has no splits. If the held-out rows have no place of their own, they are its last rows.
+    // A file has no splits. Held-out rows without their own file or split are its last rows.
     let splits = data.heldout.is_some() || !path.is_file();
     let heldout_split = data.heldout_split.clone().filter(|_| splits);
+
     let heldout = match (&data.heldout, heldout_split) {
         (None, None) => {
-            // At most half is held out: a file of ten rows is for trying things, and must still train.
+            // At most half is held out: a file of ten rows is for trying things out, and must still train.
             let count = data.heldout_size.min(train.len() / 2);
             if count < data.heldout_size {
                 let _ = notes.send(format!(
@@ -360,6 +372,7 @@ fn problems(
                     "data.heldout_split: {name} is one file and has no split {split}: its last {count} prompts are held out"
                 ));
             }
+
             train.split_off(train.len() - count)
         }
         (heldout, split) => {
@@ -370,17 +383,19 @@ fn problems(
             let part = Part { subset: subset.clone(), split, default_split: "test" };
             let set = read("data.heldout", heldout.as_ref().unwrap_or(path), &part)?;
             if set.duplicates > 0 {
-                let (kept, left) = (set.problems.len(), set.duplicates);
+                let kept = set.problems.len();
+                let left = set.duplicates;
                 let _ =
                     notes.send(format!("data.heldout: {kept} prompts, {left} duplicates left out"));
             }
             set.problems
         }
     };
+
     Ok(ProblemSets { train, heldout, dropped })
 }
 
-/// Returns the generator of a task. It is `None` if an environment's own episodes are the problems.
+/// Returns the generator of a task. `None` if an environment's own episodes are the problems.
 pub(super) fn generator(task: &recipe::Task) -> Option<firebrick_data::Task> {
     Some(match *task {
         recipe::Task::Addition { digits, worked, second_look } => {
@@ -412,12 +427,14 @@ fn format(
         (recipe::Template::Plain, _) | (_, None) => None,
         (_, Some(folder)) => ChatTemplate::from_folder(folder)?,
     };
+
     if data.template == recipe::Template::Chat && chat.is_none() {
         return Err(Error::NoChatTemplate {
             folder: folder.map(Path::to_owned).unwrap_or_default(),
         });
     }
     known_options("data.template_options", &data.template_options, chat.as_ref())?;
+
     let default = PromptFormat::default();
     Ok(PromptFormat {
         text: data.prompt.clone().unwrap_or(default.text),
@@ -427,11 +444,11 @@ fn format(
     })
 }
 
-/// Checks that the template reads every option. Templates take the options that they know and leave the rest,
-/// so a misspelt one would go unnoticed. `key` is the place where they were given.
+/// Checks that the template reads every option. Templates take the options that they know and leave the rest, so a
+/// misspelt one would go unnoticed. `key` is the key under which they were given.
 ///
 /// # Errors
-/// When there is such an option.
+/// When it does not read one of them.
 pub fn known_options(
     key: &'static str,
     options: &Map<String, Value>,
@@ -443,6 +460,7 @@ pub fn known_options(
             format!("{key}: tools is a text, expected a list of objects; is a bracket missing?");
         return Err(DataError::Format { problem }.into());
     }
+
     let variables = chat.map(ChatTemplate::variables).unwrap_or_default();
     match options.keys().find(|name| !variables.contains(name)) {
         None => Ok(()),

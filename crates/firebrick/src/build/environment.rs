@@ -1,4 +1,4 @@
-//! The environment that a recipe names, and the policy's way to talk with it.
+//! Builds the environment that a recipe names, and the policy's side of the conversation with it.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use firebrick_core::{
     Detokenizer as _, Environment, EnvironmentFailed, Key, Prompt, SftExample, TokenId, Verifier,
 };
 use firebrick_data::{Problem, PromptFormat, Question, Tokenizer, tokens_up_to};
-use firebrick_environments::{Calculator, Guessing, OpenEnv, Settings, Words};
+use firebrick_environments::{Calculator, Guessing, OpenEnv, Settings, Templates};
 use firebrick_reward::OfConversations;
 use firebrick_rollout::{MultiTurnEngine, Renderer, RolloutEngine, Turns};
 
@@ -21,33 +21,35 @@ use crate::{
     recipe::{self, EnvironmentKind, Recipe, Role, Task},
 };
 
-/// Episodes that are begun at once, for the prompts that they open with.
+/// Number of episodes that are begun concurrently, for the prompts that they open with.
 const OPENED_AT_ONCE: usize = 16;
 
-/// The longest wait for an environment before a run has begun.
+/// Maximum wait for an environment before a run has begun.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The pause before an environment without room is asked again.
+/// Pause before an environment without room is asked again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The most reasons of failures that a run tells, each of them once. All failures are counted.
+/// Limit of the reasons of failure that a run reports, each of them once. All failures are counted.
 const MAX_WARNINGS: usize = 5;
 
-/// Builds the environment, or takes the program's `own` if the recipe says so. It is `None` if a completion is
-/// a single turn.
+/// Builds the environment, or takes the program's `own_environment` if the recipe says so. Returns `None` if a
+/// completion is a single turn.
 ///
 /// # Errors
-/// When an address or a template is not valid, the key is not in the environment of this process, or the
-/// program's own environment is missing or not asked for.
+/// When an address or a template is not valid, the key is not in the environment of this process, or the program's own
+/// environment is missing or not requested.
 pub(super) fn environment(
     recipe: &Recipe,
-    own: Option<Arc<dyn Environment>>,
-    said: &Sender<String>,
+    own_environment: Option<Arc<dyn Environment>>,
+    notes_tx: &Sender<String>,
 ) -> Result<Option<Arc<dyn Environment>>, Error> {
-    if own.is_some() && recipe.environment.kind != EnvironmentKind::Own {
-        let (part, needs) = ("Session::environment", "with environment.kind = \"own\"");
+    if own_environment.is_some() && recipe.environment.kind != EnvironmentKind::Own {
+        let part = "Session::environment";
+        let needs = "with environment.kind = \"own\"";
         return Err(Error::NoEffect { part, needs });
     }
+
     let recipe::Environment {
         kind, servers, sessions, reset, action, observation, opening, ..
     } = recipe.environment.clone();
@@ -55,23 +57,24 @@ pub(super) fn environment(
         None => None,
         Some(name) => Some(key("environment.key_variable", name)?),
     };
-    let said = said.clone();
+
+    let notes_tx = notes_tx.clone();
     Ok(match kind {
         EnvironmentKind::None => None,
-        EnvironmentKind::Own => Some(own.ok_or(Error::NoEnvironment)?),
+        EnvironmentKind::Own => Some(own_environment.ok_or(Error::NoEnvironment)?),
         EnvironmentKind::Guessing => Some(Arc::new(Guessing)),
         EnvironmentKind::Calculator => Some(Arc::new(Calculator)),
         EnvironmentKind::OpenEnv => {
             let settings = Settings {
                 servers,
                 sessions,
-                words: Words { reset, action, observation, opening },
+                templates: Templates { reset, action, observation, opening },
                 time_limit: Duration::from_secs_f64(recipe.environment.time_limit),
                 patience: Duration::from_secs_f64(recipe.environment.patience),
                 key,
                 asks: recipe.data.task == Some(Task::Environment),
             };
-            Some(Arc::new(OpenEnv::new(settings, move |line| drop(said.send(line)))?))
+            Some(Arc::new(OpenEnv::new(settings, move |line| drop(notes_tx.send(line)))?))
         }
     })
 }
@@ -93,15 +96,15 @@ pub(super) fn alphabet(kind: EnvironmentKind) -> &'static str {
     }
 }
 
-/// The policy's side of a conversation.
-pub(super) struct Talking {
+/// A policy's side of a conversation.
+pub(super) struct ConversationSetup {
     environment: Arc<dyn Environment>,
     tokenizer: Arc<Tokenizer>,
     renderer: Arc<dyn Renderer>,
     turns: Turns,
 }
 
-impl Talking {
+impl ConversationSetup {
     /// # Errors
     /// When no token ends with a text that is to end a turn, or the chat template knows no such conversation.
     pub(super) fn new(
@@ -118,6 +121,7 @@ impl Talking {
             role,
             ..
         } = &recipe.environment;
+
         let mut ends = Vec::new();
         for text in stop {
             // The token may begin with other text.
@@ -130,17 +134,20 @@ impl Talking {
                 return Err(Error::Stop { text: text.clone() });
             }
         }
+
         let turns = Turns {
             max_turns: *max_turns,
             max_turn_tokens: max_turn_tokens.unwrap_or(usize::MAX),
             max_observation_tokens: *max_observation_tokens,
             stop: ends,
         };
-        // This fails before a run, and not at its first reply.
+
+        // This fails before a run instead of at its first reply.
         format.reply("", role.name())?;
         let renderer = ChatRenderer { tokenizer: tokenizer.clone(), format, role: *role };
-        let (tokenizer, renderer) = (tokenizer.clone(), Arc::new(renderer));
-        Ok(Talking { environment, tokenizer, renderer, turns })
+        let tokenizer = tokenizer.clone();
+        let renderer = Arc::new(renderer);
+        Ok(ConversationSetup { environment, tokenizer, renderer, turns })
     }
 
     /// Wraps the engine, whose completions then talk with the environment.
@@ -148,15 +155,14 @@ impl Talking {
         self,
         engine: Box<dyn RolloutEngine<M>>,
     ) -> Box<dyn RolloutEngine<M>> {
-        let Talking { environment, tokenizer, renderer, turns } = self;
+        let ConversationSetup { environment, tokenizer, renderer, turns } = self;
         Box::new(MultiTurnEngine::new(engine, environment, tokenizer, renderer, turns))
     }
 
-    /// Has the environment say its part in the SFT examples, which reads these words and does not
-    /// imitate them.
+    /// Lets the environment say its part in the SFT examples: this text is read and not imitated.
     ///
     /// # Errors
-    /// When the environment says something else than an example has.
+    /// When the environment's text differs from the example's.
     pub(super) fn play(
         &self,
         examples: &mut [SftExample],
@@ -173,6 +179,7 @@ impl Talking {
         let text = |tokens: &[TokenId]| self.tokenizer.detokenize(tokens);
         let fault = |problem: String| Error::SftExample { prompt: prompt.text.clone(), problem };
         let failed = |failed: EnvironmentFailed| fault(failed.to_string());
+
         let mut episode = None;
         let mut begin = 0;
         for _ in 0..self.turns.max_turns {
@@ -183,6 +190,7 @@ impl Talking {
             if end + 1 >= rest.len() {
                 return Ok(());
             }
+
             let episode = match &mut episode {
                 Some(episode) => episode,
                 none => none.insert(self.environment.begin(prompt).map_err(failed)?),
@@ -190,6 +198,8 @@ impl Talking {
             let reply = episode.step(&text(&rest[..end])).map_err(failed)?;
             let observation = self.renderer.tokens(&reply.observation, rest[..end].last().copied());
             let observation = observation.map_err(fault)?;
+
+            // The example has to continue with the very tokens that a policy would read.
             if reply.over || !rest[end..].starts_with(&observation) {
                 return Err(fault(format!(
                     "the environment says {:?} after {:?}, but the solution continues with {:?}",
@@ -198,10 +208,12 @@ impl Talking {
                     text(&rest[end..])
                 )));
             }
+
             let begins = begin + end;
             begin = begins + observation.len();
             mask[begins..begin].fill(false);
         }
+
         Err(fault(format!(
             "the solution takes more turns than environment.max_turns = {}",
             self.turns.max_turns
@@ -210,58 +222,70 @@ impl Talking {
 }
 
 /// Wraps the verifier, for completions whose environment may have failed.
-pub(super) fn sound(verifier: Box<dyn Verifier>, said: Sender<String>) -> Box<dyn Verifier> {
+pub(super) fn sound(verifier: Box<dyn Verifier>, notes_tx: Sender<String>) -> Box<dyn Verifier> {
     let warned = Mutex::new(BTreeSet::new());
     Box::new(OfConversations::new(verifier, move |why| {
         let mut warned = warned.lock().unwrap_or_else(PoisonError::into_inner);
         if warned.len() < MAX_WARNINGS && warned.insert(why.to_owned()) {
-            let _ = said.send(format!("a completion has no verdict: {why}")); // A run that is over hears nothing.
+            // A run that is over receives nothing.
+            let _ = notes_tx.send(format!("a completion has no verdict: {why}"));
         }
     }))
 }
 
-/// Makes problems of the openings of episodes, with numbers from `first` on.
+/// Makes problems from the openings of episodes, numbered starting at `first`.
 ///
 /// # Errors
-/// When an episode can't begin, or begins without a word.
+/// When an episode can't begin, or begins without any text.
 pub(super) fn openings(
     environment: &dyn Environment,
     first: u64,
     count: usize,
 ) -> Result<Vec<Problem>, Error> {
+    // Every thread takes its next number from this range, so an empty range ends them all.
     let next = Mutex::new(first..first + count as u64);
     let ids = || next.lock().unwrap_or_else(PoisonError::into_inner);
+
     let problem = |id: u64| {
         let prompt = Prompt { id, ..Prompt::default() };
         let since = Instant::now();
         let episode = loop {
             match environment.begin(&prompt) {
-                // Nobody hears of this wait before the run begins, so it has an end.
+                // Before the run begins nobody is told of this wait, so it has a limit.
                 Err(EnvironmentFailed::Busy(_)) if since.elapsed() < PATIENCE => {
                     thread::sleep(PAUSE);
                 }
                 begun => break begun,
             }
         };
+
         let opening = episode.map(|episode| episode.opening().to_owned());
         let problem = match opening {
             Ok(opening) if !opening.is_empty() => {
                 let question = Question::Text(opening);
-                let (reference, difficulty) = (String::new(), String::new());
-                let (worked, origin) = (None, None);
-                return Ok(Problem { id, question, reference, worked, difficulty, origin });
+                return Ok(Problem {
+                    id,
+                    question,
+                    reference: String::new(),
+                    worked: None,
+                    difficulty: String::new(),
+                    origin: None,
+                });
             }
             Ok(_) => "the episode begins without a word, expected the prompt".into(),
             Err(failed) => failed.to_string(),
         };
+
         // After one failure no more episodes are begun.
         *ids() = 0..0;
         Err(Error::Opening { id, problem })
     };
+
     let work =
         || std::iter::from_fn(|| ids().next()).map(problem).collect::<Result<Vec<_>, Error>>();
     let threads = environment.sessions().clamp(1, OPENED_AT_ONCE);
-    let parts = thread::scope(|scope| {
+
+    let results = thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         let join = |thread: thread::ScopedJoinHandle<'_, _>| match thread.join() {
             Ok(part) => part,
@@ -269,12 +293,13 @@ pub(super) fn openings(
         };
         threads.into_iter().map(join).collect::<Result<Vec<_>, Error>>()
     });
-    let mut problems = parts?.concat();
+
+    let mut problems = results?.concat();
     problems.sort_by_key(|problem| problem.id);
     Ok(problems)
 }
 
-/// Tells a person if all openings are alike, so that nothing shows which episode was opened.
+/// Warns the user if all openings are alike, so that nothing shows which episode was opened.
 pub(super) fn tell_alike(problems: &[Problem], notes: &Sender<String>) {
     let Some((first, others)) = problems.split_first().filter(|(_, others)| !others.is_empty())
     else {
@@ -289,7 +314,7 @@ pub(super) fn tell_alike(problems: &[Problem], notes: &Sender<String>) {
     }
 }
 
-/// An environment's words as the policy reads them.
+/// An environment's text as the policy reads it.
 struct ChatRenderer {
     tokenizer: Arc<Tokenizer>,
     format: PromptFormat,
@@ -302,14 +327,15 @@ impl Renderer for ChatRenderer {
         let tokens = text.and_then(|text| self.tokenizer.encode(&text, false));
         let mut tokens =
             tokens.map_err(|error| format!("the policy can't read a reply: {error}"))?;
-        // If the policy wrote the end of its message itself, the reply leaves it out.
+
+        // If the policy wrote the end of its message itself, the reply omits it.
         if self.format.chat.is_some() && last.is_some() && tokens.first().copied() == last {
             tokens.remove(0);
         }
         Ok(tokens)
     }
 
-    /// Makes tokens of the beginning of the words, and of a longer one as long as that has no more than `most`.
+    /// Tries longer and longer prefixes of the text until one has more than `most` tokens.
     fn tokens_up_to(
         &self,
         words: &str,

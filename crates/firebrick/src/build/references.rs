@@ -28,10 +28,10 @@ pub(super) fn leave_out(
     let Some(forms) = forms.filter(|_| recipe.data.task.is_none()) else { return Ok(()) };
     let mut unreadable = vec![false; prompts.len()];
     for form in &forms.forms {
-        // Any answer will do, because it is the reference that can't be read.
+        // Any answer works, because it is the reference that can't be read.
         let answer = Completion::of_text(form.replace(REFERENCE, "1"));
-        let asked: Vec<_> = prompts.iter().map(|prompt| (prompt, &answer)).collect();
-        let scores = verifier.score_all(&asked).map_err(TrainError::from)?;
+        let pairs: Vec<_> = prompts.iter().map(|prompt| (prompt, &answer)).collect();
+        let scores = verifier.score_all(&pairs).map_err(TrainError::from)?;
         for (unreadable, score) in unreadable.iter_mut().zip(scores) {
             *unreadable |= score.verdict == Verdict::Error;
         }
@@ -39,12 +39,14 @@ pub(super) fn leave_out(
 
     let left_out = prompts.iter().zip(&unreadable).filter(|(_, unreadable)| **unreadable);
     let left_out: Vec<&Prompt> = left_out.map(|(prompt, _)| prompt).collect();
-    let (count, of, first) = (left_out.len(), prompts.len(), first(&left_out));
+    let count = left_out.len();
+    let of = prompts.len();
+    let first = first(&left_out);
     if count == 0 {
         return Ok(());
     }
     if count == of {
-        return Err(Error::Unreadable { key: key.to_owned(), of, first });
+        return Err(Error::Unreadable { key: key.to_owned(), total: of, first });
     }
     let _ = notes.send(format!(
         "{key}: the verifier can't read {count} of {of} references, such as {first}: their prompts are left out"
@@ -54,9 +56,9 @@ pub(super) fn leave_out(
     Ok(())
 }
 
-/// Gives each reference to the verifier as an answer, and says how many of them are not right: training on them
-/// teaches that nothing is right. It tries only a part of a large set. A task's answers are its own, and are
-/// not checked.
+/// Asks the verifier about each reference as an answer, and reports how many of them are not right: training on them
+/// teaches that nothing is right. Only a part of a large set is tried. A task generates its own answers, which are not
+/// checked.
 ///
 /// # Errors
 /// When most references are not right, and there are more than a handful.
@@ -69,13 +71,17 @@ pub(super) fn check(
 ) -> Result<(), Error> {
     let forms = Forms::for_kind(&recipe.reward_kind(), prompts);
     let Some(forms) = forms.filter(|_| recipe.data.task.is_none()) else { return Ok(()) };
+
     let every = prompts.len().div_ceil(LOOKED_AT).max(1);
     let looked_at: Vec<&Prompt> = prompts.iter().step_by(every).collect();
     let useless: Vec<&Prompt> =
         looked_at.iter().copied().filter(|prompt| forms.never_right(prompt, verifier)).collect();
-    let (count, of, first) = (useless.len(), looked_at.len(), first(&useless));
+
+    let count = useless.len();
+    let of = looked_at.len();
+    let first = first(&useless);
     if 2 * count > of && of > HANDFUL {
-        return Err(Error::References { key: key.to_owned(), count, of, first });
+        return Err(Error::References { key: key.to_owned(), count, total: of, first });
     }
     if count > 0 {
         let _ = notes.send(format!(
@@ -86,27 +92,27 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The most references that are tried.
+/// Limit of the references that are tried.
 const LOOKED_AT: usize = 1000;
 
-/// So few prompts are for trying things: answers that are not right are told and borne.
+/// A set of at most this many prompts is for trying things out: answers that are not right are only reported.
 const HANDFUL: usize = 16;
 
-/// Stands for the reference in a form.
+/// Placeholder for the reference in a form.
 const REFERENCE: &str = "{reference}";
 
-/// The ways to state an answer that a verifier may want.
+/// Ways to state an answer that a verifier may want.
 struct Forms {
-    /// Texts with [`REFERENCE`] where the answer stands.
+    /// Texts with [`REFERENCE`] in place of the answer.
     forms: Vec<String>,
     /// True if a reference may be a worked solution, whose own answer is the one to state.
     of_solutions: bool,
 }
 
 impl Forms {
-    /// Returns the forms for a verifier of this kind. It is `None` if a reference is no answer.
+    /// Returns the forms for a verifier of this kind. `None` if a reference is not an answer.
     fn for_kind(kind: &RewardKind, prompts: &[Prompt]) -> Option<Forms> {
-        let own = match kind {
+        let marked_form = match kind {
             RewardKind::Exact { after: Some(marker), .. }
             | RewardKind::Integer { marker: Some(marker) } => Some(format!("{marker}{REFERENCE}")),
             RewardKind::Math { .. }
@@ -117,7 +123,7 @@ impl Forms {
             | RewardKind::Choice { .. }
             | RewardKind::Exact { .. }
             | RewardKind::Integer { .. } => None,
-            // The verdict is that of the first part. Rules are asked for nothing, others at a price.
+            // The verdict is that of the first part. Rules are free to ask, and other kinds cost something.
             RewardKind::Weighted { parts } => {
                 let costly = |kind: &RewardKind| {
                     matches!(
@@ -135,7 +141,8 @@ impl Forms {
         };
         let usual =
             ["{reference}", "\\boxed{{reference}}", "Answer: {reference}", "#### {reference}"];
-        let mut forms: Vec<String> = own.into_iter().chain(usual.map(String::from)).collect();
+        let mut forms: Vec<String> =
+            marked_form.into_iter().chain(usual.map(String::from)).collect();
 
         // If an answer has thoughts before it, they have to end.
         let after_thinking =
@@ -200,12 +207,14 @@ mod tests {
                 ..Prompt::default()
             })
             .collect();
-        let (notes, told) = channel();
+
+        let (notes, received) = channel();
         leave_out("data.train", &mut prompts, &recipe, verifier, &notes)?;
         check("data.train", &prompts, &recipe, verifier, &notes)?;
         drop(notes);
+
         let left = prompts.into_iter().map(|prompt| prompt.reference).collect();
-        Ok((left, told.iter().collect()))
+        Ok((left, received.iter().collect()))
     }
 
     #[test]
@@ -216,12 +225,15 @@ mod tests {
         let (left, notes) = checked(math, "?", &["5", integral, "\\text{June 5}"]).unwrap();
         assert_eq!(left, ["5", "\\text{June 5}"]);
         assert!(notes[0].contains("can't read 1 of 3 references, such as"), "{notes:?}");
+
         let none = checked(math, "?", &[integral]).unwrap_err();
-        assert!(matches!(none, Error::Unreadable { of: 1, .. }), "{none}");
+        assert!(matches!(none, Error::Unreadable { total: 1, .. }), "{none}");
+
         let letters: (&str, &dyn Verifier) = ("kind = 'choice'", &Choice::default());
         assert_eq!(checked(letters, "?", &["(B)", "E=mc^2"]).unwrap().0, ["(B)"]);
         let numbers: (&str, &dyn Verifier) = ("kind = 'integer'", &Integer::default());
         assert_eq!(checked(numbers, "?", &["8", "8.5"]).unwrap().0, ["8"]);
+
         let name = "number".to_owned();
         let part = Part { name, weight: 1.0, verifier: Box::new(Integer::default()) };
         let weighted = Weighted::new(vec![part]).unwrap();
@@ -249,6 +261,7 @@ mod tests {
                 assert_eq!((left.len(), notes), (20, vec![]), "{name} {prompt}");
             }
         }
+
         // The answer of a solution is what is stated in a box.
         let boxed = math::Extraction::Boxed;
         let verifier = math::Verifier { extraction: boxed, ..math::Verifier::default() };

@@ -6,33 +6,31 @@ use std::sync::mpsc::Sender;
 
 use burn::tensor::Device;
 use firebrick_core::{RewardShaper, Verifier};
-use firebrick_data::{DateTime, Task};
+use firebrick_data::DateTime;
 use firebrick_models::{Compute, Transform};
 use firebrick_reward::{
-    AnswerFork, AnswerLine, Choice, Command, CommandOptions, Countdown, Exact, Format,
-    FromEnvironment, Gsm8k, Gsm8kMode, Integer, LengthPenalty, Overlong, Part, PenaltyForm, Regex,
-    RegexGroup, RegexOptions, StopPenalty, StopProperly, StrictBox, Weighted, math,
+    Command, CommandOptions, LengthPenalty, Overlong, PenaltyForm, StopPenalty, StopProperly,
 };
 
 use super::data::generator;
 use crate::{
     Error,
-    recipe::{self, Recipe, RewardKind},
+    recipe::{self, OfTask, Recipe, RewardKind},
     source::{Sources, TOKEN},
 };
 
 /// What a verifier is built with besides the recipe's `[reward]`.
 #[derive(Clone, Copy)]
 pub(super) struct VerifierContext<'a> {
-    /// The device of a reward model; without autodiff.
+    /// Device of a reward model; without autodiff.
     pub(super) device: &'a Device,
-    /// The format in which a reward model multiplies matrices.
+    /// Matmul precision of a reward model.
     pub(super) compute: Compute,
-    /// The finder of a reward model.
+    /// Finder of a reward model.
     pub(super) sources: &'a Sources,
-    /// The date that chat templates may print.
+    /// Date that chat templates may print.
     pub(super) now: DateTime,
-    /// The receiver of notes for a person.
+    /// Sender of notes for the user.
     pub(super) notes: &'a Sender<String>,
 }
 
@@ -42,7 +40,9 @@ pub(super) fn verifier(
     context: &VerifierContext,
 ) -> Result<Box<dyn Verifier>, Error> {
     let task = recipe.data.task.as_ref().and_then(generator);
-    verifier_of_kind(recipe.reward_kind(), task.as_ref(), &secrets(recipe), context)
+    let task = task.as_ref().map(|task| OfTask { marker: task.marker() });
+    let secrets = secrets(recipe);
+    recipe.reward_kind().build(task, &|kind| other(kind, &secrets, context))
 }
 
 /// Returns the names of the environment variables that the run itself reads as secrets. Programs that it starts do
@@ -53,66 +53,14 @@ fn secrets(recipe: &Recipe) -> Vec<String> {
     keys.chain([TOKEN.to_owned()]).collect()
 }
 
-/// Builds a verifier of this kind. `task` is the generator of the recipe's problems, if it has one, and `secrets` are
-/// variables that no program gets.
-fn verifier_of_kind(
+/// Builds a verifier that needs more than its options: a reward model, or a program, which does not get the variables
+/// in `secrets`.
+fn other(
     kind: RewardKind,
-    task: Option<&Task>,
     secrets: &[String],
     context: &VerifierContext,
 ) -> Result<Box<dyn Verifier>, Error> {
-    Ok(match kind {
-        RewardKind::Math { precision, extraction, reduced_fractions, evaluated, budget } => {
-            Box::new(math::Verifier {
-                precision,
-                extraction: match extraction {
-                    recipe::Extraction::Auto => math::Extraction::Auto,
-                    recipe::Extraction::Boxed => math::Extraction::Boxed,
-                    recipe::Extraction::AfterThinking => math::Extraction::AfterThinking,
-                    recipe::Extraction::Bare => math::Extraction::Bare,
-                    recipe::Extraction::Latex => math::Extraction::Latex,
-                    recipe::Extraction::Plain => math::Extraction::Plain,
-                },
-                reduced_fractions,
-                evaluated: evaluated.unwrap_or(task.is_some()),
-                budget,
-                ..math::Verifier::default()
-            })
-        }
-        RewardKind::Dapo { fork } => Box::new(AnswerLine {
-            fork: match fork {
-                recipe::AnswerFork::Published => AnswerFork::Published,
-                recipe::AnswerFork::StopAtLt => AnswerFork::StopAtLt,
-                recipe::AnswerFork::StripEos => AnswerFork::StripEos,
-            },
-        }),
-        RewardKind::DapoStrictBox => Box::new(StrictBox),
-        RewardKind::Gsm8k => Box::new(Gsm8k { mode: Gsm8kMode::Strict }),
-        RewardKind::Gsm8kFlexible => Box::new(Gsm8k { mode: Gsm8kMode::Flexible }),
-        RewardKind::Choice { letters, lowercase } => Box::new(Choice { letters, lowercase }),
-        RewardKind::Exact { after, ignore_case, ignore_whitespace } => {
-            Box::new(Exact { after, ignore_case, ignore_whitespace })
-        }
-        RewardKind::Regex { pattern, group, matches, tail } => {
-            let group = group.map(RegexGroup::Number);
-            Box::new(Regex::new(RegexOptions { pattern, group, matches, tail })?)
-        }
-        RewardKind::Format { think, boxed, answer_line, nothing_after } => {
-            Box::new(Format { think, boxed, answer_line, nothing_after })
-        }
-        RewardKind::Countdown { use_all } => Box::new(Countdown { use_all }),
-        RewardKind::Integer { marker } => {
-            let of_task = task.and_then(Task::marker).map(str::to_owned);
-            Box::new(Integer { marker: marker.or(of_task) })
-        }
-        RewardKind::Weighted { parts } => {
-            let part = |recipe::Part { name, weight, kind }| {
-                let verifier = verifier_of_kind(kind, task, secrets, context)?;
-                Ok(Part { name, weight: weight as f32, verifier })
-            };
-            let parts: Result<_, Error> = parts.into_iter().map(part).collect();
-            Box::new(Weighted::new(parts?)?)
-        }
+    match kind {
         RewardKind::Model { path, transform, scale, offset, threshold, batch_tokens } => {
             let sigmoid = transform == recipe::Transform::Sigmoid;
             let options = model::Options {
@@ -121,38 +69,38 @@ fn verifier_of_kind(
                 threshold: threshold as f32,
                 batch_tokens,
             };
-            Box::new(model::verifier(options, context)?)
-        }
-        RewardKind::Environment { scale, offset, threshold } => {
-            Box::new(FromEnvironment { scale, offset, threshold })
+            Ok(Box::new(model::verifier(options, context)?))
         }
         RewardKind::Command { program, time_limit, restarts, processes } => {
             let options = CommandOptions { program, time_limit, restarts, processes };
             let notes = context.notes.clone();
             let command = Command::new(options)?.without(secrets.iter().cloned());
             let command = command.on_failure(move |reason| {
-                let _ = notes.send(reason.to_owned()); // A run that is over hears nothing.
+                let _ = notes.send(reason.to_owned()); // A run that is over receives nothing.
             });
-            command.start()?; // This fails before a run, and not at its first completion.
-            Box::new(command)
+            command.start()?; // This fails before a run instead of at its first completion.
+            Ok(Box::new(command))
         }
-    })
+        kind => kind.build(None, &|kind| other(kind, secrets, context)),
+    }
 }
 
-/// Builds the shapers of a group's rewards, in this order: first factors on the earned reward, and then the
-/// parts that are taken off whatever was earned.
+/// Builds the shapers of a group's rewards, in this order: first factors on the earned reward, and then the parts that
+/// are subtracted whatever was earned.
 pub(super) fn shapers(recipe: &Recipe) -> Vec<Box<dyn RewardShaper>> {
     let recipe::Reward { stop, length, overlong, .. } = &recipe.reward;
     let form = |form| match form {
         recipe::PenaltyForm::SignSafe => PenaltyForm::SignSafe,
         recipe::PenaltyForm::AsWritten => PenaltyForm::AsWritten,
     };
+
     let mut shapers: Vec<Box<dyn RewardShaper>> = Vec::new();
     if let Some(stop) = stop {
         let scale = StopPenalty::Scale(stop.scale.unwrap_or(1.0));
         let penalty = stop.replace.map_or(scale, StopPenalty::Replace);
         shapers.push(Box::new(StopProperly { penalty, form: form(stop.form) }));
     }
+
     if let Some(length) = length {
         shapers.push(Box::new(LengthPenalty {
             target: length.target,
@@ -163,6 +111,7 @@ pub(super) fn shapers(recipe: &Recipe) -> Vec<Box<dyn RewardShaper>> {
             form: form(length.form),
         }));
     }
+
     if overlong.penalty != 0.0 || overlong.filter {
         shapers.push(Box::new(Overlong {
             max_completion_tokens: recipe.rollout.max_completion_tokens,
@@ -171,6 +120,7 @@ pub(super) fn shapers(recipe: &Recipe) -> Vec<Box<dyn RewardShaper>> {
             filter: overlong.filter,
         }));
     }
+
     shapers
 }
 
@@ -192,9 +142,11 @@ mod tests {
 
     fn built_verifier(recipe: &Recipe, notes: &Sender<String>) -> Box<dyn Verifier> {
         let now = "2026-01-02T03:04:05".parse().unwrap();
-        let (device, sources) = (Device::flex(), Sources::here());
-        let (device, sources, compute) = (&device, &sources, Compute::F32);
-        verifier(recipe, &VerifierContext { device, compute, sources, now, notes }).unwrap()
+        let device = Device::flex();
+        let sources = Sources::here();
+        let compute = Compute::F32;
+        let context = VerifierContext { device: &device, compute, sources: &sources, now, notes };
+        verifier(recipe, &context).unwrap()
     }
 
     fn score(verifier: &dyn Verifier, reference: &str, text: &str) -> Score {
@@ -214,6 +166,7 @@ mod tests {
                 { name = "answer", weight = 3, kind = "exact", after = '####' },
                 { name = "form", weight = 1, kind = "format", think = false },
             ]"#;
+
         for (data, reward, reference, right, wrong) in [
             (FILE, "", "72", "#### 72", "72"),
             (SUMS, "", "12", "7+5=;12", "12"),
@@ -261,13 +214,14 @@ mod tests {
         let program = r#"kind = "command"
             program = ["sh", "-c", '''read line; echo '{"id": 0, "score": 0.5}'; read line''']
             restarts = 0"#;
-        let (said, notes) = channel();
-        let verifier = built_verifier(&recipe("train = \"a.jsonl\"", program), &said);
+        let (notes_tx, notes) = channel();
+        let verifier = built_verifier(&recipe("train = \"a.jsonl\"", program), &notes_tx);
         assert_eq!(score(verifier.as_ref(), "", "").credit, 0.5);
         assert!(notes.try_recv().is_err());
+
         assert_eq!(score(verifier.as_ref(), "", "").verdict, Verdict::Error);
         let why = verifier.score_all(&[]).unwrap_err();
-        assert!(why.0.contains("is given up"), "{why}");
+        assert!(why.to_string().contains("is given up"), "{why}");
     }
 
     #[test]
@@ -292,6 +246,7 @@ mod tests {
         let completion = Completion::written(vec![0; 100], vec![0.0; 100], FinishReason::Length);
         let group =
             Group { prompt: Prompt::default(), completions: vec![completion], step: 1, draw: 0 };
+
         let shaped = |reward: &str, credit: f32| {
             let recipe = recipe("train = \"a.jsonl\"", reward);
             let scale = RewardScale { right: 1.0, wrong: -1.0 };
@@ -300,6 +255,7 @@ mod tests {
             shapers(&recipe).iter().for_each(|shaper| shaper.shape(&group, &mut rewards));
             rewards[0].reward
         };
+
         for (reward, of_right, of_wrong) in [
             ("", 1.0, -1.0),
             ("stop.scale = 0.5", 0.5, -1.5),

@@ -1,4 +1,4 @@
-//! The pool of inference servers that a recipe names.
+//! Builds the pool of inference servers that a recipe names.
 
 use std::{
     path::{PathBuf, absolute},
@@ -20,27 +20,27 @@ use crate::{
     recipe::{Engine, EngineKind, Recipe},
 };
 
-/// The number of tokens of a probe, and the number of probes.
+/// Number of tokens of a probe, and the number of probes.
 const PROBE: (u64, u64) = (48, 2);
 
-/// The most tokens that are drawn for a probe. Tokens that are no words are dropped, so a vocabulary of nothing
-/// else has no probes.
+/// Limit of the tokens that are drawn for a probe. Tokens that are not words are dropped, so a vocabulary without words
+/// has no probes.
 const DRAWS: u64 = 1000;
 
-/// The parts of a run that the pool of servers is built with.
+/// Parts of a run that the pool of servers is built with.
 pub(super) struct ServerInputs<'a> {
     pub(super) policy: &'a Decoder,
     pub(super) files: HuggingFace,
     pub(super) tokenizer: &'a Arc<Tokenizer>,
     pub(super) updater: Updater,
-    /// The run's own folder for weights.
+    /// The run's folder for weights.
     pub(super) folder: PathBuf,
-    /// The run's name.
+    /// Name of the run.
     pub(super) run: String,
-    pub(super) said: Sender<String>,
+    pub(super) notes_tx: Sender<String>,
 }
 
-/// Builds the engine that asks the recipe's servers. It is `None` if this process samples.
+/// Builds the engine that asks the recipe's servers. `None` if this process samples.
 ///
 /// # Errors
 /// When an address is not valid, or the key is not in the environment.
@@ -58,6 +58,7 @@ pub(super) fn engine(
         tolerance,
         kind,
     } = recipe.rollout.engine.clone();
+
     let dialect = match kind {
         EngineKind::Local => return Ok(None),
         EngineKind::Vllm => Dialect::Vllm,
@@ -67,7 +68,8 @@ pub(super) fn engine(
         None => None,
         Some(name) => Some(key("rollout.engine.key_variable", &name)?),
     };
-    let ServerInputs { policy, files, tokenizer, updater, folder, run, said } = server_inputs;
+    let ServerInputs { policy, files, tokenizer, updater, folder, run, notes_tx } = server_inputs;
+
     let rollout = &recipe.rollout;
     let seconds = Duration::from_secs_f64;
     let settings = Settings {
@@ -85,18 +87,19 @@ pub(super) fn engine(
         tempered: rollout.temperature != 1.0,
         vocabulary: policy.head().dims()[0],
     };
+
     // A server starts relative paths elsewhere, so the path is made absolute. Several runs may share one
     // folder, so each has its own folder in it.
     let of_run = |weights: PathBuf| weights.join(&run);
     let folder = weights.and_then(|weights| absolute(weights).ok()).map_or(folder, of_run);
     let weights_there = weights_there.map(of_run);
     let weights = PublishedWeights::new(folder, weights_there, files, tokenizer.clone(), updater);
-    let tell = move |line: String| drop(said.send(line));
+
+    let tell = move |line: String| drop(notes_tx.send(line));
     Ok(Some(Box::new(ServerPool::new(settings, weights, tokenizer.clone(), tell)?)))
 }
 
-/// Draws tokens at random for the probes. None of them is special, because a server may take special tokens for
-/// more than tokens.
+/// Draws tokens at random for the probes. None of them is special, because a server may interpret special tokens.
 fn probes(tokenizer: &Tokenizer) -> Vec<Vec<TokenId>> {
     let rows = tokenizer.rows() as f64;
     let probe = |index| {

@@ -1,4 +1,4 @@
-//! The numbers of a run that a diagnosis looks at: those of its first and of its latest steps.
+//! Numbers of a run that a diagnosis looks at: those of its first and of its latest steps.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -8,23 +8,23 @@ use firebrick_runs::{Given, RunError, Store};
 use super::ENDED;
 use crate::HELDOUT_PROMPTS;
 
-/// The numbers of a run that the rules look at.
+/// Numbers of a run that the rules look at.
 pub(super) struct History {
     series: BTreeMap<String, Vec<(Step, f64)>>,
-    /// The number of completions of the recent steps, and the number of those that could not be judged.
+    /// Number of completions of the recent steps, and the number of those that could not be judged.
     pub(super) errors: (u64, u64),
-    /// The answer that was given most often in recent steps.
+    /// Most frequent answer in recent steps.
     pub(super) given: Option<Given>,
-    /// The number of prompts of a held-out accuracy, if that is known.
+    /// Number of prompts of a held-out accuracy, if that is known.
     pub(super) heldout: Option<u64>,
-    /// The reason why the last process ended, if it could say so.
+    /// Why the last process ended, if it could say so.
     pub(super) ended: Option<String>,
 }
 
-/// The number of steps at the end that are called recent. They are compared with as many steps before them.
+/// Number of steps at the end that are called recent. They are compared with as many steps before them.
 pub(super) const RECENT: Step = 10;
 
-/// The number of steps at the beginning that show the policy as it began.
+/// Number of steps at the beginning that show the policy as it began.
 const FIRST: Step = 5;
 
 impl History {
@@ -157,8 +157,8 @@ impl History {
     /// Returns the mean over those of the first and the recent steps in which `other` was 0.
     pub(super) fn mean_without(&self, name: &str, other: &str) -> Option<f64> {
         let with = self.steps_above(other, 0.0);
-        let (last, recent) = (FIRST, self.recent());
-        let of_interest = |step: &Step| *step <= last || recent.contains(step);
+        let recent = self.recent();
+        let of_interest = |step: &Step| *step <= FIRST || recent.contains(step);
         let points = self.points(name).iter();
         let points = points
             .filter(|(step, value)| of_interest(step) && !with.contains(step) && value.is_finite());

@@ -9,25 +9,31 @@ use super::{
     rules::{RuleFinding, percent},
 };
 
-/// Finds a weighted reward whose form is learnt and whose answers are not.
+/// Finds a weighted reward whose format is learnt and whose answers are not.
 pub(super) fn by_form(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const LEARNT: f64 = 0.8;
     const RISEN: f64 = 0.1;
     const FEW: f64 = 0.2;
     const GAIN: f64 = 0.05;
+
     let RewardKind::Weighted { parts } = recipe.reward_kind() else { return None };
     // The first part's verdict is the completion's.
-    let (right, before) = (history.share_right()?, history.share_right_at_first()?);
+    let right = history.share_right()?;
+    let at_first = history.share_right_at_first()?;
+
     let risen = |name: &str| {
         let part = format!("reward/part/{name}");
-        let (first, now) = (history.mean_first(&part)?, history.mean(&part)?);
+        let first = history.mean_first(&part)?;
+        let now = history.mean(&part)?;
         (now >= LEARNT && now - first >= RISEN).then_some((first, now))
     };
     let (part, (first, now)) =
         parts.iter().skip(1).find_map(|part| Some((part, risen(&part.name)?)))?;
-    if !history.is_long() || right > FEW || right > before + GAIN {
+
+    if !history.is_long() || right > FEW || right > at_first + GAIN {
         return None;
     }
+
     Some(RuleFinding {
         what: format!("The reward is earned by its part {}, and not by right answers.", part.name),
         evidence: vec![
@@ -35,7 +41,7 @@ pub(super) fn by_form(history: &History, recipe: &Recipe) -> Option<RuleFinding>
             format!(
                 "{} of the recent completions are right; at first it was {}",
                 percent(right),
-                percent(before)
+                percent(at_first)
             ),
         ],
         remedy: format!(
@@ -52,25 +58,33 @@ pub(super) fn by_form(history: &History, recipe: &Recipe) -> Option<RuleFinding>
 pub(super) fn by_heart(history: &History, _: &Recipe) -> Option<RuleFinding> {
     const FALLEN: f64 = 0.1;
     const RISEN: f64 = 0.1;
-    /// A fall of this many standard errors, of a difference of two accuracies, is no chance in a run of many
+    /// A fall of this many standard errors, of a difference of two accuracies, is not chance in a run of many
     /// evaluations.
     const ERRORS: f64 = 3.0;
+
     let chance =
         history.heldout.map_or(0.0, |prompts| ERRORS * (0.5 / prompts.max(1) as f64).sqrt());
     let fallen = FALLEN.max(chance);
-    let (first, now) = (history.mean_first("reward/credit")?, history.mean("reward/credit")?);
+
+    let first = history.mean_first("reward/credit")?;
+    let recent = history.mean("reward/credit")?;
     let (best_step, best) = history.most("eval/heldout_accuracy")?;
-    let last = history.newest("eval/heldout_accuracy")?;
-    if !history.is_long() || now - first < RISEN || best - last < fallen || now - last < fallen {
+    let latest = history.newest("eval/heldout_accuracy")?;
+    if !history.is_long()
+        || recent - first < RISEN
+        || best - latest < fallen
+        || recent - latest < fallen
+    {
         return None;
     }
+
     Some(RuleFinding {
         what: "The policy gets better on the prompts that it is trained on, and worse on others.".into(),
         evidence: vec![
-            format!("reward/credit rose from {first:.3} to {now:.3}"),
-            format!("eval/heldout_accuracy is {last:.3}, and was {best:.3} after step {best_step}"),
+            format!("reward/credit rose from {first:.3} to {recent:.3}"),
+            format!("eval/heldout_accuracy is {latest:.3}, and was {best:.3} after step {best_step}"),
         ],
-        remedy: "Take more prompts (data.train), or end the run earlier: train.patience ends it, and checkpoint.best = true keeps the \
+        remedy: "Use more prompts (data.train), or end the run earlier: train.patience ends it, and checkpoint.best = true keeps the \
                  best checkpoint. If right answers of the training prompts look wrong to you, the judge is too kind to them."
             .into(),
         which: Some(Which::Verdict(Verdict::Right)),
@@ -85,37 +99,44 @@ pub(super) fn flat(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     /// Above this accuracy there may be nothing left to gain.
     const GOOD: f64 = 0.85;
     const MOST: f64 = 0.5;
-    let (first, now) = (history.mean_first("reward/credit")?, history.mean("reward/credit")?);
+
+    let first = history.mean_first("reward/credit")?;
+    let recent = history.mean("reward/credit")?;
     let heldout =
         history.oldest("eval/heldout_accuracy").zip(history.newest("eval/heldout_accuracy"));
-    let gains = now > first + GAIN || heldout.is_some_and(|(first, now)| now > first + GAIN);
-    if history.last() < STEPS || gains || now > GOOD {
+    let gains =
+        recent > first + GAIN || heldout.is_some_and(|(first, recent)| recent > first + GAIN);
+    if history.last() < STEPS || gains || recent > GOOD {
         return None;
     }
+
     let filtered =
         history.share("sampling/groups_filtered", "sampling/groups_sampled").unwrap_or(0.0);
     let mut evidence =
-        vec![format!("reward/credit was {first:.3} in the first steps and is {now:.3}")];
-    evidence.extend(heldout.map(|(first, now)| {
-        format!("eval/heldout_accuracy was {first:.3} at first and is {now:.3}")
+        vec![format!("reward/credit was {first:.3} in the first steps and is {recent:.3}")];
+    evidence.extend(heldout.map(|(first, recent)| {
+        format!("eval/heldout_accuracy was {first:.3} at first and is {recent:.3}")
     }));
     evidence.push(format!(
         "{} of the recent groups were filtered, because their rewards had no spread",
         percent(filtered)
     ));
-    let remedy = match filtered > MOST {
-        true => format!(
-            "Take prompts that the model answers right in some completions and wrong in others: \
+
+    let remedy = if filtered > MOST {
+        format!(
+            "Use prompts that the model answers right in some completions and wrong in others: \
              only their groups teach. A larger rollout.group_size ({}) finds spread in more \
              groups.",
             recipe.rollout.group_size
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "Raise optim.lr ({}) threefold, and again if loss/approx_kl stays below some thousandths. If that is no \
              help, look at the completions: the judge may reward something else than you want.",
             recipe.optim.lr
-        ),
+        )
     };
+
     Some(RuleFinding {
         what: format!("Nothing has been learnt in {} steps.", history.last()),
         evidence,
@@ -127,14 +148,15 @@ pub(super) fn flat(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
 
 /// Finds speed that is lost: to the judge, or from step to step.
 pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
-    /// The share of a step that may be spent waiting.
+    /// Share of a step that may be spent waiting.
     const WAITING: f64 = 0.3;
-    /// Shorter steps are over before anybody waits.
+    /// Shorter steps are not worth a finding.
     const SECONDS: f64 = 1.0;
-    /// Less than this share of the speed is a finding. On a shared machine half of the speed comes and goes.
+    /// Less than this share of the speed is a finding. On a shared machine the speed varies by half.
     const LEFT: f64 = 0.4;
-    /// The growth of completions that explains lost speed: longer ones take longer, by token too.
+    /// Growth of completions that explains lost speed: longer ones take longer, by token too.
     const LONGER: f64 = 1.5;
+
     let step = history.mean("time/step").filter(|seconds| *seconds > SECONDS)?;
     let waiting = history.mean("time/reward_wait").unwrap_or(0.0);
     if waiting > WAITING * step {
@@ -159,18 +181,22 @@ pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
             ..RuleFinding::default()
         });
     }
+
     let grown = history.mean("rollout/length_mean")? / history.mean_first("rollout/length_mean")?;
     if !history.is_long() || grown > LONGER {
         return None;
     }
+
     let lost = |name: &str| {
-        let (first, now) = (history.mean_first(name)?, history.mean(name)?);
+        let first = history.mean_first(name)?;
+        let now = history.mean(name)?;
         (now < LEFT * first).then_some((first, now))
     };
     let speeds =
         [("Sampling", "rollout/tokens_per_second"), ("Updating", "update/tokens_per_second")];
     let (phase, name, (first, now)) =
         speeds.into_iter().find_map(|(phase, name)| Some((phase, name, lost(name)?)))?;
+
     Some(RuleFinding {
         what: format!("{phase} has become slow, at completions of about the same length."),
         evidence: vec![format!("{name} was {first:.0} in the first steps and is {now:.0}")],

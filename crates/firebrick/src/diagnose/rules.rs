@@ -1,4 +1,4 @@
-//! The rules of a diagnosis, each of which looks at the numbers of a run and names one thing that may be wrong.
+//! Rules of a diagnosis, each of which looks at the numbers of a run and names one thing that may be wrong.
 
 use firebrick_core::Verdict;
 use firebrick_recipe::{LossKind, Recipe, RewardKind};
@@ -9,7 +9,7 @@ use super::{
     reward_rules::{by_form, by_heart, flat, slow},
 };
 
-/// A rule for one thing that may be wrong.
+/// A rule that looks for one kind of fault.
 pub(super) struct Rule {
     pub(super) name: &'static str,
     /// Findings that explain this one. If the run has any of them, the rule is left out.
@@ -17,19 +17,19 @@ pub(super) struct Rule {
     pub(super) check: fn(&History, &Recipe) -> Option<RuleFinding>,
 }
 
-/// The finding of a rule.
+/// What a rule has found.
 #[derive(Default)]
 pub(super) struct RuleFinding {
     pub(super) name: &'static str,
     pub(super) what: String,
     pub(super) evidence: Vec<String>,
     pub(super) remedy: String,
-    /// The completions that show it.
+    /// Completions that show it.
     pub(super) which: Option<Which>,
 }
 
-/// The rules, in this order: machinery, answers, the material to learn from, the moves of the policy, and last
-/// its worth and its cost.
+/// All rules, in this order: infrastructure, answers, the training signal, the policy's updates, and last its accuracy
+/// and its cost.
 pub(super) const RULES: &[Rule] = &[
     Rule { name: "judge", after: &[], check: judge },
     Rule { name: "skipped", after: &[], check: skipped },
@@ -55,20 +55,22 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "slow", after: &[], check: slow },
 ];
 
-/// Stands for any earlier finding: each of them says more than that nothing is learnt.
+/// Matches any earlier finding: each of them says more than that nothing is learnt.
 pub(super) const ANY: &str = "any";
 
 fn judge(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
-    const BORNE: f64 = 0.02;
+    const TOLERATED: f64 = 0.02;
+
     let (completions, errors) = history.errors;
     let share = errors as f64 / completions.max(1) as f64;
-    let ended = history
+    let end_reason = history
         .ended
         .as_deref()
         .filter(|why| ["could not be judged", "is given up"].iter().any(|sign| why.contains(sign)));
-    if share <= BORNE && ended.is_none() {
+    if share <= TOLERATED && end_reason.is_none() {
         return None;
     }
+
     let remedy = match recipe.reward_kind() {
         RewardKind::Command { .. } => {
             "Fix the program of reward.program: give it a line by hand, as the book shows. The \
@@ -85,11 +87,13 @@ fn judge(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
              reward.kind, or another column for the references (data.columns.reference)."
         }
     };
+
     let mut evidence = Vec::new();
     if completions > 0 {
         evidence.push(format!("{errors} of the last {completions} completions have no verdict"));
     }
-    evidence.extend(ended.map(|why| format!("the run ended because {why}")));
+    evidence.extend(end_reason.map(|why| format!("the run ended because {why}")));
+
     Some(RuleFinding {
         what: "The judge fails, and nothing is learnt from the completions that it could not \
                judge."
@@ -104,6 +108,7 @@ fn judge(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
 fn skipped(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     let steps = history.steps_above("update/skipped", 0.0);
     let first = steps.first()?;
+
     Some(RuleFinding {
         what: "Updates were skipped, because their gradient was not finite.".into(),
         evidence: vec![format!(
@@ -125,11 +130,13 @@ fn still(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     /// their mean. The quickstart has 3 and 0.007 at its rate, and 9e-4 and 3e-6 at a ten-thousandth of it.
     const MOVED: f64 = 1e-4;
     const MOVED_ON_AVERAGE: f64 = 1e-5;
+
     // At first the critic learns alone.
     let alone = if recipe.has_critic() { recipe.critic.warmup_steps } else { 0 };
     if history.last() < alone + 5 || history.sum("update/count") == 0.0 {
         return None;
     }
+
     let rate = history.mean("update/lr")?;
     let change = history.mean("loss/logprob_change_max").unwrap_or(f64::INFINITY);
     let mean = history.mean("loss/logprob_change").unwrap_or(f64::INFINITY);
@@ -138,6 +145,7 @@ fn still(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     if rate > 0.0 && (one_update || moved) {
         return None;
     }
+
     Some(RuleFinding {
         what: "The policy does not move.".into(),
         evidence: vec![
@@ -158,18 +166,21 @@ fn still(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
 }
 
 fn mismatch(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
-    /// Rounding in bf16 makes half of this at most.
+    /// Rounding in bf16 causes at most half of this.
     const ROUNDING: f64 = 0.02;
-    // With this cap the engine may have other weights.
+
+    // With this cap the engine may have different weights.
     if recipe.loss.tis_cap.is_some() {
         return None;
     }
-    // Older weights rightly give other numbers. Step 1 has no older weights.
+
+    // Older weights are expected to give different numbers. Step 1 has no older weights.
     let fresh = history.mean_without("rollout/logprob_diff_mean", "rollout/staleness_max");
     let difference = fresh?;
     if difference <= ROUNDING {
         return None;
     }
+
     Some(RuleFinding {
         what: "Sampler and trainer disagree about the probability of tokens.".into(),
         evidence: vec![format!(
@@ -192,27 +203,34 @@ fn too_fast(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const LARGE: f64 = 0.1;
     /// One step of this size is enough for a finding.
     const HUGE: f64 = 0.5;
-    /// The number of large steps that is enough for a finding. In a long run it has to be this share of all
+    /// Number of large steps that is enough for a finding. In a long run it has to be this share of all
     /// steps.
     const MANY: (usize, f64) = (5, 0.05);
     const CLIPPED: f64 = 0.3;
     const GAIN: f64 = 0.02;
+
     let (step, kl) = history.most("loss/approx_kl")?;
     let large = history.steps_above("loss/approx_kl", LARGE).len();
-    let many = MANY.0.max((MANY.1 * history.last() as f64) as usize);
-    // CISPO counts all tokens beyond its bounds, and loses none of them.
+    let min_large = MANY.0.max((MANY.1 * history.last() as f64) as usize);
+
+    // CISPO counts all tokens outside its bounds, and drops none of them.
     let clipped = match recipe.loss.kind {
         LossKind::Dapo { .. } => {
             Some(history.most_of_sum("loss/clip_fraction_low", "loss/clip_fraction_high"))
         }
         _ => None,
     };
-    // A policy that learns is left alone, whatever it went through.
-    let (first, now) = (history.mean_first("reward/credit"), history.mean("reward/credit"));
+
+    // A policy that learns has no finding, whatever happened before.
+    let first = history.mean_first("reward/credit");
+    let now = history.mean("reward/credit");
     let learns = history.is_long() && now.zip(first).is_some_and(|(now, first)| now > first + GAIN);
-    if learns || (kl <= HUGE && large < many && clipped.is_none_or(|clipped| clipped <= CLIPPED)) {
+    if learns
+        || (kl <= HUGE && large < min_large && clipped.is_none_or(|clipped| clipped <= CLIPPED))
+    {
         return None;
     }
+
     Some(RuleFinding {
         what: "The steps are too large: a single step can throw the policy off.".into(),
         evidence: [
@@ -239,29 +257,33 @@ fn cut_off(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     if share <= MANY {
         return None;
     }
+
     let limit = recipe.rollout.max_completion_tokens;
     let tokens = if limit == 1 { "token" } else { "tokens" };
-    let ended = |name: &str| history.mean(&format!("environment/{name}")).unwrap_or(0.0);
-    let (turns, observed) = (ended("out_of_turns"), ended("out_of_observation_tokens"));
-    if turns.max(observed) > ended("out_of_tokens") {
+    let mean_share = |name: &str| history.mean(&format!("environment/{name}")).unwrap_or(0.0);
+    let turns = mean_share("out_of_turns");
+    let observed = mean_share("out_of_observation_tokens");
+
+    if turns.max(observed) > mean_share("out_of_tokens") {
         let environment = &recipe.environment;
-        let (name, met, value) = match turns > observed {
-            true => ("out_of_turns", "max_turns", environment.max_turns),
-            false => (
+        let (name, met, value) = if turns > observed {
+            ("out_of_turns", "max_turns", environment.max_turns)
+        } else {
+            (
                 "out_of_observation_tokens",
                 "max_observation_tokens",
                 environment.max_observation_tokens,
-            ),
+            )
         };
         return Some(RuleFinding {
             what: format!(
-                "{} of the conversations come to no end: most of them reach environment.{met} = \
+                "{} of the conversations do not end: most of them reach environment.{met} = \
                  {value}.",
                 percent(share)
             ),
             evidence: vec![
                 format!("rollout/truncated is {share:.2} in the recent steps"),
-                format!("environment/{name} is {:.2}", ended(name)),
+                format!("environment/{name} is {:.2}", mean_share(name)),
             ],
             remedy: format!(
                 "Look at some of them: if they need more room, raise environment.{met}. A game \
@@ -271,6 +293,7 @@ fn cut_off(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
             ..RuleFinding::default()
         });
     }
+
     Some(RuleFinding {
         what: format!("{} of the completions are cut off at {limit} {tokens}.", percent(share)),
         evidence: vec![
@@ -297,6 +320,7 @@ fn unparsable(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     if share <= MANY {
         return None;
     }
+
     Some(RuleFinding {
         what: format!(
             "{} of the completions have no answer that the judge can read.",
@@ -314,7 +338,7 @@ fn unparsable(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     })
 }
 
-/// Says where a model gets the form of prompts and answers from.
+/// Says where a model gets the format of prompts and answers from.
 fn taught(recipe: &Recipe) -> &'static str {
     match recipe.model.path {
         Some(_) => TEMPLATE,
@@ -326,7 +350,7 @@ const TEMPLATE: &str = "If the model writes nonsense, it reads a form of prompt 
                         chat template (data.template = \"chat\"), or the very form that it was trained on \
                         (data.prompt).";
 
-/// Looks at step 1, because only the first steps show the form that a policy must learn before the task.
+/// Looks at step 1, because only the first steps show the format that a policy must learn before the task.
 fn form(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const MANY: f64 = 0.7;
     const LEARNT: f64 = 0.5;
@@ -335,6 +359,7 @@ fn form(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     if recipe.model.path.is_none() || share <= MANY || history.mean("reward/credit")? > LEARNT {
         return None;
     }
+
     Some(RuleFinding {
         what: format!(
             "At first {} of the completions had no answer that the judge can read.",
@@ -348,19 +373,20 @@ fn form(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
 
 fn one_answer(history: &History, _: &Recipe) -> Option<RuleFinding> {
     const MANY: f64 = 0.5;
-    /// Honest policies, too, give the same answer to many prompts if there are few right answers, such as yes
-    /// and no.
+    /// Honest policies too give the same answer to many prompts if there are few right answers, such as yes and no.
     const ANSWERS: u64 = 8;
-    let given = history.given.as_ref()?;
-    let share = given.completions as f64 / history.sum("sampling/completions").max(1.0);
-    if share <= MANY || given.references < ANSWERS {
+
+    let most_frequent = history.given.as_ref()?;
+    let share = most_frequent.completions as f64 / history.sum("sampling/completions").max(1.0);
+    if share <= MANY || most_frequent.references < ANSWERS {
         return None;
     }
+
     Some(RuleFinding {
         what: format!("{} of the completions give the same answer.", percent(share)),
         evidence: vec![format!(
             "{:?} was given {} times in the recent steps, to prompts with {} different right answers",
-            given.answer, given.completions, given.references
+            most_frequent.answer, most_frequent.completions, most_frequent.references
         )],
         remedy: "Look at the verdicts of these completions (`firebrick diagnose` shows some). If they are right, the \
                  judge accepts this answer to everything, or nearly all references are the same. If they are wrong, \
@@ -379,6 +405,7 @@ fn too_hard(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     if share <= MANY || history.mean("reward/credit")? >= 1.0 - MANY {
         return None;
     }
+
     Some(RuleFinding {
         what: format!(
             "{} of the groups have no right completion: nothing can be learnt from them.",
@@ -406,13 +433,14 @@ fn too_easy(history: &History, _: &Recipe) -> Option<RuleFinding> {
     if share <= MANY || history.mean("reward/credit")? <= MANY {
         return None;
     }
+
     Some(RuleFinding {
         what: format!("{} of the groups are all right: there is nothing left to learn here.", percent(share)),
         evidence: vec![
             format!("sampling/groups_all_right is {share:.2} of the recent groups"),
             format!("reward/credit is {:.3}", history.mean("reward/credit").unwrap_or(0.0)),
         ],
-        remedy: "Take harder problems (another data.train, or more digits, numbers or steps of data.task), or end the run \
+        remedy: "Use harder problems (another data.train, or more digits, numbers or steps of data.task), or end the run \
                  (train.stop_at). If the accuracy on held-out prompts is low, the training prompts are known by heart or \
                  the judge is too kind."
             .into(),
@@ -422,32 +450,38 @@ fn too_easy(history: &History, _: &Recipe) -> Option<RuleFinding> {
 }
 
 fn entropy_gone(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
-    /// Above this mean credit a low entropy is no fault.
+    /// Above this mean credit a low entropy is not a fault.
     const GOOD: f64 = 0.85;
     const LEFT: f64 = 0.15;
     const GAIN: f64 = 0.02;
-    let (first, now) = (history.mean_first("loss/entropy")?, history.mean("loss/entropy")?);
-    let (before, credit) = (history.mean_before("reward/credit")?, history.mean("reward/credit")?);
-    let gains = credit > before + GAIN;
-    if !history.is_long() || now > LEFT * first || credit > GOOD || gains {
+
+    let first = history.mean_first("loss/entropy")?;
+    let recent = history.mean("loss/entropy")?;
+    let earlier = history.mean_before("reward/credit")?;
+    let credit = history.mean("reward/credit")?;
+    let gains = credit > earlier + GAIN;
+    if !history.is_long() || recent > LEFT * first || credit > GOOD || gains {
         return None;
     }
+
     let (low, high) = recipe.loss.kind.clip_ratios();
-    let higher = match high > low {
-        true => format!(
+    let higher = if high > low {
+        format!(
             "Raise loss.clip_ratio_high ({high}) further, or lower optim.lr ({}).",
             recipe.optim.lr
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "Raise loss.clip_ratio_high ({high}) to {} or more: with symmetric clipping rare tokens can't become likely (Clip-Higher).",
             two_digits(1.4 * low)
-        ),
+        )
     };
+
     Some(RuleFinding {
         what: "The entropy is gone before the task is learnt: the policy has stopped trying anything else.".into(),
         evidence: vec![
-            format!("loss/entropy fell from {first:.3} in the first steps to {now:.3}"),
-            format!("reward/credit is {credit:.3}, and was {before:.3} before"),
+            format!("loss/entropy fell from {first:.3} in the first steps to {recent:.3}"),
+            format!("reward/credit is {credit:.3}, and was {earlier:.3} before"),
         ],
         remedy: format!(
             "{higher} Continue from a checkpoint in which the entropy was higher, or begin a new run: \
@@ -461,16 +495,19 @@ fn entropy_gone(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
 fn entropy_grows(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const GROWN: f64 = 2.5;
     const LOST: f64 = 0.8;
-    let (first, now) = (history.mean_first("loss/entropy")?, history.mean("loss/entropy")?);
+
+    let first = history.mean_first("loss/entropy")?;
+    let recent = history.mean("loss/entropy")?;
     let credit = history.mean("reward/credit")?;
     let best = history.mean_first("reward/credit")?.max(history.mean_before("reward/credit")?);
-    if !history.is_long() || now < GROWN * first || credit > LOST * best {
+    if !history.is_long() || recent < GROWN * first || credit > LOST * best {
         return None;
     }
+
     Some(RuleFinding {
         what: "The entropy runs away: the policy becomes noise.".into(),
         evidence: vec![
-            format!("loss/entropy rose from {first:.3} in the first steps to {now:.3}"),
+            format!("loss/entropy rose from {first:.3} in the first steps to {recent:.3}"),
             format!("reward/credit is {credit:.3}, and was {best:.3}"),
         ],
         remedy: format!(
@@ -488,17 +525,20 @@ fn entropy_grows(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
 fn length_grows(history: &History, _: &Recipe) -> Option<RuleFinding> {
     const GROWN: f64 = 1.5;
     const GAIN: f64 = 0.02;
-    let (first, now) =
-        (history.mean_first("rollout/length_mean")?, history.mean("rollout/length_mean")?);
-    let (before, credit) = (history.mean_first("reward/credit")?, history.mean("reward/credit")?);
-    if !history.is_long() || now < GROWN * first || credit > before + GAIN {
+
+    let first = history.mean_first("rollout/length_mean")?;
+    let recent = history.mean("rollout/length_mean")?;
+    let at_first = history.mean_first("reward/credit")?;
+    let credit = history.mean("reward/credit")?;
+    if !history.is_long() || recent < GROWN * first || credit > at_first + GAIN {
         return None;
     }
+
     Some(RuleFinding {
         what: "The completions grow longer, but not better.".into(),
         evidence: vec![
-            format!("rollout/length_mean rose from {first:.0} to {now:.0}"),
-            format!("reward/credit was {before:.3} in the first steps and is {credit:.3}"),
+            format!("rollout/length_mean rose from {first:.0} to {recent:.0}"),
+            format!("reward/credit was {at_first:.3} in the first steps and is {credit:.3}"),
         ],
         remedy: "Look at what fills the completions. Make length cost something (reward.overlong, reward.length), \
                  and set loss.aggregation = \"token_mean\": a mean per completion lets long wrong completions off \

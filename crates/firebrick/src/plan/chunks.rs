@@ -1,34 +1,35 @@
-//! The sizes of the chunks in which a run computes, from the memory of its device.
+//! Sizes of the chunks in which a run computes, from the memory of its device.
 
 use firebrick_device::{Kind, Name};
 use firebrick_models::ChunkSizes;
 use serde::Serialize;
 
-/// The chunk sizes of those tensors that are never there whole. They change results by rounding at most.
+/// Chunk sizes of the tensors that never exist as a whole. They change results by rounding at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ChunkPlan {
-    /// Tokens that go through a projection together, if its result is not kept.
+    /// Tokens that pass through a projection together, if its result is not kept.
     pub tokens: usize,
-    /// Attention scores that are there at once.
+    /// Attention scores that exist at the same time.
     pub scores: usize,
-    /// Logits that are there at once.
+    /// Logits that exist at the same time.
     pub logits: usize,
-    /// The most logits of a micro-batch that wait for its backward pass.
+    /// Limit of a micro-batch's logits that wait for its backward pass.
     pub waiting_logits: usize,
 }
 
 impl ChunkPlan {
-    /// Chooses the chunk sizes for a device with so many bytes of memory, as far as that is known, and a model whose
-    /// MLPs are `inner` wide.
+    /// Chooses the chunk sizes for a device with `memory` bytes, if that is known, and a model whose MLPs are `inner`
+    /// wide.
     ///
     /// The memory that happens to be free must not change the bits of a result. So on the CPU a chunk has as many
-    /// tokens, from 1,024 to 4,096, as give gate and up eight million numbers. Scores and logits are fixed numbers, and
-    /// memory decides only which logits wait: a fortieth of it, and 256 MiB at most. On a GPU, whose memory is its own,
-    /// scores and logits take a fortieth of it each, counted five times in f32. No GPU has been measured for the
-    /// fastest size.
+    /// tokens, from 1,024 to 4,096, as give gate and up eight million values. The numbers of scores and logits are
+    /// fixed, and memory decides only how many logits wait: a fortieth of it, and 256 MiB at most. On a GPU, which has
+    /// its own memory, scores and logits take a fortieth of it each, counted five times in f32. No GPU has been
+    /// measured for the fastest size.
     pub fn for_device(name: Name, memory: Option<u64>, inner: usize) -> Self {
         let fortieth = usize::try_from(memory.unwrap_or(8 << 30) / 40).unwrap_or(usize::MAX);
         let ChunkSizes { tokens, scores } = ChunkSizes::default();
+
         if name.kind == Kind::Cpu {
             return ChunkPlan {
                 tokens: ((1 << 22) / inner.max(1)).clamp(1024, tokens),
@@ -37,6 +38,7 @@ impl ChunkPlan {
                 waiting_logits: (fortieth / 4).min(1 << 26),
             };
         }
+
         let numbers = (fortieth / 5 / 4).clamp(1 << 22, 1 << 28);
         ChunkPlan { tokens, scores: numbers, logits: numbers, waiting_logits: numbers }
     }

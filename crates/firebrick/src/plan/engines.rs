@@ -1,9 +1,9 @@
-//! The number of inference servers that keep a trainer busy, from sizes alone.
+//! Works out how many inference servers keep a trainer busy, from sizes alone.
 //!
-//! Training is bound by the products that a card computes, and sampling by the bytes that it reads: the weights
-//! once for all sequences of a step, and the keys and values of each sequence. A step of sampling takes at
-//! least as long as its longest completion, however many servers there are. The shares of a card's peaks that
-//! are reached are guesses ([`REACHED`]). So the plan is good for orders of magnitude and for ratios.
+//! Training is bound by the matmuls that a card computes, and sampling by the bytes that it reads: the weights once for
+//! all sequences of a step, and the keys and values of each sequence. A step of sampling takes at least as long as its
+//! longest completion, however many servers there are. The shares of a card's peaks that are reached are guesses
+//! ([`REACHED`]). So the plan gives orders of magnitude and ratios.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::recipe::{OldLogprobs, Recipe, Recompute};
 /// A card, by its maker's data sheet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Card {
-    /// The card's name, as `--card` has it.
+    /// Name of the card, as `--card` takes it.
     pub name: &'static str,
     /// Operations per second, multiplying in bf16 with sums in f32, without sparsity.
     pub flops: f64,
@@ -44,20 +44,20 @@ impl Card {
     }
 }
 
-/// The shares of a card's peaks that software reaches.
+/// Shares of a card's peaks that software reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Reached {
-    /// The share of its operations, in an update.
+    /// Share of its operations, in an update.
     pub update: f64,
-    /// The share of its operations, for an engine that decodes many sequences.
+    /// Share of its operations, for an engine that decodes many sequences.
     pub decode: f64,
-    /// The share of its bandwidth, for such an engine.
+    /// Share of its bandwidth, for such an engine.
     pub bandwidth: f64,
-    /// The share of its memory that is used for weights and for the keys and values of sequences.
+    /// Share of its memory that is used for weights and for the keys and values of sequences.
     pub memory: f64,
 }
 
-/// The shares that well-made software reaches: prime-rl and verl report 40 % of the operations for long
+/// Shares that well-made software reaches: prime-rl and verl report 40 % of the operations for long
 /// updates, and 60 % of the bandwidth is usual for vLLM.
 pub const REACHED: Reached = Reached { update: 0.4, decode: 0.5, bandwidth: 0.6, memory: 0.9 };
 
@@ -67,25 +67,25 @@ const DISK: (f64, f64) = (2e9, 10e9);
 /// Cards of a machine with servers.
 const CARDS_OF_A_MACHINE: f64 = 8.0;
 
-/// The facts that are not in a recipe.
+/// Facts that are not in a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Load {
-    /// The mean number of tokens of a completion.
+    /// Mean number of tokens of a completion.
     pub mean_tokens: f64,
-    /// The number of groups that are sampled for each group that is trained on.
+    /// Number of groups that are sampled for each group that is trained on.
     pub sampled: f64,
-    /// The card that trains.
+    /// Card that trains.
     pub trainer: Card,
-    /// The number of cards that train.
+    /// Number of cards that train.
     pub trainers: f64,
-    /// The card that samples.
+    /// Card that samples.
     pub server: Card,
 }
 
-/// The cost of a step for trainer and servers.
+/// What a step costs trainer and servers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Engines {
-    /// The facts that the cost was worked out from.
+    /// Facts that the cost was worked out from.
     pub load: Load,
     /// Tokens of completions that a step trains on.
     pub trained: f64,
@@ -95,9 +95,9 @@ pub struct Engines {
     pub update_seconds: f64,
     /// Seconds in which log-probabilities are computed again before the updates; 0 if they are not.
     pub old_logprobs_seconds: f64,
-    /// The number of cards that a server needs for the weights.
+    /// Number of cards that a server needs for the weights.
     pub cards: f64,
-    /// The number of sequences that a server decodes at once.
+    /// Number of sequences that a server decodes concurrently.
     pub sequences: f64,
     /// Tokens that a server samples per second.
     pub tokens_per_second: f64,
@@ -110,47 +110,54 @@ pub struct Engines {
 impl Engines {
     /// Works out the plan of a recipe whose facts are known.
     pub fn new(facts: &Facts, recipe: &Recipe, load: Load) -> Engines {
-        let (work, shape) = (&facts.work, &facts.shape);
+        let work = &facts.work;
+        let shape = &facts.shape;
         let number = |number: u128| number as f64;
-        let (prompt, mean) = (number(work.prompt).min(load.mean_tokens), load.mean_tokens);
+        let mean = load.mean_tokens;
+        let prompt = number(work.prompt).min(mean);
         let active = number(facts.active);
         let weights = 2.0 * number(facts.parameters);
         // Keys and values are in 16 bits.
         let remembered = 4.0 * number(shape.layers - shape.recurrent) * number(shape.key);
 
         let trained = number(work.completions) * mean;
-        // Forward takes two operations for each weight, and backward four, or two if the weight has no
-        // gradient. Attention looks back on half of the text, on average.
+        // Forward takes two operations for each weight, and backward four, or two if the weight has no gradient.
+        // Attention covers half of the text, on average.
         let forward = 2.0 * active
             + 4.0 * number(shape.layers - shape.recurrent) * number(shape.query) * (prompt + mean)
                 / 2.0;
-        let back = if facts.frozen { 1.0 } else { 2.0 };
-        let again = if recipe.train.recompute == Recompute::None { 0.0 } else { 1.0 };
+        let backward = if facts.frozen { 1.0 } else { 2.0 };
+        let recompute = if recipe.train.recompute == Recompute::None { 0.0 } else { 1.0 };
+
         let rate = load.trainer.flops * REACHED.update * load.trainers;
         let seconds = |passes: f64| trained * forward * passes / rate;
         let recomputed =
             recipe.loss.tis_cap.is_some() || recipe.train.old_logprobs == OldLogprobs::Recomputed;
 
         let card = load.server;
+        // The weights may take four fifths of that memory: keys and values need the rest.
         let cards = power_of_two(weights / (0.8 * REACHED.memory * card.memory));
         let room = REACHED.memory * card.memory * cards - weights;
         let most = (room / (remembered * (prompt + mean)).max(1.0)).floor();
         let sequences = most.clamp(1.0, recipe.rollout.max_sequences as f64);
+
         let read = (weights + sequences * remembered * (prompt + mean / 2.0))
             / (REACHED.bandwidth * card.bandwidth * cards);
         let multiplied = 2.0 * active * sequences / (REACHED.decode * card.flops * cards);
-        let alone = weights / (REACHED.bandwidth * card.bandwidth * cards);
+        // A completion that is decoded alone reads all weights for every token.
+        let seconds_per_token = weights / (REACHED.bandwidth * card.bandwidth * cards);
         let adapter = 4.0 * number(facts.trainable);
+
         Engines {
             load,
             trained,
             sampled: trained * load.sampled,
-            update_seconds: seconds(1.0 + back + again),
+            update_seconds: seconds(1.0 + backward + recompute),
             old_logprobs_seconds: if recomputed { seconds(1.0) } else { 0.0 },
             cards,
             sequences,
             tokens_per_second: sequences / read.max(multiplied),
-            longest_seconds: number(work.completion) * alone,
+            longest_seconds: number(work.completion) * seconds_per_token,
             published: if facts.trainable < facts.parameters { adapter } else { weights },
         }
     }
@@ -160,22 +167,22 @@ impl Engines {
         self.update_seconds + self.old_logprobs_seconds
     }
 
-    /// Returns the seconds in which so many servers sample a step.
+    /// Returns the seconds in which this many servers sample a step.
     pub fn sample_seconds(&self, servers: f64) -> f64 {
         (self.sampled / (self.tokens_per_second * servers)).max(self.longest_seconds)
     }
 
-    /// Returns the seconds until so many servers have the weights.
+    /// Returns the seconds until this many servers have the weights.
     pub fn publish_seconds(&self, servers: f64) -> f64 {
         let machines = (servers * self.cards / CARDS_OF_A_MACHINE).ceil();
         self.published / DISK.0 + self.published * machines / DISK.1
     }
 
-    /// Returns the seconds of a step with so many servers: first if the step is sampled before it is trained
-    /// on, then if it is sampled during training.
+    /// Returns the seconds of a step with this many servers: first if the step is sampled before it is trained on, then
+    /// if it is sampled during training.
     pub fn step_seconds(&self, servers: f64) -> [f64; 2] {
-        let (sample, train) = (self.sample_seconds(servers), self.train_seconds());
-        let sample = sample + self.publish_seconds(servers);
+        let sample = self.sample_seconds(servers) + self.publish_seconds(servers);
+        let train = self.train_seconds();
         [sample + train, sample.max(train)]
     }
 

@@ -1,7 +1,7 @@
-//! The facts that a plan is computed from: the sizes of the models and of the recipe's batches.
+//! Facts that a plan is computed from: the sizes of the models and of the recipe's batches.
 
 use firebrick_device::Kind;
-use firebrick_models::{Base, Compute, DecoderConfig, GatedDeltaSizes, Lora, QkNorm};
+use firebrick_models::{Compute, DecoderConfig, FrozenFormat, GatedDeltaSizes, Lora, QkNorm};
 use serde::Serialize;
 
 use super::ChunkPlan;
@@ -12,39 +12,39 @@ use crate::{
     recipe::{CriticKind, Kernels, MomentType, OptimKind, Recipe, Recompute},
 };
 
-/// The sizes of a run's models, which the recipe alone does not say.
+/// Sizes of a run's models, which the recipe alone does not say.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Models {
-    /// The sizes of the policy.
+    /// Sizes of the policy.
     pub policy: DecoderConfig,
-    /// The policy's adapters, if only they are trained.
+    /// Adapters of the policy, if only they are trained.
     pub lora: Option<Lora>,
-    /// The number of values of the models that judge.
+    /// Number of values of the models that judge.
     pub reward: u64,
 }
 
-/// The facts of a run that are known before it starts. Another way to train, such as adapters or half
+/// Facts of a run that are known before it starts. Another way to train, such as adapters or half
 /// precision, changes the facts and not the sums.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Facts {
-    /// The number of values of the model.
+    /// Number of values of the model.
     pub parameters: u128,
-    /// The number of values that one token goes through, with only the chosen experts.
+    /// Number of active values per token, with only the chosen experts.
     pub active: u128,
     /// Bytes of the values that are not trained, in the format that they are kept in.
     pub frozen_bytes: u128,
     /// Values that are trained: these have a gradient and moments.
     pub trainable: u128,
-    /// Trained values of which the optimizer remembers one number instead of two: under Muon those of the
-    /// layers, which have few vectors.
+    /// Trained values of which the optimizer stores one moment instead of two: under Muon those of the layers, which
+    /// have few vectors.
     pub one_moment: u128,
-    /// True if the optimizer's numbers are in 8 bits.
+    /// True if the optimizer's moments are in 8 bits.
     pub narrow_moments: bool,
     /// Values of the largest single parameter that is trained.
     pub largest: u128,
     /// Values of the largest parameter of a layer that is trained.
     pub largest_in_layer: u128,
-    /// Values of the embedding. The gradient of a head of its own has as many.
+    /// Values of the embedding. The gradient of a separate head has as many.
     pub lookup: u128,
     /// Values of the largest projection, if it is unpacked before it is multiplied.
     pub unpacked: u128,
@@ -57,74 +57,74 @@ pub struct Facts {
     pub critic: u128,
     /// True if everything but adapters is frozen, embedding and head too.
     pub frozen: bool,
-    /// True if matrices are multiplied in 16 bits.
+    /// True if matmuls are in 16 bits.
     pub half: bool,
-    /// The format that matrices are multiplied in.
+    /// Matmul precision.
     pub compute: String,
-    /// True if the engine rounds weights that are not trained to a copy of its own.
+    /// True if the engine keeps a rounded copy of weights that are not trained.
     pub rounds_frozen: bool,
-    /// The model's widths.
+    /// Widths of the model.
     #[serde(skip)]
     pub shape: Shape,
-    /// The largest batches of the recipe.
+    /// Largest batches of the recipe.
     pub work: Work,
-    /// The evaluations of the run.
+    /// Evaluations of the run.
     pub evaluations: Vec<Workload>,
-    /// The chunk sizes of those tensors that are never there whole.
+    /// Chunk sizes of the tensors that never exist as a whole.
     pub chunks: ChunkPlan,
 }
 
-/// The widths of the tensors of a forward pass.
+/// Widths of the tensors of a forward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shape {
-    /// The number of layers.
+    /// Number of layers.
     pub layers: u128,
-    /// The width of the residual stream.
+    /// Width of the residual stream.
     pub hidden: u128,
-    /// The number of query heads.
+    /// Number of query heads.
     pub heads: u128,
     /// Queries and keys that are kept as they were before their norms; 0 without such norms.
     pub before_norms: u128,
-    /// The width of all query heads side by side.
+    /// Width of all query heads side by side.
     pub query: u128,
-    /// The width of all key heads side by side. The value heads are as wide.
+    /// Width of all key heads side by side. The value heads are as wide.
     pub key: u128,
-    /// The width of the MLP, or of an expert if all layers have experts.
+    /// Width of the MLP, or of an expert if all layers have experts.
     pub inner: u128,
-    /// The number of layers with experts. An update keeps only their input.
+    /// Number of layers with experts. An update keeps only their input.
     pub sparse: u128,
-    /// The number of experts of such a layer.
+    /// Number of experts of such a layer.
     pub experts: u128,
-    /// The number of layers with a recurrence instead of the attention.
+    /// Number of layers with a recurrence instead of the attention.
     pub recurrent: u128,
-    /// The numbers that such a layer remembers of a text, however long it is.
+    /// Size of such a layer's state of a text, however long the text is.
     pub state: u128,
-    /// The outputs of such a layer's first projection.
+    /// Outputs of such a layer's first projection.
     pub projected: u128,
-    /// The inputs of its last projection.
+    /// Inputs of its last projection.
     pub mixed: u128,
-    /// The numbers of a token in the backward pass through such a layer.
+    /// Values per token in the backward pass through such a layer.
     pub recurrence: u128,
-    /// The width of the logits.
+    /// Width of the logits.
     pub vocab: u128,
 }
 
-/// The largest batches that a recipe may lead to.
+/// Largest batches that a recipe may lead to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Work {
     /// Tokens of the longest prompt.
     pub prompt: u128,
     /// Tokens of the longest completion.
     pub completion: u128,
-    /// The most of these tokens that an environment says, and the policy does not write.
+    /// Limit of those among them that an environment says and the policy does not write.
     pub observed: u128,
     /// Tokens of the longest completion that the model was made for, after such a prompt.
     pub room: u128,
     /// Completions of a prompt.
     pub group_size: u128,
-    /// The most completions that are decoded at once.
+    /// Limit of the completions that are decoded concurrently.
     pub sequences: u128,
-    /// True if servers sample, so that nothing of it is here.
+    /// True if servers sample, so that sampling takes no memory here.
     pub elsewhere: bool,
     /// True if the next step is sampled here while a step is trained on (`rollout.max_staleness`).
     pub ahead: bool,
@@ -134,30 +134,30 @@ pub struct Work {
     pub completions: u128,
     /// Completions per update.
     pub mini_batch: u128,
-    /// The most updates of a step.
+    /// Limit of a step's updates.
     pub updates: u128,
     /// Tokens of a micro-batch.
     pub micro_batch_tokens: u128,
-    /// The number of layers of which an update keeps more than the input.
+    /// Number of layers of which an update keeps more than the input.
     pub whole_layers: u128,
     /// True if the plan decides the number of those layers.
     pub recompute_auto: bool,
-    /// True if inputs of layers wait in the machine's memory.
+    /// True if the inputs of layers are offloaded to host memory.
     pub offload: bool,
     /// True if a frozen policy is kept next to the trained one.
     pub reference: bool,
     /// True if entropy has a gradient.
     pub entropy: bool,
-    /// True if tensors are in the machine's own memory, as on the CPU.
+    /// True if tensors are in host memory, as on the CPU.
     pub on_host: bool,
-    /// True if plain tensor code computes, and not the CPU's own code.
+    /// True if plain tensor code computes instead of the CPU's kernels.
     pub plain: bool,
 }
 
 /// Completions that are sampled together: those of a step, or those of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Workload {
-    /// The number of completions.
+    /// Number of completions.
     pub completions: u128,
     /// Completions of a prompt.
     pub group_size: u128,
@@ -170,15 +170,17 @@ impl Workload {
         Workload { completions, group_size: bounded(samples) }
     }
 
-    /// Returns a run's evaluations: on the held-out prompts, and on each further set. A plan reads no data, so
-    /// prompts with a file or a split of their own are as many as the recipe allows.
+    /// Returns a run's evaluations: on the held-out prompts, and on each further set. A plan reads no data, so prompts
+    /// with their own file or split are as many as the recipe allows.
     fn evaluations(recipe: &Recipe) -> Vec<Self> {
-        let (data, eval) = (&recipe.data, &recipe.eval);
+        let data = &recipe.data;
+        let eval = &recipe.eval;
         let limited =
             |limit: usize, there: usize| if limit == 0 { there } else { limit.min(there) };
-        let own_place = data.heldout.is_some() || data.heldout_split.is_some();
-        let there = if own_place { usize::MAX } else { data.heldout_size };
+        let separate = data.heldout.is_some() || data.heldout_split.is_some();
+        let there = if separate { usize::MAX } else { data.heldout_size };
         let heldout = Workload::new(limited(eval.prompts, there), eval.samples);
+
         let sets = eval.sets.iter().map(|set| {
             let samples = set.samples.unwrap_or(eval.samples);
             Workload::new(limited(set.prompts, usize::MAX), samples)
@@ -187,22 +189,22 @@ impl Workload {
     }
 }
 
-/// Keeps products of several numbers in range, whatever a recipe says.
+/// Keeps multiplications of several numbers in range, whatever a recipe says.
 fn bounded(number: usize) -> u128 {
     number.min(u32::MAX as usize) as u128
 }
 
-/// Returns the width of the widest MLP that a token goes through at once.
+/// Returns the width of the widest MLP that a token passes through.
 fn inner(config: &DecoderConfig) -> u128 {
     let dense = config.kinds.iter().any(|kind| !kind.sparse);
     let expert = config.experts.map_or(0, |experts| experts.inner);
     expert.max(if dense { config.intermediate_size } else { 0 }) as u128
 }
 
-/// Counts the numbers of a token that autodiff holds in the backward pass through a recurrence: copies of the
+/// Counts the values per token that autodiff holds in the backward pass through a recurrence: copies of the
 /// convolution's channels, and for each head copies of queries, keys and values, rows of a chunk's squares, and a
-/// chunk's share of its matrices. (By the bench `memory`, with one shape: an update held 380 kB for each token more,
-/// and this sum makes 430.)
+/// chunk's share of its matrices. (By the bench `memory`, with one shape: an update took 380 kB for each further token,
+/// and this sum gives 430.)
 fn recurrence(delta: &GatedDeltaSizes) -> u128 {
     const CHUNK: usize = 32;
     let widths = 2 * delta.key_dim + delta.value_dim;
@@ -222,15 +224,13 @@ impl Models {
 }
 
 impl Facts {
-    /// Works out the facts of `recipe` for models of these sizes that are multiplied in `compute`, on a device
-    /// with so many bytes of memory, as far as that is known.
+    /// Works out the facts of `recipe` for models of these sizes with the matmul precision `compute`, on a device with
+    /// `memory` bytes, if that is known.
     pub fn new(models: &Models, recipe: &Recipe, compute: Compute, memory: Option<u64>) -> Self {
         let config = &models.policy;
         let count = config.parameters();
-        let adapters = models.lora.as_ref().map(|lora| {
-            let (all, largest) = config.adapter_parameters(lora);
-            (all, largest)
-        });
+        let adapters = models.lora.as_ref().map(|lora| config.adapter_parameters(lora));
+
         let shape = Shape {
             layers: config.layers as u128,
             hidden: config.hidden_size as u128,
@@ -255,43 +255,53 @@ impl Facts {
             recurrence: config.delta.as_ref().map_or(0, recurrence),
             vocab: config.vocab_size as u128,
         };
+
         let base = model::base(recipe, adapters.is_some(), compute);
         let lookup = shape.vocab * shape.hidden;
         let lookups = if config.tied { lookup } else { 2 * lookup };
+
         // Some matrices of the model are trained next to adapters. Each is as large as the embedding.
         let wholes: &[String] = models.lora.as_ref().map_or(&[], |lora| &lora.modules_to_save);
-        let whole = lookup * wholes.len() as u128;
-        let frozen = adapters.map_or(0, |_| u128::from(count.total) - whole);
+        let whole_values = lookup * wholes.len() as u128;
+        // Without adapters everything is trained.
+        let frozen = adapters.map_or(0, |_| u128::from(count.total) - whole_values);
+
         // A GPU that does not compute bfloat16 keeps 32 bits instead of 16.
         let on_cpu = recipe.device.kind == Kind::Cpu;
-        let narrow = if on_cpu || compute == Compute::Bf16 { 2 } else { 4 };
+        let narrow_bytes = if on_cpu || compute == Compute::Bf16 { 2 } else { 4 };
+
         let fast = on_cpu && recipe.device.kernels == Kernels::Fast;
         let evaluations = Workload::evaluations(recipe);
-        let plain = !fast || compute != Compute::F32 || base != Base::F32;
+        // Anything but f32 on the fast kernels uses plain tensor code.
+        let plain = !fast || compute != Compute::F32 || base != FrozenFormat::F32;
+
         Facts {
             frozen_bytes: match base {
-                Base::F32 => 4 * frozen,
-                Base::Bf16 => narrow * frozen,
+                FrozenFormat::F32 => 4 * frozen,
+                FrozenFormat::Bf16 => narrow_bytes * frozen,
                 // Every 32 values have one scale.
-                Base::Int8 => {
-                    narrow * (lookups - whole) + (frozen + whole - lookups) * (32 + narrow) / 32
+                FrozenFormat::Int8 => {
+                    narrow_bytes * (lookups - whole_values)
+                        + (frozen + whole_values - lookups) * (32 + narrow_bytes) / 32
                 }
-                Base::Int4 => {
-                    narrow * (lookups - whole) + (frozen + whole - lookups) * (16 + narrow) / 32
+                FrozenFormat::Int4 => {
+                    narrow_bytes * (lookups - whole_values)
+                        + (frozen + whole_values - lookups) * (16 + narrow_bytes) / 32
                 }
             },
             unpacked: match base {
-                Base::F32 | Base::Bf16 => 0,
-                Base::Int8 | Base::Int4 => {
+                FrozenFormat::F32 | FrozenFormat::Bf16 => 0,
+                FrozenFormat::Int8 | FrozenFormat::Int4 => {
                     let across = (2 * shape.inner).max(shape.query + 2 * shape.key);
                     shape.hidden * across.max(shape.query)
                 }
             },
-            largest_weight: lookup * if base == Base::F32 { 4 } else { narrow },
-            rounds_frozen: base == Base::F32 && compute != Compute::F32,
+            largest_weight: lookup * if base == FrozenFormat::F32 { 4 } else { narrow_bytes },
+            rounds_frozen: base == FrozenFormat::F32 && compute != Compute::F32,
             parameters: (count.total + adapters.map_or(0, |(all, _)| all)).into(),
             active: (count.active + adapters.map_or(0, |(all, _)| all)).into(),
-            trainable: adapters.map_or(count.total.into(), |(all, _)| u128::from(all) + whole),
+            trainable: adapters
+                .map_or(count.total.into(), |(all, _)| u128::from(all) + whole_values),
             one_moment: match recipe.optim.kind {
                 OptimKind::AdamW { .. } => 0,
                 OptimKind::Muon { .. } => {
@@ -335,14 +345,14 @@ impl Facts {
         self.work.prompt + self.work.completion
     }
 
-    /// Returns the number of tokens of the largest micro-batch, padding included. A sequence that is longer
-    /// than the recipe's limit is a micro-batch of its own.
+    /// Returns the number of tokens of the largest micro-batch, padding included. A sequence that is longer than the
+    /// recipe's limit is a separate micro-batch.
     pub fn tokens(&self) -> u128 {
         let most = self.work.micro_batch_tokens.max(self.length());
         most.min(self.work.mini_batch * self.length())
     }
 
-    /// Tells whether an update is cut into several micro-batches.
+    /// Tells whether an update is split into several micro-batches.
     pub fn accumulates(&self) -> bool {
         self.work.mini_batch * self.length() > self.tokens()
     }
@@ -355,13 +365,15 @@ impl Work {
         let completion = recipe.longest_completion();
         let prompt = recipe.data.max_prompt_tokens.min(context.saturating_sub(completion)).max(1);
         let completions = recipe.sampling.prompts_per_step.saturating_mul(rollout.group_size);
-        // The trainer cuts a step into updates of equal size.
+
+        // The trainer splits a step into updates of equal size.
         let updates = completions.div_ceil(recipe.train.mini_batch).max(1);
         // A mini-batch may get several updates.
         let passes = recipe.train.adaptive.as_ref().map_or(1, |adaptive| adaptive.n_max);
         let sampled =
             evaluations.iter().map(|it| it.completions).fold(bounded(completions), u128::max);
         let remote = rollout.engine.is_remote();
+
         Work {
             prompt: bounded(prompt),
             completion: bounded(completion),

@@ -1,4 +1,4 @@
-//! The memory of the machine and its device, and the warning of a run that does not fit into it.
+//! Memory of the machine and its device, and the warning of a run that does not fit into it.
 
 use std::path::Path;
 
@@ -12,32 +12,33 @@ use crate::{
     source::Sources,
 };
 
-/// The memory of a device.
+/// A device's memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
-    /// The number of bytes; `None` if nobody knows.
+    /// Size in bytes; `None` if it is not known.
     pub bytes: Option<u64>,
-    /// The source of that number, or the reason why it is not known.
+    /// Source of that number, or the reason why it is not known.
     pub words: String,
 }
 
 impl Memory {
-    /// Asks a GPU's driver for all the memory that it has. For the CPU, counts the machine's memory that is not
-    /// in use.
+    /// Asks a GPU's driver for all the memory that it has. For the CPU, counts the host memory that is not in use.
     pub fn of_device(name: Name) -> Self {
         if name.kind == Kind::Cpu {
             return match available() {
                 Some(bytes) => Memory { bytes: Some(bytes), words: "free on this machine".into() },
-                None => Memory { bytes: None, words: "this system does not tell".into() },
+                None => Memory { bytes: None, words: "this system does not report it".into() },
             };
         }
+
         let about =
             open(name, Precision::F32).map_err(|error| error.to_string()).and_then(|device| {
                 guard(|| describe(name, &device)).map_err(|error| error.to_string())
             });
+
         match about.map(|about| about.memory) {
             Ok(Some(bytes)) => Memory { bytes: Some(bytes), words: format!("all that {name} has") },
-            Ok(None) => Memory { bytes: None, words: format!("{name} does not tell") },
+            Ok(None) => Memory { bytes: None, words: format!("{name} does not report it") },
             Err(problem) => Memory { bytes: None, words: problem },
         }
     }
@@ -46,35 +47,37 @@ impl Memory {
 /// Returns the warning that a run begins with if its plan does not fit into the memory.
 pub fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
     let models = build::model_sizes(recipe, sources).ok()?;
-    let there = Memory::of_device(recipe.device.name()).bytes?;
-    let plan = Plan::new(&models, recipe, compute(recipe).0, Some(there));
-    if plan.fits(there) {
+    let available = Memory::of_device(recipe.device.name()).bytes?;
+    let plan = Plan::new(&models, recipe, compute(recipe).0, Some(available));
+    if plan.fits(available) {
         return None;
     }
+
     let (peak, moment) = plan.peak();
     Some(format!(
         "the run may not fit into the memory: it needs about {} (peak, {}), {} available; `firebrick \
          plan` shows more",
         gibibytes(peak),
         moment.in_words(),
-        gibibytes(there)
+        gibibytes(available)
     ))
 }
 
-/// The micro-batching of a run's updates, and the chunks in which they compute.
+/// How a run's updates are split into micro-batches, and the chunks in which they compute.
 #[derive(Clone, Copy, Debug)]
 pub struct MicroBatchPlan {
-    /// The chunk sizes of those tensors that are never there whole.
+    /// Chunk sizes of the tensors that never exist as a whole.
     pub chunks: ChunkPlan,
-    /// The number of layers of which an update keeps more than the input.
+    /// Number of layers of which an update keeps more than the input.
     pub whole_layers: usize,
 }
 
-/// Decides how the updates of `recipe` are cut. A program that brings its own policy has no sources, so the
-/// sizes are not known; the layers are then kept whole, unless the recipe says otherwise.
+/// Decides how the updates of `recipe` are split. A program that brings its own policy has no sources, so the sizes are
+/// not known; all activations of the layers are then kept, unless the recipe says otherwise.
 pub fn micro_batching(recipe: &Recipe, sources: Option<&Sources>) -> MicroBatchPlan {
     let memory = Memory::of_device(recipe.device.name()).bytes;
     let models = sources.and_then(|sources| build::model_sizes(recipe, sources).ok());
+
     match models {
         Some(models) => {
             let facts = Plan::new(&models, recipe, compute(recipe).0, memory).facts;
@@ -91,15 +94,17 @@ pub fn micro_batching(recipe: &Recipe, sources: Option<&Sources>) -> MicroBatchP
     }
 }
 
-/// Returns the format that the device multiplies in. The second value is true if that is an assumption, because
-/// the device can't be asked.
+/// Returns the device's matmul precision. The second value is true if that is an assumption, because the device can't
+/// be asked.
 pub fn compute(recipe: &Recipe) -> (Compute, bool) {
-    let (name, dtype) = (recipe.device.name(), recipe.model.dtype);
-    let asked = guard(|| {
+    let name = recipe.device.name();
+    let dtype = recipe.model.dtype;
+    let device_compute = guard(|| {
         let device = open(name, Precision::F32).ok()?;
         model::compute(dtype, name, &device).ok()
     });
-    match (asked.ok().flatten(), dtype) {
+
+    match (device_compute.ok().flatten(), dtype) {
         (Some(compute), _) => (compute, false),
         (None, ComputeType::Float32) => (Compute::F32, false),
         (None, ComputeType::Bfloat16) => (Compute::Bf16, true),
@@ -112,28 +117,30 @@ pub fn compute(recipe: &Recipe) -> (Compute, bool) {
     }
 }
 
-/// Returns the machine's memory that a new process can have without swapping, in bytes. A limit of a control
-/// group makes it less.
+/// Returns the bytes of host memory that a new process can have without swapping. A limit of a control group reduces
+/// it.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let free = line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)?;
+
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limit = group_limit(Path::new("/sys/fs/cgroup"), &groups);
     Some(limit.map_or(free, |limit| limit.min(free)))
 }
 
-/// Returns the smallest limit of the control groups in `groups`, the text of `/proc/self/cgroup`, in bytes. `root`
-/// has the folders of all groups. A job of Slurm or a unit of systemd often has no limit of its own while a group
-/// above it has one. A container sees its own group as `root`, perhaps under a path that is not there. So every
-/// group counts, from that of the process up to `root`. Version 1 has a huge number where there is no limit, and
-/// version 2 the word `max`.
+/// Returns the smallest limit of the control groups in `groups`, the text of `/proc/self/cgroup`, in bytes. `root` has
+/// the folders of all groups. A job of Slurm or a unit of systemd often has no limit itself although a group above it
+/// has one, and a container sees its own group as `root`, perhaps under a path that is not there. So every group is
+/// read, from that of the process up to `root`. Where there is no limit, version 1 has a huge number and version 2 the
+/// word `max`.
 fn group_limit(root: &Path, groups: &str) -> Option<u64> {
     let limits = |line: &str| -> Vec<u64> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
             return Vec::new();
         };
+
         let (root, file) = match controllers {
             "" => (root.to_owned(), "memory.max"),
             names if names.split(',').any(|name| name == "memory") => {
@@ -141,6 +148,7 @@ fn group_limit(root: &Path, groups: &str) -> Option<u64> {
             }
             _ => return Vec::new(),
         };
+
         let path = Path::new(path.trim_start_matches('/'));
         // The last of these is empty, which is the root.
         let folders = path.ancestors().map(|folder| root.join(folder));
@@ -154,13 +162,15 @@ fn group_limit(root: &Path, groups: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The groups of a process, the files with limits, and the limit that holds.
+    /// Each case has the groups of a process, the files with limits, and the limit that holds.
     #[test]
     fn the_smallest_limit_of_all_groups_above_a_process_holds() {
         let job = "0::/slurm/job_7/step_0\n";
         let old = "12:cpu,cpuacct:/slurm\n5:hugetlb,memory:/slurm/job_7\n0::/user\n";
-        let (none, max) = ("9223372036854771712", "memory/memory.limit_in_bytes");
+        let none = "9223372036854771712";
+        let max = "memory/memory.limit_in_bytes";
         let limit = "memory/slurm/job_7/memory.limit_in_bytes";
+
         for (groups, files, expected) in [
             // A step has no limit, its job has one, and the group above them a larger one.
             (
@@ -190,6 +200,7 @@ mod tests {
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, text).unwrap();
             }
+
             assert_eq!(group_limit(root.path(), groups), expected, "{groups:?} {files:?}");
         }
     }

@@ -20,7 +20,7 @@ fn of_recipe(recipe: &Recipe, compute: Compute) -> Plan {
     with_memory(recipe, compute, None)
 }
 
-/// Plans a run for a machine with so much memory.
+/// Plans a run for a machine with this much memory.
 fn with_memory(recipe: &Recipe, compute: Compute, memory: Option<u64>) -> Plan {
     let lora = recipe.model.lora.as_ref().map(crate::model::adapters);
     let models = Models { policy: config(), lora, reward: 10 << 20 };
@@ -55,6 +55,7 @@ fn what_is_counted_is_what_a_model_has() {
     assert_eq!(part(&plan, "weights", Moment::Rollout), weights);
     assert_eq!(part(&plan, "moments of AdamW", Moment::Rollout), 2 * weights);
     assert_eq!(part(&plan, "reward model", Moment::Saving), 40 << 20);
+
     // Muon has one moment of the values in the layers: of all but the embedding, 151936 × 896, and the last
     // norm.
     let muon = half_a_billion("[optim]\nkind = \"muon\"");
@@ -62,9 +63,11 @@ fn what_is_counted_is_what_a_model_has() {
     assert_eq!(part(&muon, "moments of Muon", Moment::Rollout), 2 * weights - layers);
     // A step of 64 × 16 completions is four updates of several micro-batches each.
     assert_eq!(part(&plan, "gradient", Moment::Gradient), weights);
+
     // The moments are in 8 bits, with a scale of 32 bits for every 64 of them.
     let narrow = half_a_billion("[optim]\nmoments = \"int8\"");
     assert_eq!(part(&narrow, "moments of AdamW", Moment::Rollout), weights / 4 * 2 * 17 / 16);
+
     // An engine that samples ahead has the policy's own weights until an update has changed them, and another may
     // follow. Other engines have none in an update.
     for (ahead, train, bytes) in [
@@ -83,7 +86,7 @@ fn what_is_counted_is_what_a_model_has() {
 /// Every layer has 2 × 2 heads of 64, for the tokens of rows and, twice on the CPU, for those of their prompts.
 #[test]
 fn the_cache_is_that_of_the_step_or_of_the_largest_evaluation() {
-    let of = |settings: &[&str]| {
+    let plan_of = |settings: &[&str]| {
         let text = "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"";
         let set = [&["eval.prompts=8"][..], settings].concat();
         let set: Vec<String> = set.into_iter().map(str::to_owned).collect();
@@ -91,7 +94,8 @@ fn the_cache_is_that_of_the_step_or_of_the_largest_evaluation() {
         let plan = of_recipe(&recipe, Compute::F32);
         (plan.facts.work.sequences, part(&plan, "KV cache", Moment::Rollout))
     };
-    let few = |more: &[&'static str]| {
+
+    let few_prompts = |more: &[&'static str]| {
         [&["sampling.prompts_per_step=2", "train.mini_batch=32"][..], more].concat()
     };
     let set = "eval.sets=[{name='a',data='a.jsonl',samples=64}]";
@@ -101,33 +105,40 @@ fn the_cache_is_that_of_the_step_or_of_the_largest_evaluation() {
         // The held-out prompts are as many as the recipe allows: 500 by default, or all of a file or a split.
         (vec!["eval.prompts=0"], 256, 256),
         (vec!["eval.prompts=0", "data.heldout_size=128", "eval.samples=4"], 256, 64),
-        (few(&[]), 32, 2),
-        (few(&["eval.prompts=0", "data.heldout_size=48"]), 48, 48),
-        (few(&["eval.prompts=0", "data.heldout='h.jsonl'"]), 256, 256),
-        (few(&["eval.prompts=0", "data.heldout_split='test'"]), 256, 256),
-        (few(&["eval.prompts=40", "data.heldout='h.jsonl'"]), 40, 40),
-        (few(&[set]), 256, 4),
-        (few(&["eval.samples=16", "eval.sets=[{name='a',data='a.jsonl',prompts=3}]"]), 128, 8),
+        (few_prompts(&[]), 32, 2),
+        (few_prompts(&["eval.prompts=0", "data.heldout_size=48"]), 48, 48),
+        (few_prompts(&["eval.prompts=0", "data.heldout='h.jsonl'"]), 256, 256),
+        (few_prompts(&["eval.prompts=0", "data.heldout_split='test'"]), 256, 256),
+        (few_prompts(&["eval.prompts=40", "data.heldout='h.jsonl'"]), 40, 40),
+        (few_prompts(&[set]), 256, 4),
+        (
+            few_prompts(&["eval.samples=16", "eval.sets=[{name='a',data='a.jsonl',prompts=3}]"]),
+            128,
+            8,
+        ),
     ] {
-        let (sequences, came) = of(&settings);
+        let (sequences, actual) = plan_of(&settings);
         assert_eq!(sequences, rows, "{settings:?}");
         let rows = u64::try_from(rows).unwrap();
         let cache = 24 * 256 * (rows * 1024 + 2 * prompts * 512) * 4;
-        assert!((cache..cache * 11 / 10).contains(&came), "{settings:?}: {came} of {cache}");
+        assert!((cache..cache * 11 / 10).contains(&actual), "{settings:?}: {actual} of {cache}");
     }
+
     // A GPU has only the 8192 tokens of a prefill twice.
-    let (_, came) = of(&["eval.prompts=0", "device.kind=vulkan"]);
+    let (_, actual) = plan_of(&["eval.prompts=0", "device.kind=vulkan"]);
     let cache = 24 * 256 * (256 * 1024 + (256 + 16) * 512) * 4;
-    assert!((cache..cache * 11 / 10).contains(&came), "{came} of {cache}");
+    assert!((cache..cache * 11 / 10).contains(&actual), "{actual} of {cache}");
 }
 
 #[test]
 fn what_is_not_trained_has_no_gradient_and_no_moments() {
     let recipe = "[loss]\nkl = { kind = \"k3\", coef = 0.1 }";
     let plan = with_model("lora = { rank = 16 }", recipe, Compute::F32);
+
     // The sums of the inputs and outputs of q, k, v, o, gate, up and down of every layer.
     let sides = 2 * (896 + 896) + 2 * (896 + 128) + 3 * (896 + 4864);
     let adapters = 24 * 16 * sides;
+
     assert_eq!(plan.facts.trainable, adapters);
     assert_eq!(part(&plan, "moments of AdamW", Moment::Optimizer) as u128, 8 * adapters);
     assert_eq!(part(&plan, "gradient", Moment::Gradient) as u128, 4 * adapters);
@@ -139,11 +150,13 @@ fn a_critic_is_a_row_or_a_model() {
     let gae = |more: &str| format!("[advantage]\nkind = \"gae\"\n[critic]\n{more}");
     let critic = |plan: &Plan, moment| part(plan, "critic", moment);
     assert_eq!(critic(&half_a_billion(""), Moment::Rollout), 0);
+
     let head = half_a_billion(&gae(""));
     assert_eq!(critic(&head, Moment::Rollout), 3 * 897 * 4);
     let separate = half_a_billion(&gae("kind = \"separate\""));
     assert_eq!(critic(&separate, Moment::Backward), 4 * (494_032_768 + 897) * 4);
-    // The critic has adapters of its own next to weights that are the policy's.
+
+    // The critic has its own adapters next to weights that are the policy's.
     let recipe = gae("kind = \"separate\"");
     let adapters = with_model("lora = { rank = 16 }", &recipe, Compute::F32);
     let expected = 3 * (adapters.facts.trainable as u64 + 897) * 4;
@@ -152,10 +165,13 @@ fn a_critic_is_a_row_or_a_model() {
 
 #[test]
 fn bfloat16_is_a_copy_of_the_weights_and_half_of_the_cache() {
-    let (whole, half) = (half_a_billion(""), with_model("", "", Compute::Bf16));
+    let full = half_a_billion("");
+    let half = with_model("", "", Compute::Bf16);
     assert_eq!(part(&half, "weights of the engine", Moment::Rollout), 494_032_768 * 2);
-    // A base that is not trained is kept once, in the format of products.
-    let (adapters, base) = (8_798_208, 494_032_768 - 151_936 * 896);
+
+    // A base that is not trained is kept once, in the matmul precision.
+    let adapters = 8_798_208;
+    let base = 494_032_768 - 151_936 * 896;
     for (model, bytes) in [
         ("", 494_032_768 * 2),
         ("base = \"float32\"", 494_032_768 * 4),
@@ -167,13 +183,14 @@ fn bfloat16_is_a_copy_of_the_weights_and_half_of_the_cache() {
         let own = if model.contains("float32") { 494_032_768 + adapters } else { adapters };
         assert_eq!(part(&plan, "weights of the engine", Moment::Rollout), own * 2, "{model}");
     }
+
     let cache = |plan| part(plan, "KV cache", Moment::Rollout);
-    assert!(cache(&half) * 2 >= cache(&whole) && cache(&half) < cache(&whole));
+    assert!(cache(&half) * 2 >= cache(&full) && cache(&half) < cache(&full));
 }
 
 #[test]
 fn what_is_kept_of_the_layers_is_their_inputs_or_more_where_there_is_room() {
-    let of = |recompute: &str, memory: Option<u64>| {
+    let plan_of = |recompute: &str, memory: Option<u64>| {
         let text = format!(
             "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\n[eval]\nprompts = 8\n\
              [train]\nrecompute = \"{recompute}\""
@@ -181,22 +198,25 @@ fn what_is_kept_of_the_layers_is_their_inputs_or_more_where_there_is_room() {
         let recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
         with_memory(&recipe, Compute::F32, memory)
     };
-    let (layers, none) = (of("layers", None), of("none", None));
+
+    let layers = plan_of("layers", None);
+    let none = plan_of("none", None);
     assert_eq!((layers.facts.work.whole_layers, none.facts.work.whole_layers), (0, 24));
     let tokens = layers.facts.tokens() as u64;
     // The inputs of 24 layers, and a gradient of that width.
     assert_eq!(part(&layers, "kept of the layers", Moment::Backward), tokens * 25 * 896 * 4);
+
     let most = none.peak().0;
-    assert_eq!(of("auto", Some(2 * most)).facts.work.whole_layers, 24);
-    let some = of("auto", Some(most));
+    assert_eq!(plan_of("auto", Some(2 * most)).facts.work.whole_layers, 24);
+    let some = plan_of("auto", Some(most));
     assert!((1..24).contains(&some.facts.work.whole_layers), "{:?}", some.facts.work);
     assert!(some.peak().0 <= most - most / 10);
-    assert_eq!(of("auto", Some(1)).facts.work.whole_layers, 0);
+    assert_eq!(plan_of("auto", Some(1)).facts.work.whole_layers, 0);
 }
 
 #[test]
 fn a_step_that_is_sampled_ahead_takes_its_memory_during_the_updates() {
-    let of = |staleness: u64, memory: Option<u64>| {
+    let plan_of = |staleness: u64, memory: Option<u64>| {
         let text = format!(
             "[model]\npath = \"m\"\nlora = {{ rank = 16 }}\nbase = \"int8\"\n[data]\ntrain = \"t.jsonl\"\n\
              [eval]\nprompts = 8\n[rollout]\nmax_staleness = {staleness}"
@@ -204,7 +224,9 @@ fn a_step_that_is_sampled_ahead_takes_its_memory_during_the_updates() {
         let recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
         with_memory(&recipe, Compute::F32, memory)
     };
-    let (fresh, ahead) = (of(0, None), of(1, None));
+
+    let fresh = plan_of(0, None);
+    let ahead = plan_of(1, None);
     for name in ["KV cache", "prefill and decoding", "logits", "an unpacked matrix"] {
         let sampled = part(&fresh, name, Moment::Rollout);
         assert!(sampled > 0, "{name}");
@@ -215,13 +237,15 @@ fn a_step_that_is_sampled_ahead_takes_its_memory_during_the_updates() {
         }
         assert_eq!(part(&ahead, name, Moment::Saving), 0, "{name}");
     }
-    // The layers get what the engine leaves.
-    let memory = of(0, Some(1 << 40)).peak().0 * 10 / 9 + 10;
-    let whole = |staleness| of(staleness, Some(memory)).facts.work.whole_layers;
+
+    // The layers get the memory that the engine leaves.
+    let memory = plan_of(0, Some(1 << 40)).peak().0 * 10 / 9 + 10;
+    let whole = |staleness| plan_of(staleness, Some(memory)).facts.work.whole_layers;
     assert!(whole(1) < whole(0), "{} {}", whole(1), whole(0));
-    // Advice that is followed makes room for both at once.
+
+    // Advice that is followed makes room for both at the same time.
     let small = 5 << 30;
-    let plan = of(1, Some(small));
+    let plan = plan_of(1, Some(small));
     let advice = plan.advice(small);
     assert_eq!(advice.first().map(|advice| advice.key), Some("rollout.max_sequences"));
     let mut facts = plan.facts.clone();
@@ -229,19 +253,22 @@ fn a_step_that_is_sampled_ahead_takes_its_memory_during_the_updates() {
     assert!(!plan.fits(small) && Plan::from_facts(facts).fits(small), "{advice:?}");
 }
 
-/// An environment's words are tokens of a completion, and no tokens of `rollout.max_completion_tokens`.
+/// An environment's tokens are part of a completion, but do not count towards `rollout.max_completion_tokens`.
 #[test]
 fn the_longest_completion_leaves_room_for_what_is_heard() {
     let observed = "[environment]\nkind = \"calculator\"\nmax_observation_tokens = 8192";
     let most = |recipe: &str| half_a_billion(recipe).longest(1 << 40).unwrap();
-    let (alone, talking) = (most(""), most(observed));
+    let alone = most("");
+    let talking = most(observed);
     assert_eq!((alone.model, alone.completion), (32768 - 512, 32768 - 512));
     assert_eq!((talking.model, talking.completion), (32768 - 512 - 8192, 32768 - 512 - 8192));
-    // The same tokens take the same memory, whoever writes them.
+
+    // The same number of tokens takes the same memory, whoever writes them.
     let [alone, talking] =
         ["", observed].map(|recipe| half_a_billion(recipe).longest(12 << 30).unwrap().completion);
     // Both are rounded down to two digits.
     assert!((8192 - 1000..8192 + 1000).contains(&(alone - talking)), "{alone} {talking}");
+
     // A run needs room for a prompt.
     let models = Models { policy: config(), lora: None, reward: 0 };
     let refused = |completion: usize| {
@@ -259,8 +286,10 @@ fn the_longest_completion_leaves_room_for_what_is_heard() {
 fn the_longest_completion_is_as_long_as_the_memory() {
     let plan = half_a_billion("");
     let of = |memory: u64| plan.longest(memory).map(|longest| longest.completion);
-    let (some, more) = (of(10 << 30).unwrap(), of(11 << 30).unwrap());
+    let some = of(10 << 30).unwrap();
+    let more = of(11 << 30).unwrap();
     assert!(some < more && of(4 << 30).is_none(), "{some} {more}");
+
     // Completions that are a tenth longer do not fit.
     let longer = |completion: u128| {
         let least = plan.least().facts;
@@ -270,6 +299,7 @@ fn the_longest_completion_is_as_long_as_the_memory() {
         })
     };
     assert!(longer(some).fits(10 << 30) && !longer(some * 11 / 10).fits(10 << 30));
+
     let most = plan.longest(1 << 40).unwrap();
     assert_eq!((most.completion, most.rollout), (32768 - 512, most.model));
 }
@@ -284,6 +314,7 @@ fn the_cheapest_change_comes_first() {
         );
         Recipe::parse("r.toml".as_ref(), &text, set).unwrap().recipe
     };
+
     // The path may be an adapter's, which the recipe does not say.
     let an_adapter = "# an adapter";
     let keys = |text: &str, gibibytes: f64| -> Vec<&'static str> {
@@ -296,6 +327,7 @@ fn the_cheapest_change_comes_first() {
         let memory = (gibibytes * f64::from(1 << 30)) as u64;
         let remedy = remedy(&models, &recipe, Compute::F32, memory);
         assert!(!plan.least().fits(memory));
+
         remedy.map_or(Vec::new(), |remedy| {
             assert!(remedy.plan.fits(memory), "{text} {gibibytes}");
             // The recipe takes these settings.
@@ -305,8 +337,11 @@ fn the_cheapest_change_comes_first() {
             keys.filter(|key| !key.ends_with("sequences") && !key.ends_with("tokens")).collect()
         })
     };
+
     let adapters = "lora = { rank = 16 }";
-    let (layers, offload, base) = ("train.recompute", "train.offload", "model.base");
+    let layers = "train.recompute";
+    let offload = "train.offload";
+    let base = "model.base";
     let lora = ["model.lora", "optim.lr"];
     assert_eq!(keys("", 14.0), [layers]);
     assert_eq!(keys("", 9.2), [layers, offload]);
@@ -319,6 +354,7 @@ fn the_cheapest_change_comes_first() {
     assert_eq!(keys(adapters, 2.5), [layers, base, offload]);
     assert_eq!(keys(adapters, 0.5), [""; 0]);
     assert_eq!(keys(an_adapter, 2.5), [layers, base, offload]);
+
     let new = "new = { hidden_size = 896, layers = 24, heads = 14, kv_heads = 2, intermediate_size = 4864, \
                max_position_embeddings = 32768, alphabet = \"ab\" }";
     assert_eq!(keys(new, 9.2), [layers, offload]);
@@ -335,6 +371,7 @@ fn sizes_beyond_all_measure_are_too_large_and_no_panic() {
     recipe.rollout.max_completion_tokens = usize::MAX;
     recipe.train.micro_batch_tokens = usize::MAX;
     recipe.train.mini_batch = usize::MAX;
+
     let plan = of_recipe(&recipe, Compute::F32);
     assert_eq!(plan.peak().0, u64::MAX);
 }
@@ -345,15 +382,18 @@ fn advice_that_is_followed_makes_it_fit() {
     let plan =
         half_a_billion("[rollout]\nmax_sequences = 1024\n[train]\nmicro_batch_tokens = 65536");
     assert!(!plan.fits(memory));
+
     let advice = plan.advice(memory);
     let keys: Vec<&str> = advice.iter().map(|advice| advice.key).collect();
     assert_eq!(keys, ["rollout.max_sequences", "train.micro_batch_tokens"]);
+
     let mut facts = plan.facts.clone();
     for advice in &advice {
         assert!(advice.to < advice.from, "{advice:?}");
         advice.follow(&mut facts);
     }
     assert!(Plan::from_facts(facts).fits(memory));
+
     // No batch is small enough for weights and moments that are too large.
     assert!(!plan.least().fits(4 << 30) && plan.advice(4 << 30).is_empty());
 }
@@ -382,18 +422,21 @@ fn of_family(family: Family) -> Plan {
 }
 
 #[test]
-fn recurrent_layers_have_states_in_the_place_of_keys() {
-    let (qwen3, recurrent) = (of_family(Family::Qwen3), of_family(Family::Qwen35));
+fn recurrent_layers_have_states_instead_of_keys() {
+    let qwen3 = of_family(Family::Qwen3);
+    let recurrent = of_family(Family::Qwen35);
     let cache = |plan: &Plan| part(plan, "KV cache", Moment::Rollout);
     // One of four layers attends. Both models also lay out the keys of one layer next to the pages.
     assert!(2 * cache(&recurrent) < cache(&qwen3));
+
     let states = part(&recurrent, "states of recurrent layers", Moment::Rollout);
     // An evaluation has a prompt for each row.
     let rows = 2 * recurrent.facts.work.sequences;
-    // A row has eight matrices of 256 × 256, and the tokens that a convolution of four tokens remembers of 2 ·
-    // 512 + 2048 channels.
+    // A row has eight matrices of 256 × 256, and three tokens of 2 · 512 + 2048 channels, the state of a convolution of
+    // four tokens.
     assert_eq!(u128::from(states), 4 * rows * (8 * 256 * 256 + 3 * 3072) * 4);
     assert_eq!(part(&qwen3, "states of recurrent layers", Moment::Rollout), 0);
+
     let of_layer = |plan: &Plan| part(plan, "one layer's passes", Moment::Backward);
     assert!(of_layer(&recurrent) > of_layer(&qwen3));
 }
@@ -404,13 +447,14 @@ fn experts_count_whole_and_a_token_goes_through_some() {
     let expert = 3 * 1024 * 1792;
     assert_eq!(plan.facts.parameters - plan.facts.active, 4 * (8 - 2) * expert);
     assert_eq!(plan.facts.shape.inner, 1792);
+
     let dense = of_family(Family::Qwen3).facts;
     assert_eq!((dense.active, dense.shape.inner), (dense.parameters, 3584));
 }
 
 #[test]
 fn a_matrix_that_is_trained_whole_has_two_moments_and_is_there_once() {
-    let of = |family, lora: Option<Lora>| {
+    let facts_of = |family, lora: Option<Lora>| {
         let models = Models { lora, ..of_family_models(family) };
         let text = "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\n[optim]\nkind = \"muon\"";
         let recipe = Recipe::parse("r.toml".as_ref(), text, &[]).unwrap().recipe;
@@ -420,14 +464,16 @@ fn a_matrix_that_is_trained_whole_has_two_moments_and_is_there_once() {
         let lora = crate::model::adapters(&crate::recipe::Lora::of_rank(4));
         Lora { modules_to_save: whole.iter().map(ToString::to_string).collect(), ..lora }
     };
-    let plain = of(Family::Qwen3, Some(adapters(&[])));
-    let whole = of(Family::Qwen3, Some(adapters(&["lm_head"])));
+
+    let plain = facts_of(Family::Qwen3, Some(adapters(&[])));
+    let with_head = facts_of(Family::Qwen3, Some(adapters(&["lm_head"])));
     let matrix = 4096 * 1024;
-    assert_eq!(whole.trainable, plain.trainable + matrix);
-    assert_eq!(whole.frozen_bytes, plain.frozen_bytes - 4 * matrix);
-    assert_eq!((whole.parameters, whole.one_moment), (plain.parameters, plain.one_moment));
-    assert_eq!((whole.largest, whole.largest_in_layer), (matrix, plain.largest_in_layer));
-    assert!(plain.frozen && !whole.frozen);
+
+    assert_eq!(with_head.trainable, plain.trainable + matrix);
+    assert_eq!(with_head.frozen_bytes, plain.frozen_bytes - 4 * matrix);
+    assert_eq!((with_head.parameters, with_head.one_moment), (plain.parameters, plain.one_moment));
+    assert_eq!((with_head.largest, with_head.largest_in_layer), (matrix, plain.largest_in_layer));
+    assert!(plain.frozen && !with_head.frozen);
 }
 
 #[test]
@@ -436,6 +482,7 @@ fn servers_take_the_memory_of_sampling() {
     let engine = "engine = { kind = \"vllm\", servers = [\"http://a:1\"] }\n";
     let [here, there] = [recipe.to_owned(), format!("{recipe}{engine}")]
         .map(|recipe| with_model("", &recipe, Compute::Bf16));
+
     for name in ["weights of the engine", "KV cache", "prefill and decoding"] {
         assert!(part(&here, name, Moment::Rollout) > 0, "{name}");
         assert_eq!(part(&there, name, Moment::Rollout), 0, "{name}");
@@ -443,6 +490,7 @@ fn servers_take_the_memory_of_sampling() {
     assert_eq!(part(&there, "logits", Moment::Rollout), 0);
     // An update takes the same memory.
     assert_eq!(part(&there, "logits", Moment::Head), part(&here, "logits", Moment::Head));
+
     // Fewer sequences would not help it.
     assert!(there.advice(1 << 30).iter().all(|advice| advice.key != "rollout.max_sequences"));
 }
@@ -482,22 +530,27 @@ fn the_balance_of_a_published_run_follows_from_its_sizes() {
         rope_theta: 1e6,
         tied: false,
     });
+
     let h20 = Card::named("h20").unwrap();
-    let on = |cards: f64, mean_tokens: f64| {
+    let engines_on = |cards: f64, mean_tokens: f64| {
         let load = Load { mean_tokens, sampled: 1.0, trainer: h20, trainers: cards, server: h20 };
         of_dapo(&models, 28 << 10, load)
     };
-    let mean =
-        (100..10_000).map(f64::from).find(|&mean| on(32.0, mean).update_seconds > 313.8).unwrap();
+    let mean = (100..10_000)
+        .map(f64::from)
+        .find(|&mean| engines_on(32.0, mean).update_seconds > 313.8)
+        .unwrap();
     assert!((800.0..1500.0).contains(&mean), "{mean} tokens");
-    // From 64 cards on, sampling takes as long as its longest completion.
+
+    // With 64 or more cards, sampling takes as long as its longest completion.
     for (cards, sampling, update) in [(64.0, 150.7, 133.4), (128.0, 177.9, 113.8)] {
-        let engines = on(cards, mean);
+        let engines = engines_on(cards, mean);
         assert_eq!(engines.cards, 1.0);
-        let near = |came: f64, published: f64, most: f64| {
-            let off = came / published;
-            assert!((1.0 / most..most).contains(&off), "{cards}: {came} and {published}");
+        let near = |actual: f64, published: f64, most: f64| {
+            let off = actual / published;
+            assert!((1.0 / most..most).contains(&off), "{cards}: {actual} and {published}");
         };
+
         near(engines.sample_seconds(cards), sampling, 1.25);
         near(engines.update_seconds, update, 1.5);
     }
@@ -520,12 +573,14 @@ fn the_papers_run_spends_most_of_its_time_on_sampling() {
         rope_theta: 1e6,
         tied: false,
     });
+
     let h800 = Card::named("h100").unwrap();
     // Two batches are sampled for each that is trained on; the published recipe allows three.
     let load =
         Load { mean_tokens: 5000.0, sampled: 2.0, trainer: h800, trainers: 128.0, server: h800 };
     let engines = of_dapo(&models, 20 << 10, load);
     assert_eq!(engines.cards, 2.0);
+
     let sampling = engines.sample_seconds(128.0 / engines.cards);
     let share = sampling / (sampling + engines.train_seconds());
     assert!((0.6..0.8).contains(&share), "{share:.2} of a step");

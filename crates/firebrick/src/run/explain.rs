@@ -1,4 +1,4 @@
-//! Explanations for a person of everything in a run that did not go as expected.
+//! Explains to the user whatever in a run did not go as expected.
 
 use firebrick_core::{Metrics, Step};
 use firebrick_models::PolicyModel;
@@ -8,7 +8,7 @@ use super::Run;
 use crate::{journal::lock, recipe::Recipe};
 
 impl<M: PolicyModel> Run<M> {
-    /// Tells how many completions were not sampled again, and which writes failed.
+    /// Reports how many completions were not sampled again, and which writes failed.
     pub(super) fn explain_journal(&mut self, completions: u64) {
         let recalled = lock(&self.journal).take_recalled();
         if recalled > 0 {
@@ -20,7 +20,7 @@ impl<M: PolicyModel> Run<M> {
         self.explain_record();
     }
 
-    /// Tells a person if `train.steps` ends the run before it has seen its prompts as often as it should.
+    /// Warns the user if `train.steps` ends the run before it has seen its prompts as often as it should.
     pub(super) fn compare_epochs(&mut self) {
         let Recipe { train, sampling, .. } = &self.recipe;
         let wanted = train.epochs.unwrap_or(0.0) * self.built.trainer.source.size() as f64;
@@ -35,7 +35,7 @@ impl<M: PolicyModel> Run<M> {
         }
     }
 
-    /// Tells how many completions could not be judged, and returns true if there were any.
+    /// Reports how many completions could not be judged, and returns true if there were any.
     pub(super) fn explain_errors(
         &mut self,
         step: Step,
@@ -53,52 +53,58 @@ impl<M: PolicyModel> Run<M> {
         errors > 0.0
     }
 
-    /// Tells how many completions were not trained on because of their log-probabilities, and returns true if there
+    /// Reports how many completions were not trained on because of their log-probabilities, and returns true if there
     /// were any.
     pub(super) fn explain_refused(&mut self, step: Step, metrics: &Metrics) -> bool {
         let refused = metrics.get("rollout/refused").unwrap_or(0.0);
         if refused > 0.0 {
-            let of = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
+            let metric = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
             self.note(&format!(
                 "step {step}: {refused} completions were not trained on: the servers' log-probabilities are {:.2e} nats \
                  from the trainer's in the mean, and up to {:.2e}, but rollout.engine.tolerance = {}. A server \
                  samples with other numbers than it showed when it got its weights: look at its log, and restart it",
-                of("rollout/logprob_diff_mean"),
-                of("rollout/logprob_diff_max"),
+                metric("rollout/logprob_diff_mean"),
+                metric("rollout/logprob_diff_max"),
                 self.recipe.rollout.engine.tolerance
             ));
         }
         refused > 0.0
     }
 
-    /// Tells a person if the device had no memory for an update as it was cut.
+    /// Explains to the user that the device did not have the memory for an update as it was split.
     pub(super) fn explain_oom_backoff(&mut self, before: OomBackoff) {
         let trainer = &self.built.trainer;
-        let (backoff, micro_batching) = (trainer.state.oom_backoff, trainer.updater.micro_batching);
+        let backoff = trainer.state.oom_backoff;
+        let micro_batching = trainer.updater.micro_batching;
         if backoff == before {
             return;
         }
-        let mut now = Vec::new();
+
+        let mut reductions = Vec::new();
         if backoff.micro_batch_tokens != before.micro_batch_tokens {
-            now.push(format!("micro-batches of {} tokens", micro_batching.micro_batch_tokens));
+            reductions
+                .push(format!("micro-batches of {} tokens", micro_batching.micro_batch_tokens));
         }
         if backoff.whole_layers != before.whole_layers {
-            now.push("every layer gone through once more (train.recompute = \"layers\")".into());
+            reductions.push(
+                "every layer recomputed in the backward pass (train.recompute = \"layers\")".into(),
+            );
         }
         if (backoff.logits, backoff.halvings) != (before.logits, before.halvings) {
-            now.push("smaller pieces of attention and head".into());
+            reductions.push("smaller pieces of attention and head".into());
         }
+
         self.note(&format!(
-            "{}: the device had no memory for an update, which was cut smaller and done again, \
+            "{}: the device had no memory for an update, which was cut smaller and repeated, \
              with the same result up to rounding; from here on with {}",
             self.phase,
-            now.join(", ")
+            reductions.join(", ")
         ));
     }
 
     /// Describes a step with nothing to learn from. The counters are in the metrics.
     pub(super) fn explain_empty(&mut self, sampling: &SamplingReport, update: &UpdateTotals) {
-        // The number of updates would not do: while a critic is warmed up the policy has none.
+        // The number of updates is not enough: while a critic is warmed up the policy has none.
         if update.tokens == 0 && update.skipped == 0 {
             let text = format!(
                 "         no group to train on after {} of at most {} rounds: \
@@ -112,6 +118,7 @@ impl<M: PolicyModel> Run<M> {
                 sampling.completions,
                 sampling.truncated,
             );
+
             self.note(&text);
         }
     }

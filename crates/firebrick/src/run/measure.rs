@@ -16,24 +16,27 @@ use crate::{
     watch::{Phases, examples},
 };
 
-/// The most difficulties that have a metric. A column with a word for each question is no column of
+/// Limit of the difficulties that have a metric: a column with a different word for each question is not a column of
 /// difficulties.
 const DIFFICULTIES: usize = 20;
 
 impl<M: PolicyModel> Run<M> {
-    /// Shows how far SFT has come, and returns true if it has come as far as it should.
+    /// Reports the progress of SFT, and returns true if it has reached its goal.
     pub(super) fn measure_sft(&mut self, step: Step) -> Result<bool, Error> {
         let Sft { samples, stop_at, .. } = self.recipe.sft;
         let mut metrics = Metrics::default();
         metrics.set("sft/loss", self.progress.sft_loss.unwrap_or(f64::NAN));
+
         let heldout = &self.built.heldout;
         let prompts = heldout[..samples.min(heldout.len())].to_vec();
         let measured = self.measure(&prompts, self.recipe.eval.samples.max(1), None)?;
+
         // If nothing could be judged, nothing was measured.
         let accuracy = measured.map(|(report, _)| report.accuracy).filter(|it| it.is_finite());
         if let Some(accuracy) = accuracy {
             metrics.set("sft/accuracy", accuracy);
         }
+
         self.watcher.metrics(step, &metrics);
         self.progress.sft_measured = step;
         Ok(accuracy.zip(stop_at).is_some_and(|(accuracy, stop_at)| accuracy >= stop_at))
@@ -46,6 +49,7 @@ impl<M: PolicyModel> Run<M> {
         let measured = self.evaluate(HELDOUT)?;
         self.progress.evaluated = step;
         let Some(EvalReport { accuracy, by_difficulty, .. }) = measured else { return Ok(()) };
+
         self.show_accuracy(step, Some(accuracy));
         let mut measured = Metrics::default();
         measured.set("eval/heldout_accuracy", accuracy);
@@ -53,10 +57,13 @@ impl<M: PolicyModel> Run<M> {
             measured.set(format!("eval/difficulty/{difficulty}"), accuracy);
         }
         self.record(step, &measured, Vec::new(), Outcome::default());
+
         self.progress.heldout.r#final = Some(accuracy);
-        match self.progress.best.is_none_or(|(_, best)| accuracy > best) {
-            true => (self.progress.best, self.progress.since_best) = (Some((step, accuracy)), 0),
-            false => self.progress.since_best += 1,
+        if self.progress.best.is_none_or(|(_, best)| accuracy > best) {
+            self.progress.best = Some((step, accuracy));
+            self.progress.since_best = 0;
+        } else {
+            self.progress.since_best += 1;
         }
         Ok(())
     }
@@ -66,19 +73,22 @@ impl<M: PolicyModel> Run<M> {
         let Train { stop_at, patience, .. } = self.recipe.train;
         let Progress { heldout, since_best, .. } = &self.progress;
         let accuracy = heldout.r#final?;
-        match stop_at.is_some_and(|stop_at| accuracy >= stop_at) {
-            true => Some("stop_at"),
-            false => patience.filter(|patience| since_best >= patience).map(|_| "patience"),
+
+        if stop_at.is_some_and(|stop_at| accuracy >= stop_at) {
+            Some("stop_at")
+        } else {
+            patience.filter(|patience| since_best >= patience).map(|_| "patience")
         }
     }
 
-    /// Measures how well the present policy answers the held-out prompts, sampled for `source`. The result is
-    /// `None` without such prompts. The further sets are measured too.
+    /// Measures how well the current policy answers the held-out prompts, sampled for `source`. Returns `None` without
+    /// such prompts. The further sets are measured too.
     pub(super) fn evaluate(&mut self, source: &'static str) -> Result<Option<EvalReport>, Error> {
         let step = self.built.trainer.state.step;
         let samples = self.recipe.eval.samples.max(1);
         let heldout = self.built.heldout.clone();
         let measured = self.measure(&heldout, samples, Some((source, step)))?;
+
         let report = measured.and_then(|(report, groups)| {
             let seed = Seed::run(self.recipe.seed).derive("example", &[step]);
             for example in examples(&groups, seed) {
@@ -88,6 +98,7 @@ impl<M: PolicyModel> Run<M> {
             // If nothing could be judged, nothing was measured.
             Some(report).filter(|report| report.accuracy.is_finite())
         });
+
         for set in self.built.sets.clone() {
             self.measure_set(&set, source, step)?;
         }
@@ -102,11 +113,13 @@ impl<M: PolicyModel> Run<M> {
         let Some((report, groups)) = self.measure(prompts, *samples, Some((&own, step)))? else {
             return Ok(());
         };
+
         self.record_evaluation(&own, step, groups);
         if report.judged() == 0 {
             self.note(&format!("{name}: no completion could be judged, so nothing was measured"));
             return Ok(());
         }
+
         let mut metrics = Metrics::default();
         metrics.set(format!("eval/{name}/accuracy"), report.accuracy);
         metrics.set(format!("eval/{name}/majority"), report.majority);
@@ -117,6 +130,7 @@ impl<M: PolicyModel> Run<M> {
             "{name}: accuracy {:.3} ({low:.3} to {high:.3}), pass@{k} {pass:.3}, maj@{} {:.3}",
             report.accuracy, report.samples, report.majority
         ));
+
         if step > 0 {
             self.record(step, &metrics, Vec::new(), Outcome::default());
         }
@@ -124,29 +138,34 @@ impl<M: PolicyModel> Run<M> {
         Ok(())
     }
 
-    /// Samples and judges completions of `prompts`, which the journal keeps at `place`.
+    /// Samples and judges completions of `prompts`, which the journal keeps at `position`.
     fn measure(
         &mut self,
         prompts: &[Prompt],
         samples: usize,
-        place: Option<(&str, Step)>,
+        position: Option<(&str, Step)>,
     ) -> Result<Option<(EvalReport, Vec<RewardedGroup>)>, Error> {
         let began = Instant::now();
         if prompts.is_empty() {
             return Ok(None);
         }
+
         let BuiltRun { trainer, eval_sampling, notes, .. } = &mut self.built;
         let phase = std::mem::take(&mut self.phase);
-        self.phase = match phase.is_empty() {
-            true => "the evaluation before training".into(),
-            false => format!("the evaluation after {phase}"),
+        self.phase = if phase.is_empty() {
+            "the evaluation before training".into()
+        } else {
+            format!("the evaluation after {phase}")
         };
-        lock(&self.journal).turn_to(place);
-        let (journal, step) = (&self.journal, trainer.state.step);
+
+        lock(&self.journal).turn_to(position);
+        let journal = &self.journal;
+        let step = trainer.state.step;
         let keep = |text: &str| keep_event(journal, step, text);
         let watcher = self.watcher.as_mut();
         let phases = &mut Phases { watcher, notes, keep: &keep };
         let measured = trainer.evaluate(prompts, samples, eval_sampling, phases)?;
+
         self.progress.seconds.eval += began.elapsed().as_secs_f64();
         self.explain_journal((prompts.len() * samples) as u64);
         self.phase = phase;
@@ -154,7 +173,7 @@ impl<M: PolicyModel> Run<M> {
         Ok(Some(measured))
     }
 
-    /// Shows a held-out accuracy. Step 0 stands for the time before the first step.
+    /// Shows a held-out accuracy. Step 0 means before the first step.
     pub(super) fn show_accuracy(&mut self, step: Step, accuracy: Option<f64>) {
         if let Some(accuracy) = accuracy {
             let mut metrics = Metrics::default();

@@ -1,4 +1,4 @@
-//! The jobs that a run hands to the thread that writes its database.
+//! Jobs that a run hands to the thread that writes its database.
 
 use std::{sync::Mutex, time::Instant};
 
@@ -14,8 +14,7 @@ use crate::{
 };
 
 impl<M: PolicyModel> Run<M> {
-    /// Records a step. A store or a tracker that fails must not end a run that works: the loss is told and
-    /// borne.
+    /// Records a step. A store or a tracker that fails must not end a run that works: the failure is only reported.
     pub(super) fn record(
         &mut self,
         step: Step,
@@ -25,16 +24,17 @@ impl<M: PolicyModel> Run<M> {
     ) {
         let Run { journal, trackers, watcher, .. } = self;
         for tracker in trackers {
-            let told = tracker.log(step, metrics).and_then(|()| tracker.log_groups(step, &groups));
-            if let Err(error) = told {
+            let logged =
+                tracker.log(step, metrics).and_then(|()| tracker.log_groups(step, &groups));
+            if let Err(error) = logged {
                 watcher.note(&format!("a tracker has lost step {step}: {error}"));
             }
         }
+
         let metrics = metrics.clone();
         lock(journal).store.later(move |store| {
-            // The numbers come last, because with them the database brings everything before them to the disk.
-            // They are written even if the groups failed, because they are small and may have room where
-            // completions have none.
+            // The numbers come last, because their write flushes everything before them to disk. They are written even
+            // if the groups failed, because they are small and may fit where completions do not.
             let sampled =
                 store.record(TRAIN, step, &groups, &outcome).err().map(|error| error.to_string());
             let numbers = store.log(step, &metrics).err().map(|error| error.to_string());
@@ -49,7 +49,8 @@ impl<M: PolicyModel> Run<M> {
         step: Step,
         groups: Vec<RewardedGroup>,
     ) {
-        let (began, source) = (Instant::now(), source.to_owned());
+        let began = Instant::now();
+        let source = source.to_owned();
         let mut journal = lock(&self.journal);
         journal.store.later(move |store| {
             let error = store.record(&source, step, &groups, &Outcome::default()).err()?;
@@ -58,19 +59,19 @@ impl<M: PolicyModel> Run<M> {
         journal.spend(began);
     }
 
-    /// Tells a line to the watcher, and keeps it in the record.
+    /// Passes a line to the watcher, and keeps it in the record.
     pub(super) fn note(&mut self, text: &str) {
         self.watcher.note(text);
         keep_event(&self.journal, self.built.trainer.state.step, text);
     }
 
-    /// Tells which writes failed, and which completions were removed.
+    /// Reports which writes failed, and which completions were removed.
     pub(super) fn explain_record(&mut self) {
         let lines = lock(&self.journal).store.told();
-        lines.iter().flat_map(|told| told.lines()).for_each(|line| self.note(line));
+        lines.iter().flat_map(|text| text.lines()).for_each(|line| self.note(line));
     }
 
-    /// Waits until everything is written, and tells which writes failed.
+    /// Waits until everything is written, and reports which writes failed.
     pub(super) fn settle_record(&mut self) {
         let settled = lock(&self.journal).store.settle();
         if let Err(error) = settled {
@@ -79,7 +80,7 @@ impl<M: PolicyModel> Run<M> {
         self.explain_record();
     }
 
-    /// Notes the reason why the run ended.
+    /// Records why the run ended.
     pub(super) fn end_with(&self, reason: &str) {
         let reason = reason.to_owned();
         let note = move |store: &mut Store| {
@@ -88,7 +89,7 @@ impl<M: PolicyModel> Run<M> {
         lock(&self.journal).store.later(note);
     }
 
-    /// Has the record looked at now and then, for faults that grow slowly.
+    /// Checks the record now and then for faults that grow slowly.
     pub(super) fn look_for_alarms(&self, step: Step) {
         if step.is_multiple_of(diagnose::EVERY) {
             let recipe = self.recipe.clone();
@@ -99,10 +100,10 @@ impl<M: PolicyModel> Run<M> {
         }
     }
 
-    /// Lets the database forget tokens and groups that nobody needs again, now that there is a checkpoint of
-    /// `step`.
+    /// Removes tokens and groups from the database that are not needed again, now that there is a checkpoint of `step`.
     pub(super) fn tidy(&self, step: Step) {
         let Record { tokens_every, max_megabytes } = self.recipe.record;
+
         // The evaluation after this step may not be over.
         let evaluated = self.progress.evaluated;
         let mut forgotten = vec![(TRAIN.to_owned(), step, tokens_every)];
@@ -117,6 +118,7 @@ impl<M: PolicyModel> Run<M> {
         if self.progress.sft_done {
             forgotten.push(("initial".to_owned(), 0, 0));
         }
+
         let tidy = move |store: &mut Store| {
             for (source, step, every) in forgotten {
                 store.forget_tokens(&source, step, every)?;
@@ -129,6 +131,7 @@ impl<M: PolicyModel> Run<M> {
                 most => store.limit(most << 20),
             }
         };
+
         lock(&self.journal).store.later(move |store| match tidy(store) {
             Ok(None) => None,
             Ok(Some(last)) => Some(format!(
@@ -145,7 +148,7 @@ impl<M: PolicyModel> Run<M> {
 pub(super) fn keep_event(journal: &Mutex<Journal>, step: Step, text: &str) {
     let text = text.to_owned();
     lock(journal).store.later(move |store| {
-        // If the database can't be written, the complaint comes where a step is lost.
+        // If the database can't be written, the error is reported where a step is lost.
         let _ = store.event(step, &text);
         None
     });

@@ -1,5 +1,5 @@
-//! The files that a run writes besides its record: checkpoints, the policies that others begin with, and
-//! batches that could not be learnt from.
+//! Files that a run writes besides its record: checkpoints, the policies that others begin with, and batches that
+//! could not be learnt from.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl<M: PolicyModel> Run<M> {
-    /// Keeps batches whose gradient was not finite, for a person who wants to know why.
+    /// Keeps batches whose gradient was not finite, for a user who wants to know why.
     pub(super) fn save_skipped(
         &mut self,
         step: Step,
@@ -31,6 +31,7 @@ impl<M: PolicyModel> Run<M> {
             let path = self.folder.skipped(step, index);
             let bytes = serde_json::to_vec(samples).unwrap_or_default();
             write_atomically(&path, &bytes)?;
+
             let text = format!(
                 "step {step}: a gradient was not finite, and its update was skipped; firebrick replay {} shows \
                  which completions are to blame",
@@ -41,23 +42,24 @@ impl<M: PolicyModel> Run<M> {
         Ok(())
     }
 
-    /// Keeps the frozen policy of a KL penalty, which is the policy that the first step starts from. It lies in
-    /// the run folder, because a resumed run has moved away from it.
+    /// Keeps the frozen policy of a KL penalty, which is the policy that the first step starts from. It is in the run
+    /// folder, because a resumed run's policy differs from it.
     pub(super) fn keep_reference(&mut self) -> Result<(), Error> {
         let BuiltRun { trainer, files, .. } = &mut self.built;
         if !trainer.updater.objective.needs_reference() {
             return Ok(());
         }
+
         let path = self.folder.path().join("reference");
-        let kept = path.is_dir();
+        let is_kept = path.is_dir();
         trainer.reference = Some(if trainer.state.step > 0 {
-            if !kept {
+            if !is_kept {
                 return Err(TrainError::NoReference.into());
             }
             files.read(trainer.policy.valid(), &path)?
         } else {
             // A run that starts over may begin with another policy.
-            if kept {
+            if is_kept {
                 fs::remove_dir_all(&path)
                     .map_err(|source| Error::File { path: path.clone(), source })?;
             }
@@ -68,6 +70,7 @@ impl<M: PolicyModel> Run<M> {
             publish_folder(&temporary, &path)?;
             trainer.policy.valid()
         });
+
         Ok(())
     }
 
@@ -77,10 +80,12 @@ impl<M: PolicyModel> Run<M> {
         let began = Instant::now();
         self.watcher.begin(Stage::Save, 0);
         let step = self.built.trainer.state.step;
-        // A broken policy must not take the place of a whole one.
+
+        // A broken policy must not replace an intact one.
         let Trainer { policy, critic, .. } = &self.built.trainer;
         check_finite(policy)?;
         critic.as_ref().map_or(Ok(()), |critic| check_finite(&critic.model))?;
+
         self.folder.check()?;
         let temporary = self.folder.begin_checkpoint(step)?;
         self.write_checkpoint(&temporary)?;
@@ -88,11 +93,13 @@ impl<M: PolicyModel> Run<M> {
         // The record up to a checkpoint is never made again, so it is written before the checkpoint.
         self.settle_record();
         publish_folder(&temporary, &self.folder.checkpoint(step))?;
+
         if self.recipe.checkpoint.keep > 0 {
             let best = self.progress.best.map(|(step, _)| step);
             let best = best.filter(|_| self.recipe.checkpoint.best);
             self.folder.prune(self.recipe.checkpoint.keep, best)?;
         }
+
         self.tidy(step);
         self.watcher.end();
         self.progress.seconds.checkpoint += began.elapsed().as_secs_f64();
@@ -112,12 +119,13 @@ impl<M: PolicyModel> Run<M> {
         Ok(publish_folder(&temporary, folder)?)
     }
 
-    /// Writes the policy in the form in which others open it, with the state for a resumed run in `trainer/`.
+    /// Writes the policy in the format in which others open it, with the state for a resumed run in `trainer/`.
     fn write_checkpoint(&self, folder: &Path) -> Result<(), Error> {
         let BuiltRun { trainer, files, tokenizer, .. } = &self.built;
         files.write(&trainer.policy, folder)?;
         tokenizer.save(folder)?;
         self.write_card(folder)?;
+
         let inner = make_folder(folder.join(TRAINER))?;
         if files.rounds() {
             files.write_trained(&trainer.policy, &make_folder(inner.join(WEIGHTS))?)?;
@@ -126,6 +134,7 @@ impl<M: PolicyModel> Run<M> {
         if let Some(critic) = &trainer.critic {
             critic.save(&inner)?;
         }
+
         let bytes = serde_json::to_vec_pretty(&self.progress).unwrap_or_default();
         Ok(write_atomically(&inner.join(PROGRESS), &bytes)?)
     }
@@ -136,7 +145,7 @@ impl<M: PolicyModel> Run<M> {
         let card = Card {
             name: &name,
             recipe: &self.recipe,
-            form: files.form(),
+            format: files.format(),
             replaced,
             state: &trainer.state,
             sft_steps: self.progress.sft_steps,

@@ -1,6 +1,6 @@
 //! Arithmetic of whole numbers in shell scripts: `$((…))`.
 
-/// The most brackets and signs inside each other.
+/// Maximum nesting of brackets and signs.
 const MOST_DEPTH: usize = 32;
 
 /// Returns the value of `sum`, or `None` if it has no value here or a shell would refuse it.
@@ -53,17 +53,18 @@ impl Reader<'_> {
             }
             None => {}
         }
+
+        // The rest is a number, or a variable as `x`, `$x` or `${x}`.
         let rest = self.rest.strip_prefix("${").or_else(|| self.rest.strip_prefix('$'));
         let word = rest.unwrap_or(self.rest);
         let end = word.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
         let (word, rest) = word.split_at(end);
-        self.rest = match self.rest.starts_with("${") {
-            true => rest.strip_prefix('}')?,
-            false => rest,
-        };
-        match word.starts_with(|c: char| c.is_ascii_digit()) {
-            true => word.parse().ok(),
-            false => (self.variable)(word)?.trim().parse().ok(),
+        self.rest = if self.rest.starts_with("${") { rest.strip_prefix('}')? } else { rest };
+
+        if word.starts_with(|c: char| c.is_ascii_digit()) {
+            word.parse().ok()
+        } else {
+            (self.variable)(word)?.trim().parse().ok()
         }
     }
 

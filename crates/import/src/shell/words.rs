@@ -1,39 +1,39 @@
 //! A script as commands, and the commands as words without their quotes.
 
-/// A word, as the pieces that it is put together from.
+/// A word as its pieces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Word(pub(super) Vec<Piece>);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Piece {
-    /// Text as it stands.
+    /// Literal text.
     Text(String),
     /// `$name`, or `${name:-or}`. `quoted` is true inside `"…"`.
-    Variable { name: String, or: Or, quoted: bool },
+    Variable { name: String, or: Substitution, quoted: bool },
     /// `$((…))`, without the brackets.
     Arithmetic(String),
-    /// A piece whose value only a shell knows, as `$(…)` or `${…}`.
+    /// A piece whose value only a shell knows, such as `$(…)` or `${…}`.
     Foreign(String),
 }
 
-/// The part of `${…}` behind the name, and the variables that it is for.
+/// What `${…}` says after the name, and for which variables.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Or {
+pub(super) enum Substitution {
     Nothing,
     /// `${name-…}`, with a colon `${name:-…}`: the value without one.
     Default(Word, Unset),
     /// `${name=…}`, `${name:=…}`: likewise, and the variable then has the value.
     Assigned(Word, Unset),
-    /// `${name+…}`, `${name:+…}`: the value in the place of another one.
+    /// `${name+…}`, `${name:+…}`: the word that replaces a value.
     Instead(Word, Unset),
 }
 
-/// The variables that count as having no value.
+/// Variables that count as having no value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Unset {
-    /// Those that were never set.
+    /// Variables that were never set.
     Absent,
-    /// Those, and those with an empty text: the signs with a colon.
+    /// Those and empty ones: the signs with a colon.
     Empty,
 }
 
@@ -66,6 +66,7 @@ pub(super) fn commands(script: &str) -> Vec<Vec<Word>> {
     let script = script.replace("\r\n", "\n");
     let mut reader = Reader { rest: &script, documents: Vec::new() };
     let mut commands = vec![Vec::new()];
+
     while let Some(c) = reader.peek() {
         match c {
             '\n' => {
@@ -76,6 +77,7 @@ pub(super) fn commands(script: &str) -> Vec<Vec<Word>> {
                 reader.skip(1);
                 commands.push(Vec::new());
             }
+            // None of these is part of a word.
             '#' => reader.comment(),
             '<' => reader.less_than(),
             '(' | ')' | '>' => reader.skip(1),
@@ -89,12 +91,13 @@ pub(super) fn commands(script: &str) -> Vec<Vec<Word>> {
             }
         }
     }
+
     commands
 }
 
 struct Reader<'text> {
     rest: &'text str,
-    /// The last lines of the texts (`<<EOF`) that begin with the next line.
+    /// Last lines of the texts (`<<EOF`) that begin with the next line.
     documents: Vec<&'text str>,
 }
 
@@ -121,7 +124,7 @@ impl<'text> Reader<'text> {
         self.rest = self.rest.find('\n').map_or("", |end| &self.rest[end..]);
     }
 
-    /// Goes past `<`, and notes a text that begins with the next line: `<<EOF`, `<<-'EOF'`.
+    /// Skips `<`, and notes a text that begins with the next line: `<<EOF`, `<<-'EOF'`.
     fn less_than(&mut self) {
         let length = self.rest.bytes().take_while(|&b| b == b'<').count();
         self.skip(length);
@@ -133,7 +136,7 @@ impl<'text> Reader<'text> {
         }
     }
 
-    /// Goes past the end of a line, and past the texts that begin behind it. They are no arguments.
+    /// Skips the end of a line and the texts that begin after it, which are not arguments.
     fn line_end(&mut self) {
         self.skip(1);
         for last in std::mem::take(&mut self.documents) {
@@ -148,6 +151,7 @@ impl<'text> Reader<'text> {
 
     fn word(&mut self) -> Word {
         let mut word = Word::default();
+
         while let Some(c) = self.peek() {
             match c {
                 '\'' => {
@@ -181,12 +185,14 @@ impl<'text> Reader<'text> {
                 }
             }
         }
+
         word
     }
 
     /// Reads the pieces inside `"…"`, up to the end of the quotes.
     fn quoted(&mut self, word: &mut Word) {
         push(word, ""); // An empty text is a word too.
+
         while let Some(c) = self.peek() {
             match c {
                 '"' => return self.skip(1),
@@ -195,6 +201,7 @@ impl<'text> Reader<'text> {
                     add(word, piece);
                 }
                 '\\' if self.rest.starts_with("\\\n") => self.skip(2),
+                // In quotes a backslash is literal, except before these signs.
                 '\\' if self.rest[1..].starts_with(['"', '\\', '$', '`']) => {
                     self.skip(1);
                     let text = self.take(1);
@@ -214,12 +221,14 @@ impl<'text> Reader<'text> {
             self.skip(1);
             return Piece::Foreign(format!("$({})", self.closed('`', quoted)));
         }
+        // `$((` before `$(`, which is its beginning.
         if self.rest.starts_with("$((") {
             self.skip(3);
             let sum = self.closed(')', quoted).to_owned();
             self.skip(1);
             return Piece::Arithmetic(sum);
         }
+
         if self.rest.starts_with("$(") {
             self.skip(2);
             return Piece::Foreign(format!("$({})", self.closed(')', quoted)));
@@ -228,11 +237,13 @@ impl<'text> Reader<'text> {
             self.skip(2);
             return braces(self.closed('}', quoted), quoted);
         }
+
+        // The rest is a plain name: `$name`.
         self.skip(1);
         let length =
             self.rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
         match length {
-            // `$@` and its like stand for the script's arguments, and there are none.
+            // `$@` and the like are the script's arguments, and there are none.
             0 if self.rest.starts_with(['@', '*', '#', '?', '!']) => {
                 self.skip(1);
                 Piece::Text(String::new())
@@ -240,25 +251,30 @@ impl<'text> Reader<'text> {
             // `$'…'` and `$"…"` are texts.
             0 if !quoted && self.rest.starts_with(['\'', '"']) => Piece::Text(String::new()),
             0 => Piece::Text("$".into()),
-            length => {
-                Piece::Variable { name: self.take(length).to_owned(), or: Or::Nothing, quoted }
-            }
+            length => Piece::Variable {
+                name: self.take(length).to_owned(),
+                or: Substitution::Nothing,
+                quoted,
+            },
         }
     }
 
-    /// Takes the text up to the sign that closes it, and goes past the sign. Quotes and brackets inside are closed
-    /// first, as in `"$(cd "$(dirname "$0")" && pwd)"`. They are on a list, because a script may nest them a
-    /// million times.
+    /// Takes the text up to the sign that closes it, and skips that sign. Quotes and brackets inside are closed
+    /// first, as in `"$(cd "$(dirname "$0")" && pwd)"`. A list holds them instead of a recursion, because a script
+    /// may nest them a million times.
     fn closed(&mut self, close: char, quoted: bool) -> &'text str {
         let text = self.rest;
-        // Each sign that is waited for, and whether it stands in quotes: an apostrophe does nothing there.
-        let mut open = vec![(close, quoted && close == '}')];
-        let mut before = ' ';
-        while let (Some(&(close, quoted)), Some(c)) = (open.last(), self.peek()) {
+
+        // Each pending closing sign, and whether it is in quotes, where an apostrophe does nothing.
+        let mut closers = vec![(close, quoted && close == '}')];
+        let mut previous = ' ';
+
+        while let (Some(&(close, quoted)), Some(c)) = (closers.last(), self.peek()) {
+            // A sign that opens something adds the sign that closes it, and whether that one is in quotes.
             let opened = match c {
                 c if c == close => {
-                    open.pop();
-                    if open.is_empty() {
+                    closers.pop();
+                    if closers.is_empty() {
                         let inside = &text[..text.len() - self.rest.len()];
                         self.skip(c.len_utf8());
                         return inside;
@@ -285,7 +301,7 @@ impl<'text> Reader<'text> {
                     Some(('}', quoted))
                 }
                 '(' if close == ')' => Some((')', false)),
-                '#' if close == ')' && before.is_whitespace() => {
+                '#' if close == ')' && previous.is_whitespace() => {
                     self.comment();
                     continue;
                 }
@@ -295,22 +311,23 @@ impl<'text> Reader<'text> {
                 }
                 '\n' if close == ')' => {
                     self.line_end();
-                    before = '\n';
+                    previous = '\n';
                     continue;
                 }
                 _ => None,
             };
-            open.extend(opened);
-            before = c;
+
+            closers.extend(opened);
+            previous = c;
             let next = self.peek().map_or(0, char::len_utf8);
             self.skip(next);
         }
+
         text
     }
 }
 
-/// Reads the inside of `${…}`. The value after `:-` may have at most eight more `${` in it, which bounds the
-/// depth.
+/// Reads the inside of `${…}`. The value after `:-` may hold at most eight more `${`, which bounds the depth.
 fn braces(inside: &str, quoted: bool) -> Piece {
     let end = inside.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(inside.len());
     let (name, rest) = inside.split_at(end);
@@ -320,25 +337,27 @@ fn braces(inside: &str, quoted: bool) -> Piece {
     };
     let variable = |or| Piece::Variable { name: name.to_owned(), or, quoted };
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+
     let mut signs = sign.chars();
     match signs.next() {
         _ if !is_name(name) && !is_number(name) => {}
-        None if rest.is_empty() => return variable(Or::Nothing),
-        Some('?') => return variable(Or::Nothing),
+        None if rest.is_empty() => return variable(Substitution::Nothing),
+        Some('?') => return variable(Substitution::Nothing),
         Some(sign @ ('-' | '=' | '+')) if rest.matches("${").count() <= 8 => {
             let word = word_of(signs.as_str(), quoted);
             return variable(match sign {
-                '-' => Or::Default(word, unset),
-                '=' => Or::Assigned(word, unset),
-                _ => Or::Instead(word, unset),
+                '-' => Substitution::Default(word, unset),
+                '=' => Substitution::Assigned(word, unset),
+                _ => Substitution::Instead(word, unset),
             });
         }
         _ => {}
     }
+
     Piece::Foreign(format!("${{{inside}}}"))
 }
 
-/// Reads a text as one word, with the signs in it that would end a word elsewhere.
+/// Reads a text as one word, including the signs that would end a word elsewhere.
 fn word_of(text: &str, quoted: bool) -> Word {
     let mut word = Word::default();
     let mut reader = Reader::of(text);
@@ -352,6 +371,7 @@ fn word_of(text: &str, quoted: bool) -> Word {
         let next = reader.peek().map_or(0, char::len_utf8);
         push(&mut word, reader.take(next));
     }
+
     word
 }
 

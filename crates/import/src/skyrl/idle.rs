@@ -1,4 +1,4 @@
-//! SkyRL's keys that mean nothing here.
+//! SkyRL's keys that have no effect here.
 
 use crate::rows::{Group, Idle};
 

@@ -1,4 +1,4 @@
-//! verl's keys that mean nothing here.
+//! verl's keys that have no effect here.
 
 use crate::rows::{Group, Idle};
 

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::simd;
 
-/// The numbers of a step of AdamW.
+/// Numbers of a step of AdamW.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) betas: [f32; 2],
@@ -12,16 +12,18 @@ pub(crate) struct Step {
     pub(crate) corrections: [f32; 2],
     pub(crate) epsilon: f32,
     pub(crate) lr: f32,
-    /// The factor of a weight.
+    /// Factor on a weight, for its decay.
     pub(crate) kept: f32,
 }
 
 /// Does one step, in place.
 pub(crate) fn step(values: &mut [f32], gradient: &[f32], moments: [&mut [f32]; 2], rule: Step) {
     const NUMBERS: usize = 1 << 14;
+
     let [first, second] = moments;
     let sizes = [gradient.len(), first.len(), second.len()];
     assert_eq!(sizes, [values.len(); 3], "gradient and moments are as large as the weight");
+
     values
         .par_chunks_mut(NUMBERS)
         .zip(gradient.par_chunks(NUMBERS))
@@ -31,11 +33,13 @@ pub(crate) fn step(values: &mut [f32], gradient: &[f32], moments: [&mut [f32]; 2
             simd!({
                 let [beta_1, beta_2] = rule.betas;
                 let [correction_1, correction_2] = rule.corrections;
+
                 for (((value, gradient), first), second) in
                     values.iter_mut().zip(gradient).zip(&mut *first).zip(&mut *second)
                 {
                     *first = *first * beta_1 + gradient * (1.0 - beta_1);
                     *second = *second * beta_2 + gradient * gradient * (1.0 - beta_2);
+
                     let root = (*second / correction_2).sqrt() + rule.epsilon;
                     *value = *value * rule.kept - *first / correction_1 / root * rule.lr;
                 }
@@ -47,6 +51,7 @@ pub(crate) fn step(values: &mut [f32], gradient: &[f32], moments: [&mut [f32]; 2
 pub(crate) fn squares(x: &[f32]) -> f64 {
     const NUMBERS: usize = 1 << 14;
     let parts: Vec<f64> = x
+        // Pieces of a fixed size, added up in their order: the sum doesn't depend on the number of threads.
         .par_chunks(NUMBERS)
         .map(|x| {
             simd!({
@@ -57,6 +62,7 @@ pub(crate) fn squares(x: &[f32]) -> f64 {
                         *lane += f64::from(x) * f64::from(x);
                     }
                 }
+
                 lanes.iter().sum::<f64>()
                     + rest.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>()
             })

@@ -11,13 +11,13 @@ use super::{
 };
 use crate::{Heads, MASKED, Segment};
 
-/// The largest number of queries in a block. `KEYS` is that of keys.
+/// Upper bound on a block's queries. `KEYS` is that of keys.
 const QUERIES: usize = 64;
 const KEYS: usize = 512;
 
-/// The smallest number of queries in a task of the backward pass. Each task has sums of the gradients of all keys
-/// that its queries see. So a long text is cut into eight tasks and no more: their sums together are four and a
-/// half times as long as the text.
+/// Lower bound on the queries in a task of the backward pass. Each task has sums of the gradients of all keys that its
+/// queries attend to. So a long text is split into at most eight tasks: their sums together are four and a half times
+/// as long as the text.
 const SPAN: usize = 1024;
 
 /// Queries, keys and values, `[tokens, heads, width]`.
@@ -37,10 +37,12 @@ pub(crate) fn forward(qkv: Qkv<'_>) -> [Vec<f32>; 2] {
     let tokens = qkv.query.len() / (heads * width);
     let mut output = vec![0.0; tokens * heads * width];
     let mut lse = vec![0.0; tokens * heads];
+
     let tasks = qkv.tasks(QUERIES);
     let outputs = carved(&mut output, heads * width, tasks.iter().map(|task| task.range()));
     let lses = carved(&mut lse, heads, tasks.iter().map(|task| task.range()));
     let parts = tasks.into_iter().zip(outputs).zip(lses).collect::<Vec<_>>();
+
     parts.into_par_iter().for_each_init(Scratch::default, |scratch, ((task, output), lse)| {
         for head in 0..heads {
             qkv.attend(&task, head, output, lse, scratch);
@@ -59,34 +61,41 @@ pub(crate) fn backward(
     let Heads { query: heads, key: kv_heads, width } = qkv.heads;
     let tokens = qkv.query.len() / (heads * width);
     let group = heads / kv_heads;
+
+    // At most eight tasks for the longest text, however long it is: see `SPAN`.
     let longest = qkv.segments.iter().map(|it| it.range.len()).max().unwrap_or(0);
     let work: Vec<(Task<'_>, usize)> = qkv
         .tasks(SPAN.max(longest.div_ceil(8)))
         .into_iter()
         .flat_map(|task| (0..kv_heads).map(move |head| (task.clone(), head)))
         .collect();
+
     let parts: Vec<Part> = work
         .par_iter()
         .map_init(Scratch::default, |scratch, (task, head)| {
             qkv.backward(task, *head, [output, lse, d_output], scratch)
         })
         .collect();
+
     let mut gradients = [heads, kv_heads, kv_heads].map(|heads| vec![0.0; tokens * heads * width]);
     let [d_query, d_key, d_value] = &mut gradients;
-    // This goes by segments, whose ranges are apart. The heads of a task follow each other.
+    // Segments have disjoint ranges, so each can add to its own rows in parallel. A task's heads are consecutive.
     let mut of_segment: Vec<Vec<(&Task<'_>, &[Part])>> = vec![Vec::new(); qkv.segments.len()];
     for (task, parts) in
         work.iter().step_by(kv_heads).map(|(task, _)| task).zip(parts.chunks(kv_heads))
     {
         of_segment[task.index].push((task, parts));
     }
+
     let mut order: Vec<usize> = (0..qkv.segments.len()).collect();
     order.sort_by_key(|&index| qkv.segments[index].range.start);
     let ranges = || order.iter().map(|&index| qkv.segments[index].range.clone());
+
     let d_queries = carved(d_query, heads * width, ranges());
     let d_keys = carved(d_key, kv_heads * width, ranges());
     let d_values = carved(d_value, kv_heads * width, ranges());
     let targets = order.iter().zip(d_queries).zip(d_keys).zip(d_values).collect::<Vec<_>>();
+
     targets.into_par_iter().for_each(|(((&index, d_query), d_key), d_value)| {
         for (task, parts) in &of_segment[index] {
             for (head, part) in parts.iter().enumerate() {
@@ -101,18 +110,21 @@ pub(crate) fn backward(
             }
         }
     });
-    // Several segments may share a prefix. Their gradients are added here, in the order of those segments.
+
+    // Several segments may share a prefix, so their gradients are added here, in the order of those segments.
     for (task, parts) in of_segment.iter().flatten() {
         for (head, part) in parts.iter().enumerate() {
-            let (start, own) = (task.prefix.start, task.prefix.len() * width);
+            let start = task.prefix.start;
+            let own = task.prefix.len() * width;
             put(d_key, kv_heads, head, start, &part.d_key[..own], width);
             put(d_value, kv_heads, head, start, &part.d_value[..own], width);
         }
     }
+
     gradients
 }
 
-/// Adds rows of one head to those of `[tokens, heads, width]`, from the row `first` on.
+/// Adds rows of one head to those of `[tokens, heads, width]`, starting at row `first`.
 fn put(target: &mut [f32], heads: usize, head: usize, first: usize, rows: &[f32], width: usize) {
     for (row, values) in (first..).zip(rows.chunks_exact(width)) {
         let at = (row * heads + head) * width;
@@ -120,7 +132,7 @@ fn put(target: &mut [f32], heads: usize, head: usize, first: usize, rows: &[f32]
     }
 }
 
-/// Cuts out the rows at `ranges`, which ascend and lie apart.
+/// Splits off the rows at `ranges`, which ascend and are disjoint.
 fn carved(
     mut rest: &mut [f32],
     width: usize,
@@ -137,14 +149,14 @@ fn carved(
         .collect()
 }
 
-/// Queries of a segment that go through attention together.
+/// Queries of a segment whose attention is computed together.
 #[derive(Clone)]
 struct Task<'a> {
     segment: &'a Segment,
     index: usize,
-    /// The range of the segment's prefix; empty if there is none.
+    /// Range of the segment's prefix; empty if there is none.
     prefix: Range<usize>,
-    /// The queries, as the segment counts them.
+    /// Queries, by their index in the segment.
     queries: Range<usize>,
 }
 
@@ -155,8 +167,8 @@ impl Task<'_> {
     }
 }
 
-/// The gradients of one key head from some queries. They are the gradients of these queries, by heads of the
-/// group, and those of keys and values from the beginning on to the last that the queries see.
+/// Gradients of one key head from some queries: those of these queries, by heads of the group, and those of keys and
+/// values from the beginning to the last that the queries attend to.
 struct Part {
     d_query: Vec<f32>,
     d_key: Vec<f32>,
@@ -171,14 +183,14 @@ struct Scratch {
     carried: Vec<[f32; 2]>,
 }
 
-/// Some of the keys that a task sees. `first` is the index of the first among all of them.
+/// Some of the keys that a task attends to. `first` is the index of the first among all of them.
 struct Keys {
     range: Range<usize>,
     first: usize,
 }
 
 impl<'a> Qkv<'a> {
-    /// Cuts the segments' queries into chunks, in ascending order.
+    /// Splits the segments' queries into chunks, in ascending order.
     fn tasks(&self, chunk: usize) -> Vec<Task<'a>> {
         let of_segment = |(index, segment): (usize, &'a Segment)| {
             let prefix = segment.prefix.map_or(0..0, |prefix| self.segments[prefix].range.clone());
@@ -190,18 +202,20 @@ impl<'a> Qkv<'a> {
                 queries: start..(start + chunk).min(count),
             })
         };
+
         let mut tasks: Vec<Task<'a>> =
             self.segments.iter().enumerate().flat_map(of_segment).collect();
         tasks.sort_by_key(|task| task.range().start);
         tasks
     }
 
-    /// Lists blocks of the keys that some of these queries see, the nearest last.
+    /// Lists blocks of the keys that some of these queries attend to, the nearest last.
     fn keys(&self, task: &Task<'_>, queries: &Range<usize>) -> Vec<Keys> {
         let prefix = task.prefix.len();
-        // This is the first key that the first query sees.
+        // The first key that the first query attends to.
         let hidden = (prefix + queries.start + 1).saturating_sub(self.window);
         let own = task.segment.range.start..task.segment.range.start + queries.end;
+
         [(task.prefix.clone(), 0), (own, prefix)]
             .into_iter()
             .flat_map(|(range, first)| {
@@ -226,7 +240,7 @@ impl<'a> Qkv<'a> {
         1.0 / (self.heads.width as f32).sqrt()
     }
 
-    /// Returns the keys of a block that query `query` of a task sees, as the block counts them.
+    /// Returns the keys of a block that query `query` of a task attends to, by their index in the block.
     fn visible(&self, task: &Task<'_>, query: usize, keys: &Keys) -> Range<usize> {
         let position = task.prefix.len() + query;
         let end = (position + 1).saturating_sub(keys.first).min(keys.range.len());
@@ -246,16 +260,19 @@ impl<'a> Qkv<'a> {
         let kv_head = head / (heads / kv_heads);
         let count = task.queries.len();
         let queries = self.head(self.query, heads, head, task.range());
+
         let Scratch { scores, output: sums, carried, .. } = scratch;
         carried.clear();
         carried.resize(count, [f32::NEG_INFINITY, 0.0]);
         sums.clear();
         sums.resize(count * width, 0.0);
+
         for keys in self.keys(task, &task.queries) {
             let number = keys.range.len();
             scores.resize(count * number, 0.0);
             let key = self.head(self.key, kv_heads, kv_head, keys.range.clone());
             multiply(scores, number, queries, key.transposed(), self.scale(), false);
+
             simd!({
                 let rows = scores.chunks_exact_mut(number).zip(sums.chunks_exact_mut(width));
                 for ((query, (scores, sums)), carried) in
@@ -267,12 +284,15 @@ impl<'a> Qkv<'a> {
                     if seen.is_empty() {
                         continue;
                     }
+
                     let scores = &mut scores[seen];
                     let [before, sum] = *carried;
                     let top = before.max(largest(scores));
                     for score in &mut *scores {
                         *score = exp(*score - top);
                     }
+
+                    // The carried sums are relative to another largest score: rescale them.
                     let more = fold([scores], 0.0, |sum, [x]| sum + x, |x, y| x + y);
                     let kept = exp(before - top);
                     if kept != 1.0 {
@@ -280,9 +300,11 @@ impl<'a> Qkv<'a> {
                             *sum *= kept;
                         }
                     }
+
                     *carried = [top, sum * kept + more];
                 }
             });
+
             let value = self.head(self.value, kv_heads, kv_head, keys.range.clone());
             multiply(
                 sums,
@@ -293,16 +315,18 @@ impl<'a> Qkv<'a> {
                 true,
             );
         }
+
         for (row, (&[top, sum], sums)) in carried.iter().zip(sums.chunks_exact(width)).enumerate() {
-            // A query sees at least itself, even if its window hides all of its prefix.
+            // A query attends at least to itself, even if its window hides all of its prefix.
             let (share, log) = if sum > 0.0 { (1.0 / sum, sum.ln() + top) } else { (0.0, MASKED) };
+
             let output = &mut output[(row * heads + head) * width..][..width];
             output.iter_mut().zip(sums).for_each(|(output, sum)| *output = sum * share);
             lse[row * heads + head] = log;
         }
     }
 
-    /// Computes the gradients of a task's queries and of the keys and values that they see, for one key head.
+    /// Computes the gradients of a task's queries and of the keys and values that they attend to, for one key head.
     fn backward(
         &self,
         task: &Task<'_>,
@@ -313,11 +337,13 @@ impl<'a> Qkv<'a> {
         let Heads { query: heads, key: kv_heads, width } = self.heads;
         let group = heads / kv_heads;
         let seen = task.prefix.len() + task.queries.end;
+
         let mut part = Part {
             d_query: vec![0.0; task.queries.len() * group * width],
             d_key: vec![0.0; seen * width],
             d_value: vec![0.0; seen * width],
         };
+
         let blocks = || task.queries.clone().step_by(QUERIES);
         for (head, d_query) in
             (kv_head * group..).zip(part.d_query.chunks_exact_mut(task.queries.len() * width))
@@ -328,15 +354,21 @@ impl<'a> Qkv<'a> {
                 let range = first + queries.start..first + queries.end;
                 let query = self.head(self.query, heads, head, range.clone());
                 let d_out = self.head(d_output, heads, head, range.clone());
+
                 for keys in self.keys(task, &queries) {
-                    let (count, number) = (queries.len(), keys.range.len());
+                    let count = queries.len();
+                    let number = keys.range.len();
                     let Scratch { scores, d_scores, .. } = &mut *scratch;
                     scores.resize(count * number, 0.0);
                     d_scores.resize(count * number, 0.0);
+
                     let key = self.head(self.key, kv_heads, kv_head, keys.range.clone());
                     let value = self.head(self.value, kv_heads, kv_head, keys.range.clone());
+
+                    // Scores, and the gradients of weights.
                     multiply(scores, number, query, key.transposed(), self.scale(), false);
                     multiply(d_scores, number, d_out, value.transposed(), 1.0, false);
+
                     simd!({
                         let rows =
                             scores.chunks_exact_mut(number).zip(d_scores.chunks_exact_mut(number));
@@ -347,10 +379,13 @@ impl<'a> Qkv<'a> {
                             let of = (token * heads + head) * width;
                             let mean = dot(&output[of..of + width], &d_output[of..of + width]);
                             let log = lse[token * heads + head];
+
+                            // The matmuls below use all keys of the block, so those that are masked must be 0.
                             for row in [&mut *weights, &mut *d_scores] {
                                 row[..seen.start].fill(0.0);
                                 row[seen.end..].fill(0.0);
                             }
+
                             let both = weights[seen.clone()].iter_mut().zip(&mut d_scores[seen]);
                             for (weight, d_score) in both {
                                 *weight = exp(*weight - log);
@@ -358,9 +393,11 @@ impl<'a> Qkv<'a> {
                             }
                         }
                     });
+
                     let weights = Matrix::new(scores, [count, number], [number, 1]);
                     let d_scores = Matrix::new(d_scores, [count, number], [number, 1]);
                     let these = keys.first * width..(keys.first + number) * width;
+
                     multiply(
                         &mut part.d_value[these.clone()],
                         width,
@@ -381,6 +418,7 @@ impl<'a> Qkv<'a> {
                 }
             }
         }
+
         part
     }
 }

@@ -1,4 +1,4 @@
-//! The gate of an MLP on the CPU, forward and backward.
+//! An MLP's gate on the CPU, forward and backward.
 
 use super::{
     lanes::{sigmoid, tanh},
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Activation;
 
-/// Computes `activation(gate) · up`. `gate_up`, `[rows, 2 · width]`, has the two side by side.
+/// Computes `activation(gate) · up`. `gate_up`, `[rows, 2 · width]`, holds the two concatenated.
 pub(crate) fn apply(gate_up: &[f32], width: usize, activation: Activation) -> Vec<f32> {
     let rows = gate_up.len() / (2 * width);
     let ([inner], _) = pieces(rows, [width], rows_of_a_task(width), |rows, [inner]| {
@@ -15,6 +15,7 @@ pub(crate) fn apply(gate_up: &[f32], width: usize, activation: Activation) -> Ve
             {
                 let (gate, up) = row.split_at(width);
                 let both = gate.iter().zip(up);
+
                 match activation {
                     Activation::Silu => inner.put(both.map(|(&gate, up)| silu(gate)[0] * up)),
                     Activation::GeluTanh => inner.put(both.map(|(&gate, up)| gelu(gate)[0] * up)),
@@ -25,20 +26,22 @@ pub(crate) fn apply(gate_up: &[f32], width: usize, activation: Activation) -> Ve
     inner
 }
 
-/// Computes the result of [`apply`] once more, and the gradient of `gate_up`, given that of the result.
+/// Computes the result of [`apply`] again, and the gradient of `gate_up`, given that of the result.
 pub(crate) fn backward(
     gate_up: &[f32],
     d: &[f32],
     width: usize,
     activation: Activation,
 ) -> [Vec<f32>; 2] {
-    let (rows, step) = (d.len() / width, rows_of_a_task(width));
+    let rows = d.len() / width;
+    let step = rows_of_a_task(width);
     let (both, _) = pieces(rows, [width, 2 * width], step, |rows, [inner, d_gate_up]| {
         simd!({
             for row in rows.clone() {
                 let both = &gate_up[row * 2 * width..(row + 1) * 2 * width];
                 let (gate, up) = both.split_at(width);
                 let all = gate.iter().zip(up).zip(&d[row * width..(row + 1) * width]);
+
                 let three = |[y, slope]: [f32; 2], up: f32, d: f32| [y * up, d * up * slope, d * y];
                 match activation {
                     Activation::Silu => {

@@ -10,19 +10,19 @@ use super::{
     rows_of_a_task, simd,
 };
 
-/// The number of a token's logits that go through at once. A block of the vocabulary is several of these, so that
+/// Number of a token's logits that are folded together. A block of the vocabulary consists of several of these, so that
 /// sums have the same bits whatever the block's size.
 const RUN: usize = 512;
 
-/// The size of a buffer of logits that stays near the cores, in numbers.
+/// Size of a buffer of logits that stays in the cores' caches, in numbers.
 const NEAR: usize = 1 << 20;
 
-/// Four numbers of each token: the log-probability of its label, the entropy, the largest logit, and the logarithm
-/// of the sum of exp(logit − largest).
+/// Four numbers of each token: the log-probability of its label, the entropy, the largest logit, and the logarithm of
+/// the sum of exp(logit − largest).
 pub(crate) type Sums = [Vec<f32>; 4];
 
-/// Computes [`Sums`] of `hidden`, `[tokens, width]`, with `head`, `[vocab, width]`. Also returns all logits over
-/// the temperature, in blocks of the vocabulary, if they are at most `kept`.
+/// Computes [`Sums`] of `hidden`, `[tokens, width]`, with `head`, `[vocab, width]`. Also returns all logits over the
+/// temperature, in blocks of the vocabulary, if they are at most `kept`.
 pub(crate) fn logprobs(
     hidden: Matrix<'_>,
     head: Matrix<'_>,
@@ -31,11 +31,14 @@ pub(crate) fn logprobs(
     kept: usize,
 ) -> (Sums, Vec<Vec<f32>>) {
     let ([tokens, _], [vocab, _]) = (hidden.dims(), head.dims());
+
     let mut carried = vec![Carried::default(); tokens];
     let mut waiting = Vec::new();
+
     for block in blocks(tokens, vocab) {
         let width = block.len();
         let logits = scaled_logits(hidden, head.rows(block.clone()), temperature);
+
         let each = logits.par_chunks_exact(width).zip(&mut carried).zip(labels);
         each.with_min_len(rows_of_a_task(width)).for_each(|((logits, carried), label)| {
             simd!({
@@ -43,14 +46,17 @@ pub(crate) fn logprobs(
                     carried.take(run);
                 }
             });
+
             if block.contains(label) {
                 carried.chosen = logits[label - block.start];
             }
         });
+
         if tokens * vocab <= kept {
             waiting.push(logits);
         }
     }
+
     let of = |number: fn(&Carried) -> f32| carried.iter().map(number).collect();
     let sums = [
         of(|token| token.chosen - token.largest - token.sum.ln()),
@@ -58,10 +64,11 @@ pub(crate) fn logprobs(
         of(|token| token.largest),
         of(|token| token.sum.ln()),
     ];
+
     (sums, waiting)
 }
 
-/// The sums over the logits that a token has met.
+/// Running sums over a token's logits.
 #[derive(Clone)]
 struct Carried {
     largest: f32,
@@ -83,27 +90,29 @@ impl Carried {
         let top = self.largest.max(largest(logits));
         let less = (self.largest - top).max(f32::MIN);
         let kept = exp(less);
-        // A logit of −∞ must add nothing, but 0 · ∞ would be no number.
+        // A logit of −∞ must add nothing, but 0 · ∞ would be NaN.
         let spread = fold(
             [logits],
             0.0,
             |sum, [z]| sum + exp(z - top) * (z - top).max(f32::MIN),
             |x, y| x + y,
         );
+
         let sum = fold([logits], 0.0, |sum, [z]| sum + exp(z - top), |x, y| x + y);
+        // The sums so far are relative to another largest logit.
         self.spread = spread + (self.spread + self.sum * less) * kept;
         self.sum = sum + self.sum * kept;
         self.largest = top;
     }
 }
 
-/// The gradients of each token's results: of its log-probability, and of its entropy.
+/// Gradients of each token's results: of its log-probability, and of its entropy.
 pub(crate) struct Gradients<'a> {
     pub(crate) logprobs: &'a [f32],
     pub(crate) entropy: Option<&'a [f32]>,
 }
 
-/// Computes the gradient of `hidden`, and adds that of the head, `[vocab, width]`, to `d_head`. `waiting` are the
+/// Computes the gradient of `hidden`, and adds that of the head, `[vocab, width]`, to `d_head`. `waiting` holds the
 /// logits that [`logprobs`] returned.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub(crate) fn backward(
@@ -117,19 +126,26 @@ pub(crate) fn backward(
     waiting: Vec<Vec<f32>>,
 ) -> Vec<f32> {
     let ([tokens, width], [vocab, _]) = (hidden.dims(), head.dims());
+
     let mut d_hidden = vec![0.0; tokens * width];
     let mut waiting = waiting.into_iter();
+
     for block in blocks(tokens, vocab) {
-        let (count, weights) = (block.len(), head.rows(block.clone()));
+        let count = block.len();
+        let weights = head.rows(block.clone());
         let waited = waiting.next();
         let mut logits = waited.unwrap_or_else(|| scaled_logits(hidden, weights, temperature));
+
+        // The gradient of each logit is written over it.
         let each = logits.par_chunks_exact_mut(count).enumerate();
         each.with_min_len(rows_of_a_task(count)).for_each(|(row, logits)| {
             let share = exp(-log_sum[row]) / temperature;
             let d_chosen = gradients.logprobs[row];
             let slope = -d_chosen * share;
             let of_entropy = gradients.entropy.map_or(0.0, |entropy| entropy[row] * share);
-            let (top, difference) = (largest[row], entropy[row] - log_sum[row]);
+            let top = largest[row];
+            let difference = entropy[row] - log_sum[row];
+
             simd!({
                 for z in logits.iter_mut() {
                     let lacking = *z - top;
@@ -137,10 +153,12 @@ pub(crate) fn backward(
                     *z = exp(lacking) * (slope - of_entropy * spread);
                 }
             });
+
             if block.contains(&labels[row]) {
                 logits[labels[row] - block.start] += d_chosen / temperature;
             }
         });
+
         let d_logits = Matrix::dense(&logits, count);
         add_product(&mut d_hidden, d_logits, weights);
         if let Some(d_head) = &mut d_head {
@@ -148,6 +166,7 @@ pub(crate) fn backward(
             add_product(target, d_logits.transposed(), hidden);
         }
     }
+
     d_hidden
 }
 
@@ -155,7 +174,7 @@ fn scaled_logits(hidden: Matrix<'_>, head: Matrix<'_>, temperature: f32) -> Vec<
     product(hidden, head.transposed(), 1.0 / temperature)
 }
 
-/// Cuts the vocabulary into blocks. The logits of all tokens in a block stay near the cores.
+/// Splits the vocabulary into blocks so small that the logits of all tokens in a block stay in the cores' caches.
 fn blocks(tokens: usize, vocab: usize) -> impl Iterator<Item = Range<usize>> {
     let step = (NEAR / tokens.max(1) / RUN).max(1) * RUN;
     (0..vocab).step_by(step).map(move |start| start..(start + step).min(vocab))

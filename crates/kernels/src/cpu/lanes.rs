@@ -1,10 +1,10 @@
 //! Arithmetic on slices in a form that compilers turn into vectors.
 
-/// The number of sums that are carried side by side: as many as the widest vector has numbers.
+/// Number of sums that are carried in parallel: as many as the widest vector has numbers.
 const LANES: usize = 16;
 
-/// Goes through slices of one length, with a number for each lane that begins as `first`. The lanes are joined in
-/// pairs at the end. The order of a sum depends on the length alone.
+/// Folds slices of one length, with a number for each lane that begins as `first`. The lanes are joined in pairs at the
+/// end, so the order of a sum depends only on the length.
 #[inline(always)]
 pub(crate) fn fold<const N: usize>(
     slices: [&[f32]; N],
@@ -14,6 +14,7 @@ pub(crate) fn fold<const N: usize>(
 ) -> f32 {
     let length = slices[0].len();
     let slices = slices.map(|slice| &slice[..length]);
+
     let mut lanes = [first; LANES];
     let mut start = 0;
     while start + LANES <= length {
@@ -23,9 +24,12 @@ pub(crate) fn fold<const N: usize>(
         }
         start += LANES;
     }
+
     for (at, lane) in (start..length).zip(0..) {
         lanes[lane] = each(lanes[lane], slices.map(|slice| slice[at]));
     }
+
+    // The lanes are joined in pairs, always in the same order.
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {
@@ -33,6 +37,7 @@ pub(crate) fn fold<const N: usize>(
         }
         width /= 2;
     }
+
     lanes[0]
 }
 
@@ -42,13 +47,13 @@ pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     fold([x, y], 0.0, |sum, [x, y]| sum + x * y, |x, y| x + y)
 }
 
-/// Finds the largest number; −∞ if there is none.
+/// Finds the largest number; −∞ if there are none.
 #[inline(always)]
 pub(crate) fn largest(x: &[f32]) -> f32 {
     fold([x], f32::NEG_INFINITY, |largest, [x]| largest.max(x), f32::max)
 }
 
-/// Computes eˣ, within 2 units of the last place; 0 below -87.3, ∞ above 88.
+/// Computes eˣ, within 2 units in the last place; 0 below -87.3, ∞ above 88.
 ///
 /// x = n · ln 2 + r with |r| ≤ ln 2 / 2. The polynomial for eʳ is that of Cephes (Moshier), and 2ⁿ is made of n's
 /// bits.
@@ -57,14 +62,19 @@ pub(crate) fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 · 2²³: adding a number to it rounds the number to a whole one
     let rounded = x * std::f32::consts::LOG2_E + ROUND;
     let n = rounded - ROUND;
+    // ln 2 in two parts: n times the first is exact, so r loses no digits.
     let r = x - n * 0.693_359_4 - n * -2.121_944_4e-4;
+
     let mut y = 1.987_569_1e-4;
     for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         y = y * r + coefficient;
     }
     let y = y * r * r + r + 1.0;
+
+    // `rounded` holds n in its lowest bits. Plus the bias of 127, and moved up, they are the exponent of 2ⁿ.
     let power = rounded.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23;
     let y = y * f32::from_bits(power);
+
     let y = if x < -87.3 { 0.0 } else { y };
     if x > 88.0 { f32::INFINITY } else { y }
 }
@@ -93,6 +103,7 @@ mod tests {
             let error = (f64::from(exp(x)) - expected).abs() / expected;
             assert!(error < 2.0 * f64::from(f32::EPSILON), "e^{x}: off by {error}");
         }
+
         assert_eq!(exp(0.0), 1.0);
         assert_eq!(exp(-1e30), 0.0);
         assert_eq!(exp(f32::NEG_INFINITY), 0.0);

@@ -2,7 +2,7 @@
 
 use super::{lanes::dot, pieces, rows_of_a_task, simd, summed};
 
-/// The epsilon and the offset of an RMSNorm.
+/// Epsilon and offset of an RMSNorm.
 pub(crate) type Rule = [f32; 2];
 
 /// Computes x / sqrt(mean(x²) + ε) · (weight + offset), row by row.
@@ -36,6 +36,7 @@ pub(crate) fn of_sum(
                 for (sum, x) in row.iter_mut().zip(added) {
                     *sum = x;
                 }
+
                 let scale = scale(&row, epsilon);
                 sums.put(row.iter().copied());
                 y.put(row.iter().zip(weight).map(|(x, weight)| x * scale * (weight + offset)));
@@ -45,39 +46,44 @@ pub(crate) fn of_sum(
     both
 }
 
-/// Computes the gradients of `x` and of the weight; `beside` is added to the first.
+/// Computes the gradients of `x` and of the weight; `d_residual` is added to the first.
 pub(crate) fn backward(
     x: &[f32],
     weight: &[f32],
     [epsilon, offset]: Rule,
     d_y: &[f32],
-    beside: Option<&[f32]>,
+    d_residual: Option<&[f32]>,
 ) -> (Vec<f32>, Vec<f32>) {
     let width = weight.len();
+
     let ([d_x], d_weights) =
         pieces(x.len() / width, [width], rows_of_a_task(width), |rows, [out]| {
             simd!({
                 let mut d_weight = vec![0.0; width];
                 let mut scaled = vec![0.0; width];
                 for at in rows.clone().map(|row| row * width..(row + 1) * width) {
-                    let (x, d_y) = (&x[at.clone()], &d_y[at.clone()]);
+                    let x = &x[at.clone()];
+                    let d_y = &d_y[at.clone()];
                     let d_x =
                         row_backward(x, weight, [epsilon, offset], d_y, &mut d_weight, &mut scaled);
-                    match beside {
-                        Some(beside) => {
-                            out.put(d_x.zip(&beside[at]).map(|(d_x, beside)| d_x + beside))
-                        }
+
+                    match d_residual {
+                        Some(d_residual) => out.put(
+                            d_x.zip(&d_residual[at]).map(|(d_x, d_residual)| d_x + d_residual),
+                        ),
                         None => out.put(d_x),
                     }
                 }
+
                 d_weight
             })
         });
+
     (d_x, summed(d_weights))
 }
 
-/// Computes the gradient of one row, and adds its part to the weight's gradient. With r = 1 / sqrt(mean(x²) + ε)
-/// and g = d_y · (weight + offset), ∂x = r · (g − x · r² · mean(g · x)).
+/// Computes the gradient of one row, and adds its part to the weight's gradient. With r = 1 / sqrt(mean(x²) + ε) and g
+/// = d_y · (weight + offset), ∂x = r · (g − x · r² · mean(g · x)).
 #[inline(always)]
 pub(super) fn row_backward<'a>(
     x: &'a [f32],
@@ -94,6 +100,7 @@ pub(super) fn row_backward<'a>(
         *d_weight += d_y * (x * scale);
         *scaled = d_y * (weight + offset);
     }
+
     let scaled: &'a [f32] = scaled;
     let mean = dot(scaled, x) * scale / x.len() as f32;
     scaled.iter().zip(x).map(move |(g, x)| (g - x * scale * mean) * scale)

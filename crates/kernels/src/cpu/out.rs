@@ -13,7 +13,7 @@ impl Out<'_> {
     /// Writes the next numbers.
     ///
     /// # Panics
-    /// If there is no room for so many, or if the iterator gives fewer than it said.
+    /// If there is no room for that many, or if the iterator returns fewer than it announced.
     #[inline(always)]
     pub(super) fn put(&mut self, values: impl ExactSizeIterator<Item = f32>) {
         let (now, rest) = std::mem::take(&mut self.rest).split_at_mut(values.len());
@@ -27,8 +27,8 @@ impl Out<'_> {
     }
 }
 
-/// Writes three results of one computation: the first as the next numbers of `one`, the second as the next numbers
-/// of `other`, and the third directly behind those in `other`.
+/// Writes three results of one computation: the first as the next numbers of `one`, the second as the next numbers of
+/// `other`, and the third directly after those in `other`.
 ///
 /// # Panics
 /// As [`Out::put`].
@@ -41,9 +41,12 @@ pub(super) fn put_three(
     let count = values.len();
     let (first, rest) = std::mem::take(&mut one.rest).split_at_mut(count);
     one.rest = rest;
+
+    // The third is directly after the second.
     let (second, rest) = std::mem::take(&mut other.rest).split_at_mut(count);
     let (third, rest) = rest.split_at_mut(count);
     other.rest = rest;
+
     let mut left = count;
     for (((x, y), z), [a, b, c]) in first.iter_mut().zip(second).zip(third).zip(values) {
         x.write(a);
@@ -54,11 +57,11 @@ pub(super) fn put_three(
     assert!(left == 0, "an iterator gave fewer numbers than it said");
 }
 
-/// Makes vectors of `rows` rows, each of its width. `write` fills them, `step` rows at a time and on all cores.
-/// Also returns the results of `write`, one for each piece, in the order of the rows.
+/// Makes vectors of `rows` rows, each of its width. `write` fills them, `step` rows at a time and on all cores. Also
+/// returns the results of `write`, one for each piece, in the order of the rows.
 ///
 /// # Panics
-/// If `write` leaves a number of its rows out.
+/// If `write` leaves out a number of its rows.
 pub(super) fn pieces<const N: usize, R: Send>(
     rows: usize,
     widths: [usize; N],
@@ -66,8 +69,10 @@ pub(super) fn pieces<const N: usize, R: Send>(
     write: impl Fn(Range<usize>, &mut [Out<'_>; N]) -> R + Sync,
 ) -> ([Vec<f32>; N], Vec<R>) {
     let mut vectors = widths.map(|width| Vec::<f32>::with_capacity(rows * width));
+
     let starts: Vec<usize> = (0..rows).step_by(step).collect();
     let mut left = vectors.each_mut().map(|vector| vector.spare_capacity_mut());
+    // Each piece borrows its rows of every vector, so tasks need no lock.
     let work: Vec<(Range<usize>, [Out<'_>; N])> = starts
         .into_iter()
         .map(|start| {
@@ -82,23 +87,27 @@ pub(super) fn pieces<const N: usize, R: Send>(
             (these, outs)
         })
         .collect();
+
     let one = |(these, mut outs): (Range<usize>, [Out<'_>; N])| {
         let given = write(these, &mut outs);
         assert!(outs.iter().all(|out| out.rest.is_empty()), "a piece was not written whole");
         given
     };
+
     let given = match work.len() {
         1 => work.into_iter().map(one).collect(),
         _ => work.into_par_iter().map(one).collect(),
     };
+
     for (vector, width) in vectors.iter_mut().zip(widths) {
-        // SAFETY: the vector has this capacity. Its pieces lie one behind the other from its beginning, and were
-        // written to their ends, because `one` would have panicked otherwise.
+        // SAFETY: the vector has this capacity. Its pieces are consecutive from its beginning, and were written to
+        // their ends, because `one` would have panicked otherwise.
         #[allow(unsafe_code)]
         unsafe {
             vector.set_len(rows * width);
         }
     }
+
     (vectors, given)
 }
 
@@ -115,6 +124,7 @@ mod tests {
             }
             rows.start
         });
+
         assert_eq!(given, [0, 3, 6, 9]);
         assert_eq!(second, (0..10).map(|row| row as f32).collect::<Vec<_>>());
         assert_eq!(first[18..], [9.0, -9.0]);

@@ -8,10 +8,10 @@ use super::{
 };
 use crate::{Block, Heads, PAGE};
 
-/// The number of a value's numbers that are carried together.
+/// How many numbers of a value are accumulated together.
 const NUMBERS: usize = 32;
 
-/// Writes keys and values of one token, `[heads, width]`, to an offset in a page.
+/// Writes one token's keys and values, `[heads, width]`, to an offset in a page.
 pub(crate) fn write(
     keys: &mut [f32],
     values: &mut [f32],
@@ -21,6 +21,7 @@ pub(crate) fn write(
     value: &[f32],
 ) {
     let first = page * key.len() * PAGE;
+    // Keys are stored by number, values by token.
     for (number, &key) in key.iter().enumerate() {
         keys[first + number * PAGE + offset] = key;
     }
@@ -41,11 +42,14 @@ pub(crate) fn attend(
 ) -> Vec<f32> {
     let Heads { query: all, key: kv_heads, width } = heads;
     let group = all / kv_heads;
+
     let mut output = vec![0.0; query.len()];
     let work = output.par_chunks_mut(group * width).zip(query.par_chunks(group * width));
+
     let scores = <[Vec<f32>; 3]>::default;
     work.enumerate().for_each_init(scores, |scores, (index, (output, query))| {
-        let (row, head) = (&rows[index / kv_heads], index % kv_heads);
+        let row = &rows[index / kv_heads];
+        let head = index % kv_heads;
         let pages = || {
             row.iter().map(|block| {
                 let first = (block.page * kv_heads + head) * PAGE * width;
@@ -57,6 +61,7 @@ pub(crate) fn attend(
                 )
             })
         };
+
         simd!({
             let mut done = 0;
             while done < group {
@@ -69,11 +74,12 @@ pub(crate) fn attend(
             }
         });
     });
+
     output
 }
 
-/// Computes the attention of the first `N` queries, which have the same keys and values. These are read once for
-/// all of them, and sums that do not wait for each other keep a core's units busy. Returns `N`.
+/// Computes the attention of the first `N` queries, which have the same keys and values. These are read once for all of
+/// them, and independent sums keep a core's units busy. Returns `N`.
 #[inline(always)]
 fn few<'a, const N: usize, I: Iterator<Item = (usize, &'a [f32], &'a [f32])>>(
     query: &[f32],
@@ -84,15 +90,19 @@ fn few<'a, const N: usize, I: Iterator<Item = (usize, &'a [f32], &'a [f32])>>(
     window: usize,
 ) -> usize {
     scores.iter_mut().for_each(Vec::clear);
+
     for (tokens, keys, _) in pages() {
         for (scores, page) in scores.iter_mut().zip(scored::<N>(query, keys, width)) {
             scores.extend_from_slice(&page[..tokens]);
         }
     }
+
+    // A window hides the row's first tokens.
     let hidden = scores[0].len().saturating_sub(window);
     for scores in &mut scores[..N] {
         weigh(&mut scores[hidden..], 1.0 / (width as f32).sqrt());
     }
+
     let mut first = 0;
     for (tokens, _, values) in pages() {
         let begin = hidden.saturating_sub(first).min(tokens);
@@ -103,7 +113,7 @@ fn few<'a, const N: usize, I: Iterator<Item = (usize, &'a [f32], &'a [f32])>>(
     N
 }
 
-/// Computes the products of `N` queries with all keys of a page, `[width, PAGE]`.
+/// Computes the dot products of `N` queries with all keys of a page, `[width, PAGE]`.
 #[inline(always)]
 fn scored<const N: usize>(query: &[f32], keys: &[f32], width: usize) -> [[f32; PAGE]; N] {
     let mut sums = [[0.0; PAGE]; N];
@@ -132,19 +142,23 @@ fn add<const N: usize>(output: &mut [f32], weights: [&[f32]; N], values: &[f32],
     let tokens = weights[0].len();
     let weights = weights.map(|weights| &weights[..tokens]);
     let values = values[..tokens * width].chunks_exact(width);
+
     let whole = width / NUMBERS * NUMBERS;
     for at in (0..whole).step_by(NUMBERS) {
-        // The sums continue as if all spans were one, so that the bits do not depend on where a row's tokens lie.
+        // The sums continue from page to page as if all were one, so that the bits do not depend on where a row's
+        // tokens are stored.
         let mut sums = [[0.0; NUMBERS]; N];
         for (query, sums) in sums.iter_mut().enumerate() {
             for (sum, output) in sums.iter_mut().zip(&output[query * width + at..]) {
                 *sum = *output;
             }
         }
+
         for (token, value) in values.clone().enumerate() {
             let value = value[at..].first_chunk().expect("a whole chunk");
             accumulate(&mut sums, std::array::from_fn(|query| weights[query][token]), value);
         }
+
         for (query, sums) in sums.iter().enumerate() {
             let output = &mut output[query * width + at..][..NUMBERS];
             for (output, sum) in output.iter_mut().zip(sums) {
@@ -152,9 +166,11 @@ fn add<const N: usize>(output: &mut [f32], weights: [&[f32]; N], values: &[f32],
             }
         }
     }
+
     if whole == width {
         return;
     }
+
     for (query, weights) in weights.into_iter().enumerate() {
         let rest = &mut output[query * width + whole..(query + 1) * width];
         for (weight, value) in weights.iter().zip(values.clone()) {
@@ -165,9 +181,8 @@ fn add<const N: usize>(output: &mut [f32], weights: [&[f32]; N], values: &[f32],
     }
 }
 
-/// Adds `x` times a number of its own to each of the sums. Product and sum are rounded once, on every processor.
-/// If a processor has no instruction for it (x86-64 before AVX2), a function of the C library does the same,
-/// slowly.
+/// Adds `x` times a separate number to each of the sums. Product and sum are rounded once, on every processor. Where a
+/// processor has no instruction for it (x86-64 before AVX2), a function of the C library does the same, slowly.
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "in this form sums stay in registers")]
 fn accumulate<const N: usize, const L: usize>(

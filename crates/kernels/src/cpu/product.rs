@@ -1,4 +1,4 @@
-//! Matrix products, by the crate `gemm`, in tiles on all cores.
+//! Matmuls by the crate `gemm`, in tiles on all cores.
 
 use std::sync::Once;
 
@@ -22,12 +22,13 @@ impl<'a> Matrix<'a> {
         steps: [usize; 2],
     ) -> Matrix<'a> {
         let empty = rows == 0 || columns == 0;
+        // The index of the last number, in whichever order rows and columns are stored.
         let last = rows.saturating_sub(1) * steps[0] + columns.saturating_sub(1) * steps[1];
         assert!(empty || last < values.len(), "a matrix ends within its slice");
         Matrix { values, rows, columns, steps }
     }
 
-    /// Makes a matrix of rows that lie one behind the other.
+    /// Makes a matrix of consecutive rows.
     pub(crate) fn dense(values: &'a [f32], columns: usize) -> Matrix<'a> {
         Matrix::new(values, [values.len() / columns, columns], [columns, 1])
     }
@@ -52,8 +53,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Sets `target` to `scale · x · y`, or adds that to it, on the calling thread. The rows of `target` are `step`
-/// apart.
+/// Sets `target` to `scale · x · y`, or adds that to it, on the calling thread. The rows of `target` are `step` apart.
 ///
 /// # Panics
 /// If the sizes do not fit together.
@@ -67,7 +67,8 @@ pub(crate) fn multiply(
 ) {
     let last = x.rows.saturating_sub(1) * step + y.columns;
     assert!(last <= target.len() && y.columns <= step, "a product ends within its target");
-    // SAFETY: the last number of the target lies within the slice, all of which is initialised.
+
+    // SAFETY: the last number of the target is within the slice, all of which is initialised.
     #[allow(unsafe_code)]
     unsafe {
         tile(target.as_mut_ptr(), step, x, y, scale, add);
@@ -83,9 +84,10 @@ pub(crate) fn product(x: Matrix<'_>, y: Matrix<'_>, scale: f32) -> Vec<f32> {
     if x.columns == 0 {
         return vec![0.0; length];
     }
+
     let mut values = Vec::<f32>::with_capacity(length);
-    // SAFETY: the vector has room for all tiles, which together are the whole of it. Tiles that do not add are
-    // written without being read.
+    // SAFETY: the vector has room for all tiles, which together fill it. Tiles that do not add are written without
+    // being read.
     #[allow(unsafe_code)]
     unsafe {
         tiles(values.as_mut_ptr(), x, y, scale, false);
@@ -100,6 +102,7 @@ pub(crate) fn product(x: Matrix<'_>, y: Matrix<'_>, scale: f32) -> Vec<f32> {
 /// If the sizes do not fit together.
 pub(crate) fn add_product(target: &mut [f32], x: Matrix<'_>, y: Matrix<'_>) {
     assert_eq!(target.len(), x.rows * y.columns, "a target is as large as the product");
+
     // SAFETY: the slice is as large as all tiles together.
     #[allow(unsafe_code)]
     unsafe {
@@ -107,14 +110,14 @@ pub(crate) fn add_product(target: &mut [f32], x: Matrix<'_>, y: Matrix<'_>) {
     }
 }
 
-/// Computes the product on all cores.
+/// Computes the matmul on all cores.
 ///
 /// # Safety
 /// `target` must be valid for writes of a row-major matrix of the product's size, and initialised if `add` is
 /// true.
 #[allow(unsafe_code)]
 unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add: bool) {
-    /// A target whose tiles lie apart from each other.
+    /// A target whose tiles are disjoint.
     struct Apart(*mut f32);
     // SAFETY: each thread writes only the numbers of its own tiles.
     unsafe impl Sync for Apart {}
@@ -124,41 +127,48 @@ unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add:
             unsafe { self.0.add(index) }
         }
     }
+
     if x.rows == 0 || y.columns == 0 {
         return;
     }
+
     let step = y.columns;
     let [high, wide] = tile_size([x.rows, y.columns, x.columns]);
     let across = y.columns.div_ceil(wide);
     let all = Apart(target);
+
     let one = |index: usize| {
         let (row, column) = (index / across * high, index % across * wide);
         let rows = row..(row + high).min(x.rows);
         let columns = column..(column + wide).min(y.columns);
-        // SAFETY: the tile lies within the target, and no other tile has a number of it.
+        // SAFETY: the tile is within the target, and no other tile shares a number with it.
         unsafe {
             tile(all.at(row * step + column), step, x.rows(rows), y.columns(columns), scale, add);
         }
     };
+
     match x.rows.div_ceil(high) * across {
         1 => one(0),
         count => (0..count).into_par_iter().for_each(one),
     }
 }
 
-/// Returns the rows and columns of a tile. It is small enough that there are some for every core, and otherwise as
-/// large as can be, because each tile packs its rows and columns again. The order of a number's sum depends on
-/// `inner` alone, so tiles may be cut by the number of threads.
+/// Returns a tile's rows and columns. It is small enough that there are some for every core, and otherwise as large as
+/// possible, because each tile packs its rows and columns again. The order of a number's sum depends only on `inner`,
+/// so tiles may be chosen by the number of threads.
 fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
-    const LEAST: usize = 1 << 21; // multiplications
+    /// In multiplications.
+    const LEAST: usize = 1 << 21;
     let tiles = 2 * rayon::current_num_threads();
+
     let [mut down, mut across] = [rows.div_ceil(2048), columns.div_ceil(2048)];
     loop {
         let [high, wide] = [rows.div_ceil(down), columns.div_ceil(across)];
         if down * across >= tiles || high * wide * inner <= LEAST {
             return [high, wide];
         }
-        // Columns are cut if there are few rows. A tile stays more than 64 wide: below that `gemm` sums in another
+
+        // Columns are split if there are few rows. A tile stays more than 64 wide: below that, `gemm` sums in another
         // order, and a row must not depend on how many others there are.
         if high > 64 && 2 * high >= wide {
             down *= 2;
@@ -170,7 +180,7 @@ fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
     }
 }
 
-/// The number of products that are added up in one go: the longest sum that `gemm` does not cut.
+/// Number of products that are summed in one call: the longest sum that `gemm` does not split.
 const INNER: usize = 512;
 
 /// Computes one tile, on the calling thread.
@@ -186,21 +196,26 @@ unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scal
     if x.rows == 0 || y.columns == 0 {
         return;
     }
-    // `gemm` has separate bodies for a single row and for a few numbers. These sum in other orders than the body
-    // for many, so a row would depend on how many others there are. So a single row is doubled, and a single
-    // column too, and few columns that lie one behind the other are laid side by side.
+
+    // `gemm` has separate code for a single row and for a few numbers. It sums in other orders than the code for many,
+    // so a row would depend on how many others there are. So a single row or column is doubled, and few columns that
+    // are stored one after the other are interleaved.
     if x.rows == 1 {
-        let (two, length) = (Matrix { rows: 2, steps: [0, x.steps[1]], ..x }, y.columns);
+        let two = Matrix { rows: 2, steps: [0, x.steps[1]], ..x };
+        let length = y.columns;
+
         let mut rows = vec![0.0; 2 * length];
         if add {
             // SAFETY: the caller has initialised the target if the product is added to it.
             rows[..length].copy_from_slice(unsafe { std::slice::from_raw_parts(target, length) });
         }
+
         multiply(&mut rows, length, two, y, scale, add);
         // SAFETY: the target has room for the row, and is not this vector.
         unsafe { target.copy_from_nonoverlapping(rows.as_ptr(), length) };
         return;
     }
+
     if y.columns == 1 {
         let two = Matrix { columns: 2, steps: [y.steps[0], 0], ..y };
         let mut rows = vec![0.0; 2 * x.rows];
@@ -208,6 +223,7 @@ unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scal
             // SAFETY: the caller has initialised the target if the product is added to it.
             pair.fill(unsafe { *target.add(row * step) });
         }
+
         multiply(&mut rows, 2, x, two, scale, add);
         for (row, pair) in rows.chunks_exact(2).enumerate() {
             // SAFETY: the target has room for a number of each row.
@@ -215,28 +231,32 @@ unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scal
         }
         return;
     }
-    let beside: Vec<f32>;
+
+    let packed: Vec<f32>;
     let mut y = y;
     if x.rows * y.columns <= 256 && y.steps[0] == 1 && y.columns > 1 {
         let at = |index: usize| y.values[index / y.columns + index % y.columns * y.steps[1]];
-        beside = (0..y.rows * y.columns).map(at).collect();
-        y = Matrix { values: &beside, steps: [y.columns, 1], ..y };
+        packed = (0..y.rows * y.columns).map(at).collect();
+        y = Matrix { values: &packed, steps: [y.columns, 1], ..y };
     }
-    // `gemm` lays `y` out again if there are more than 8 times as many rows as its kernel takes at once, which is 4
-    // or 6. That took a tenth of the time when 64 sequences were decoded together. This setting is for the whole
-    // process, and changes no bits.
+
+    // `gemm` packs `y` again if there are more than 8 times as many rows as its kernel processes together, which is 4
+    // or 6. That took a tenth of the time when 64 sequences were decoded together. This setting holds for the entire
+    // process, and does not change any bits.
     static ONCE: Once = Once::new();
     ONCE.call_once(|| gemm::set_lhs_packing_threshold_single_thread(16));
+
     let signed = |steps: [usize; 2]| steps.map(|step| step as isize);
     let ([x_row, x_column], [y_row, y_column]) = (signed(x.steps), signed(y.steps));
-    // `gemm` cuts a long sum into blocks, and cuts it elsewhere if a tile is small. So it gets one block at a
-    // time.
+
+    // `gemm` splits a long sum into blocks, and at other places if a tile is small. So it gets one block at a time.
     for first in (0..x.columns.max(1)).step_by(INNER) {
         let inner = (x.columns - first).min(INNER);
-        // SAFETY: `Matrix` guarantees that both sides lie within their slices, and the pointers begin `first`
-        // columns and rows further. The caller guarantees that the target is there. Sides and target do not
-        // overlap, because the target is borrowed mutably or new. From the second block on, `gemm` adds to numbers
-        // that the first block has written.
+
+        // SAFETY: `Matrix` guarantees that both sides are within their slices, and the pointers begin `first` columns
+        // and rows further. The caller guarantees that the target is valid. Sides and target do not overlap, because
+        // the target is borrowed mutably or new. After the first block, `gemm` adds to numbers that the first block has
+        // written.
         unsafe {
             gemm::gemm(
                 x.rows,

@@ -3,7 +3,7 @@
 use super::{Out, norm, pieces, rows_of_a_task, simd, summed};
 use crate::Heads;
 
-/// The angles of some tokens: cosines and sines, `[rows, pairs]` each, and the row of each token.
+/// Angles of some tokens: cosines and sines, `[rows, pairs]` each, and the row of each token.
 #[derive(Clone, Copy)]
 pub(crate) struct Angles<'a> {
     pub(crate) cos: &'a [f32],
@@ -12,7 +12,7 @@ pub(crate) struct Angles<'a> {
     pub(crate) rows: &'a [u32],
 }
 
-/// The weights of a query head's norm and of a key head's, and the rule for both.
+/// Weights of a query head's norm and of a key head's, and the rule for both.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadNorms<'a> {
     pub(crate) weights: [&'a [f32]; 2],
@@ -29,12 +29,14 @@ pub(crate) fn apply(
     let Heads { query, key, width } = heads;
     let all = (query + 2 * key) * width;
     let widths = [query * width, key * width, key * width];
+
     let (qkv, _) = pieces(angles.rows.len(), widths, rows_of_a_task(all), |tokens, outs| {
         simd!({
             let mut normed = vec![0.0; width];
             for token in tokens.clone() {
                 let row = &projected[token * all..(token + 1) * all];
                 let (rotated, values) = row.split_at((query + key) * width);
+
                 for (index, head) in rotated.chunks_exact(width).enumerate() {
                     let which = usize::from(index >= query);
                     let head = match norms {
@@ -48,8 +50,10 @@ pub(crate) fn apply(
                         }
                         None => head,
                     };
+
                     angles.rotate(token, head, 1.0, &mut outs[which]);
                 }
+
                 outs[2].put(values.iter().copied());
             }
         });
@@ -58,8 +62,7 @@ pub(crate) fn apply(
 }
 
 /// Computes the gradient of the input of [`apply`], given those of queries, keys and values. Also returns the
-/// gradients of the norms' weights, that of queries before that of keys. The input of the norms stands beside
-/// them.
+/// gradients of the norms' weights, that of queries before that of keys. `norms` also holds their input.
 pub(crate) fn backward(
     heads: Heads,
     norms: Option<(HeadNorms<'_>, &[f32])>,
@@ -68,21 +71,27 @@ pub(crate) fn backward(
 ) -> (Vec<f32>, Vec<f32>) {
     let Heads { query, key, width } = heads;
     let all = (query + 2 * key) * width;
+
     let ([d_projected], d_weights) =
         pieces(angles.rows.len(), [all], rows_of_a_task(all), |tokens, [out]| {
             simd!({
                 let mut d_weights = vec![0.0; if norms.is_some() { 2 * width } else { 0 }];
-                let (mut rotated, mut scaled) = (vec![0.0; width], vec![0.0; width]);
+                let mut rotated = vec![0.0; width];
+                let mut scaled = vec![0.0; width];
+
                 for token in tokens.clone() {
                     let d_queries =
                         d_query[token * query * width..][..query * width].chunks_exact(width);
                     let d_keys = d_key[token * key * width..][..key * width].chunks_exact(width);
+
                     for (index, d_head) in d_queries.chain(d_keys).enumerate() {
                         let Some((HeadNorms { weights, rule }, projected)) = norms else {
                             angles.rotate(token, d_head, -1.0, out);
                             continue;
                         };
+                        // The rotation was applied last, so it is undone first.
                         angles.rotate_into(token, d_head, -1.0, &mut rotated);
+
                         let which = usize::from(index >= query);
                         let x = &projected[token * all + index * width..][..width];
                         let d_weight = &mut d_weights[which * width..][..width];
@@ -95,17 +104,20 @@ pub(crate) fn backward(
                             &mut scaled,
                         ));
                     }
+
                     out.put(d_value[token * key * width..][..key * width].iter().copied());
                 }
+
                 d_weights
             })
         });
+
     (d_projected, summed(d_weights))
 }
 
 impl Angles<'_> {
-    /// Rotates a head in halves, (x₁, x₂) → (x₁c − x₂s, x₂c + x₁s), or back if `sign` is −1. Numbers behind those of
-    /// the pairs stay.
+    /// Rotates a head in halves, (x₁, x₂) → (x₁c − x₂s, x₂c + x₁s), or back if `sign` is −1. Numbers after those of the
+    /// pairs are not changed.
     #[inline(always)]
     fn rotate(&self, token: usize, head: &[f32], sign: f32, out: &mut Out<'_>) {
         let (cos, sin) = self.of(token);
@@ -128,6 +140,7 @@ impl Angles<'_> {
             rotated[at] = x * cos - y * sin;
             rotated[half + at] = y * cos + x * sin;
         }
+
         for (rotated, number) in rotated.iter_mut().zip(head).skip(2 * half) {
             *rotated = *number;
         }

@@ -7,8 +7,8 @@ use super::{pieces, rows_of_a_task, simd};
 /// Adds each row of `gradient` to the row of `table` that its token names, equal tokens in their order.
 pub(crate) fn add(table: &mut [f32], width: usize, tokens: &[u32], gradient: &[f32]) {
     let rows = table.len() / width;
-    // `indices` has the indices of the gradient's rows in the order of their tokens, and `ends` the beginning of each
-    // token's.
+    // A counting sort: `indices` lists the gradient's rows in the order of their tokens, and `ends` says where each
+    // token's rows begin.
     let mut ends = vec![0usize; rows + 1];
     for &token in tokens {
         ends[token as usize + 1] += 1;
@@ -16,12 +16,15 @@ pub(crate) fn add(table: &mut [f32], width: usize, tokens: &[u32], gradient: &[f
     for row in 0..rows {
         ends[row + 1] += ends[row];
     }
+
     let mut next = ends.clone();
     let mut indices = vec![0; tokens.len()];
     for (index, &token) in tokens.iter().enumerate() {
         indices[next[token as usize]] = index;
         next[token as usize] += 1;
     }
+
+    // Each task has its own rows of the table, so no two add to the same numbers.
     let step = 64;
     table.par_chunks_mut(step * width).enumerate().for_each(|(chunk, table)| {
         simd!({
@@ -50,11 +53,11 @@ pub(crate) fn sum(x: &[f32], width: usize) -> Vec<f32> {
             sum
         })
     });
+
     super::summed(parts)
 }
 
-/// Makes rows for a product to be added to: each is the sum of `bias`, if there is one, and of its row of `onto`,
-/// if there is one.
+/// Prepares rows to which a matmul is added: each is the sum of `bias` and of its row of `onto`, if they exist.
 pub(crate) fn begin(
     rows: usize,
     width: usize,

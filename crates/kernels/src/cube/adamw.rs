@@ -3,7 +3,7 @@
 use super::*;
 use crate::cpu::adamw::Step;
 
-/// Does a step and returns the weights and the two moments after it, in place if nobody else has them.
+/// Does a step and returns the weights and the two moments after it, in place if their buffers are not shared.
 pub(crate) fn step(
     values: Tensor<1>,
     gradient: &Tensor<1>,
@@ -13,6 +13,7 @@ pub(crate) fn step(
     let gradient = taken(gradient);
     let [first, second] = moments.unwrap_or_else(|| [0, 1].map(|_| values.zeros_like())).map(own);
     let values = own(values);
+
     adamw::launch(
         &values.client.clone(),
         units(count(&values)),
@@ -52,6 +53,7 @@ fn adamw(
         let square = second[ABSOLUTE_POS] * beta_2 + d * d * (1.0 - beta_2);
         let root = (square / correction_2).sqrt() + epsilon;
         let value = values[ABSOLUTE_POS] * kept - mean / correction_1 / root * lr;
+
         first[ABSOLUTE_POS] = mean;
         second[ABSOLUTE_POS] = square;
         values[ABSOLUTE_POS] = value;
@@ -63,7 +65,9 @@ pub(crate) fn scaled_squares<const D: usize>(x: &Tensor<D>) -> Option<Tensor<1>>
     const PIECE: usize = 1 << 14;
     let x = wide(x)?;
     let pieces = count(&x).div_ceil(PIECE).min(UNITS as usize * 4);
-    let (parts, all) = (empty(&x, [2 * pieces], DType::F32), empty(&x, [2], DType::F32));
+    let parts = empty(&x, [2 * pieces], DType::F32);
+    let all = empty(&x, [2], DType::F32);
+
     let client = x.client.clone();
     squares_of_pieces::launch(
         &client,
@@ -72,6 +76,8 @@ pub(crate) fn scaled_squares<const D: usize>(x: &Tensor<D>) -> Option<Tensor<1>>
         x.into_buffer_arg(),
         parts.clone().into_buffer_arg(),
     );
+
+    // The pieces have separate divisors, so the second launch scales their sums to the largest one.
     squares_of_all::launch(
         &client,
         cubes(1),
@@ -79,15 +85,17 @@ pub(crate) fn scaled_squares<const D: usize>(x: &Tensor<D>) -> Option<Tensor<1>>
         parts.into_buffer_arg(),
         all.clone().into_buffer_arg(),
     );
+
     Some(tensor(all))
 }
 
-/// Computes the two numbers of each piece. A cube's numbers lie as far apart as there are units in all.
+/// Computes the two numbers of each piece. The stride of a cube's numbers is the number of all units.
 #[cube(launch)]
 fn squares_of_pieces(x: &[f32], parts: &mut [f32]) {
     let pieces = parts.len() / 2;
     if CUBE_POS < pieces {
         let step = pieces * CUBE_DIM as usize;
+
         let mut largest = f32::new(0.0);
         let mut at = CUBE_POS * CUBE_DIM as usize + UNIT_POS as usize;
         let first = at;
@@ -95,6 +103,7 @@ fn squares_of_pieces(x: &[f32], parts: &mut [f32]) {
             largest = max(largest, x[at].abs());
             at += step;
         }
+
         let scale = divisor(shared::largest_of_cube(largest));
         let mut sum = f32::new(0.0);
         at = first;
@@ -103,6 +112,7 @@ fn squares_of_pieces(x: &[f32], parts: &mut [f32]) {
             sum += share * share;
             at += step;
         }
+
         sum = sum_of_cube(sum);
         if UNIT_POS == 0 {
             parts[2 * CUBE_POS] = scale;
@@ -120,6 +130,7 @@ fn squares_of_all(parts: &[f32], all: &mut [f32]) {
             largest = max(largest, parts[2 * at]);
             at += CUBE_DIM as usize;
         }
+
         let scale = shared::largest_of_cube(largest);
         let mut sum = f32::new(0.0);
         at = UNIT_POS as usize;
@@ -128,6 +139,7 @@ fn squares_of_all(parts: &[f32], all: &mut [f32]) {
             sum += parts[2 * at + 1] * share * share;
             at += CUBE_DIM as usize;
         }
+
         sum = sum_of_cube(sum);
         if UNIT_POS == 0 {
             all[0] = scale;
@@ -136,7 +148,7 @@ fn squares_of_all(parts: &[f32], all: &mut [f32]) {
     }
 }
 
-/// Bounds the divisor. The upper end keeps the norm of an infinite gradient infinite, because ∞ / ∞ is no number.
+/// Bounds the divisor. The upper end keeps the norm of an infinite gradient infinite, because ∞ / ∞ is NaN.
 #[cube]
 fn divisor(largest: f32) -> f32 {
     clamp(largest, 1e-30, f32::MAX)

@@ -11,6 +11,7 @@ pub(crate) fn angles(
     let (positions, frequencies) = (ints(positions)?, wide(frequencies)?);
     let shape = [count(&positions), count(&frequencies), 2];
     let all = empty(&frequencies, shape, DType::F32);
+
     angles_of::launch(
         &all.client.clone(),
         units(shape[0] * shape[1]),
@@ -34,11 +35,11 @@ fn angles_of(positions: &[i32], frequencies: &[f32], angles: &mut [f32], scale: 
     }
 }
 
-/// Computes cosine and sine of an angle from 0 to 2²², to the last bits of f32. WebGPU promises only eleven bits,
-/// and only within one turn.
+/// Computes cosine and sine of an angle from 0 to 2²², to the last bits of f32. WebGPU guarantees only eleven bits, and
+/// only within one turn.
 ///
-/// Quarter turns are taken away in whole numbers, as Payne and Hanek (1983) do it, because compilers of shaders
-/// reorder sums of floating-point numbers. The polynomials are those of Moshier's Cephes library.
+/// Quarter turns are subtracted in integers, as Payne and Hanek (1983) do it, because shader compilers reorder sums of
+/// floating-point numbers. The polynomials are those of Moshier's Cephes library.
 #[cube]
 fn cos_sin(angle: f32) -> (f32, f32) {
     let mut quarter = 0u32;
@@ -47,15 +48,18 @@ fn cos_sin(angle: f32) -> (f32, f32) {
         let bits = u32::reinterpret(angle);
         let digits = (bits & 0x7f_ffff) | 0x80_0000;
         let shift = 150 - (bits >> 23);
-        // This is 2/π in 64 bits behind the point. Only a product's upper parts count.
+
+        // 2/π in 64 fractional bits. Only the upper parts of the multiplications matter.
         let low = digits * 0xa2f9_836e;
         let sum = low + digits.mul_hi(0x4e44_1529);
         let high = digits.mul_hi(0xa2f9_836e) + select(sum < low, 1, 0);
+
         let fraction = (sum >> shift) | (high << (32 - shift));
         quarter = (high >> shift) + (fraction >> 31);
-        // The rest is from −½ to ½ of a quarter.
+        // The rest is between −½ and ½ of a quarter.
         rest = f32::cast_from(i32::cast_from(fraction)) * 3.657_295_2e-10;
     }
+
     let square = rest * rest;
     let sin =
         ((8.332_161e-3 - square * 1.951_529_6e-4) * square - 0.166_666_55) * square * rest + rest;
@@ -63,6 +67,8 @@ fn cos_sin(angle: f32) -> (f32, f32) {
         ((square * 2.443_315_7e-5 - 1.388_731_6e-3) * square + 4.166_664_6e-2) * square * square
             - square * 0.5
             + 1.0;
+
+    // After an odd number of quarters, sine and cosine swap; the signs follow from the quadrant.
     let quarter = quarter & 3;
     let odd = (quarter & 1) == 1;
     let x = select(odd, sin, cos);

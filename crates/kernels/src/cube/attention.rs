@@ -1,5 +1,5 @@
-//! Attention on GPUs, over the tokens of a segment alone: by `flash` where a device has such products, and else in
-//! `tiles`. Rows are queries that go through the keys they see.
+//! Attention on GPUs, over only a segment's tokens: by `flash` where a device has such matrix instructions, and in
+//! `tiles` elsewhere. Rows are queries that iterate over the keys they attend to.
 
 use super::{
     plan::{ITEM, Plan},
@@ -21,7 +21,7 @@ pub(super) fn qkv_of(qkv: [&Tensor<3>; 3]) -> Option<[Buffer; 3]> {
     (formats[0] == formats[1] && formats[0] == formats[2]).then_some([query, key, value])
 }
 
-/// Returns a window as kernels count it.
+/// Converts a window to what kernels count with.
 pub(super) fn window_of(window: Option<usize>) -> u32 {
     u32::try_from(window.unwrap_or(usize::MAX)).unwrap_or(u32::MAX)
 }
@@ -50,6 +50,7 @@ fn in_tiles(
 ) -> AttentionOutput {
     let [tokens, heads, width] = query.meta.shape().dims();
     let kv_heads = key.meta.shape()[1];
+
     let output = plan.room(query, [tokens, heads, width]);
     let lse = plan.room(query, [tokens, heads, 1]);
     // Scores, and the weighted sum of values.
@@ -74,11 +75,12 @@ fn in_tiles(
             [format(query), how.staged(query)],
         );
     }
+
     AttentionOutput { output: tensor(output), lse: tensor(lse) }
 }
 
-/// Computes attention with one cube for each item of queries and each head. A query's largest score is carried
-/// along with its sum of weights and its weighted sum of values.
+/// Computes attention with one cube for each item of queries and each head. A query's largest score is carried along
+/// with its sum of weights and its weighted sum of values.
 #[cube(launch)]
 fn attend<X: Float, S: Float>(
     query: &[X],
@@ -102,6 +104,7 @@ fn attend<X: Float, S: Float>(
         let item = items + CUBE_POS / heads * ITEM;
         let first = plan[item] as usize;
         let end = plan[item + 1] as usize;
+
         let down = UNIT_POS as usize / STRIP;
         let across = UNIT_POS as usize % STRIP;
         let scale = 1.0 / f32::cast_from(comptime!(how.width as u32)).sqrt();
@@ -111,17 +114,19 @@ fn attend<X: Float, S: Float>(
         let mut sums = Array::<f32>::new(comptime!(how.sums()));
         let mut largest = Array::<f32>::new(each);
         let mut weights = Array::<f32>::new(each);
+
         #[unroll]
         for at in 0..comptime!(how.sums()) {
             sums[at] = 0.0;
         }
+
         #[unroll]
         for row in 0..each {
             largest[row] = f32::new(-1e30);
             weights[row] = 0.0;
         }
 
-        // The keys before the segment come first, then the segment's own.
+        // Keys before the segment come first, then the segment's own.
         let mut part = 0u32;
         while part < 2 {
             let mut start = plan[item + 2] as usize;
@@ -130,11 +135,14 @@ fn attend<X: Float, S: Float>(
                 start = plan[item + 4] as usize;
                 stop = end;
             }
+
+            // A window may hide the first keys from all queries of the item.
             start = min(start + hidden(plan, first, start, window), stop);
             while start < stop {
                 let queries = Rows { first, end, heads, head };
                 let keys = Rows { first: start, end: stop, heads: kv_heads, head: kv_head };
                 products::<X, X, S>(query, &queries, key, &keys, &mut bench, &mut scores, how);
+
                 #[unroll]
                 for row in 0..each {
                     let mut own = f32::new(-1e30);
@@ -151,6 +159,7 @@ fn attend<X: Float, S: Float>(
                     }
                     bench.found[(down + STRIP * row) * comptime!(how.found()) + across] = own;
                 }
+
                 sync_cube();
                 #[unroll]
                 for row in 0..each {
@@ -159,18 +168,20 @@ fn attend<X: Float, S: Float>(
                     for column in 0..STRIP {
                         most = max(most, bench.found[at * comptime!(how.found()) + column]);
                     }
+
                     let kept = (largest[row] - most).exp();
                     largest[row] = most;
                     let mut sum = weights[row] * kept;
                     #[unroll]
                     for column in 0..each {
                         let score = scores[row * each + column];
-                        // While nothing is seen yet, all scores are alike and would have weight.
+                        // While all keys so far are masked, all scores are equal and would have weight.
                         let weight = select(score > f32::new(-1e29), (score - most).exp(), 0.0);
                         sum += weight;
                         bench.weights[at * comptime!(how.across()) + across + STRIP * column] =
                             S::cast_from(weight);
                     }
+
                     weights[row] = sum;
                     #[unroll]
                     for block in 0..comptime!(how.blocks()) {
@@ -180,6 +191,7 @@ fn attend<X: Float, S: Float>(
                         }
                     }
                 }
+
                 sync_cube();
                 weighted::<X, S>(value, &keys, &mut bench, &mut sums, how);
                 start += comptime!(how.tile());
@@ -187,11 +199,12 @@ fn attend<X: Float, S: Float>(
             part += 1;
         }
 
-        // These are the sums of all units of a row.
+        // Sums over all units of a row.
         #[unroll]
         for row in 0..each {
             bench.found[(down + STRIP * row) * comptime!(how.found()) + across] = weights[row];
         }
+
         sync_cube();
         #[unroll]
         for row in 0..each {
@@ -202,6 +215,7 @@ fn attend<X: Float, S: Float>(
             }
             // A window may hide everything.
             let share = select(sum > 0.0, 1.0 / sum, 0.0);
+
             #[unroll]
             for block in 0..comptime!(how.blocks()) {
                 #[unroll]
@@ -209,6 +223,7 @@ fn attend<X: Float, S: Float>(
                     sums[(block * each + row) * each + column] *= share;
                 }
             }
+
             if token < end && across == 0 {
                 lse[token * heads + head] =
                     select(sum > 0.0, largest[row] + sum.ln(), f32::new(-1e30));
@@ -218,14 +233,14 @@ fn attend<X: Float, S: Float>(
     }
 }
 
-/// Counts the keys from `start` on that a query and all queries behind it don't see.
+/// Counts the keys starting at `start` that neither a query nor any query after it attends to.
 #[cube]
 pub(super) fn hidden(plan: &[u32], query: usize, start: usize, window: u32) -> usize {
     let distance = plan[query] - plan[start];
     select(distance >= window, distance - window + 1, 0) as usize
 }
 
-/// Tells whether a query sees a key. Neither counts at or beyond its end, `queries` and `keys`.
+/// Tells whether a query attends to a key. False if either is at or beyond its end, `queries` and `keys`.
 #[cube]
 pub(super) fn is_visible(
     plan: &[u32],

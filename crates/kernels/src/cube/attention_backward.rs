@@ -1,6 +1,6 @@
-//! The gradients of `attention` on GPUs: by `flash_backward` where a device has such products, and else in `tiles`. For
-//! the gradient of queries, rows are queries that go through the keys they see. For the gradients of keys and values,
-//! rows are keys that go through the queries that see them.
+//! Gradients of `attention` on GPUs: by `flash_backward` where a device has such matrix instructions, and in `tiles`
+//! elsewhere. For the gradient of queries, rows are queries that iterate over the keys they attend to. For the
+//! gradients of keys and values, rows are keys that iterate over the queries that attend to them.
 
 use super::{
     attention::{hidden, is_visible, qkv_of, window_of},
@@ -22,12 +22,15 @@ pub(crate) fn backward(
     let kv_heads = qkv[1].dims()[1];
     let [query, key, value] = qkv_of(qkv)?;
     let d_output = wide(d_output)?;
+
     let plan = mask.plan(&query);
     let how = How::new(&query, plan.each, width);
     let client = query.client.clone();
+
     let shapes = flash_backward::shapes(&query, plan);
     let multiplied = if shapes.is_some() { format(&query) } else { how.staged(&query) };
     let pairs = pairs(out, &d_output, multiplied)?;
+
     let qkv = [query, key, value];
     let first = tokens + plan.queries.len() * ITEM;
     let [d_query, d_key, d_value] = match shapes {
@@ -40,6 +43,7 @@ pub(crate) fn backward(
         }
         None => in_tiles(&qkv, &d_output, &pairs, plan, options, how),
     };
+
     if plan.more > 0 {
         add_more::launch(
             &client,
@@ -54,6 +58,7 @@ pub(crate) fn backward(
             how.tile(),
         );
     }
+
     let of_tokens = |x: Buffer| match plan.more {
         0 => tensor::<3>(x),
         _ => tensor::<3>(x).slice_dim(0, 0..tokens),
@@ -61,7 +66,7 @@ pub(crate) fn backward(
     Some([tensor(d_query), of_tokens(d_key), of_tokens(d_value)])
 }
 
-/// Computes two numbers for each query and head, as products in a format need them.
+/// Computes two numbers for each query and head, rounded as matmuls in a format need them.
 fn pairs(out: &AttentionOutput, d_output: &Buffer, staged: ElemType) -> Option<Buffer> {
     let [tokens, heads, width] = out.output.dims();
     let pairs = empty(d_output, [tokens * heads, 2], DType::F32);
@@ -91,6 +96,7 @@ fn in_tiles(
     let [tokens, heads, width] = query.meta.shape().dims();
     let kv_heads = key.meta.shape()[1];
     let client = query.client.clone();
+
     let d_query = plan.room(query, [tokens, heads, width]);
     // Scores, the gradients of weights, and that of queries.
     let cost = 3 * how.tile() * heads * width;
@@ -115,6 +121,7 @@ fn in_tiles(
             [format(query), how.staged(query)],
         );
     }
+
     let [d_key, d_value] = [0; 2].map(|_| plan.room(query, [plan.rows, kv_heads, width]));
     // The same, and the gradient of values.
     let cost = 4 * how.tile() * heads * width;
@@ -141,12 +148,13 @@ fn in_tiles(
             [format(query), how.staged(query)],
         );
     }
+
     [d_query, d_key, d_value]
 }
 
 /// Computes two numbers for each query and head: the logarithm of its sum of weights, and the mean of its values'
-/// gradients, which is the output's gradient times the output. That gradient is rounded as in products of tiles,
-/// because only the difference between those and the mean counts.
+/// gradients, which is the output's gradient times the output. That gradient is rounded as in matmuls of tiles, because
+/// only the difference between those and the mean matters.
 #[cube(launch)]
 fn means<S: Float>(
     output: &[f32],
@@ -164,6 +172,7 @@ fn means<S: Float>(
             sum += output[CUBE_POS * width + at] * f32::cast_from(d);
             at += CUBE_DIM as usize;
         }
+
         sum = sum_of_cube(sum);
         if UNIT_POS == 0 {
             pairs[2 * CUBE_POS] = lse[CUBE_POS];
@@ -205,10 +214,12 @@ fn attend_backward_dq<X: Float, S: Float>(
         let mut scores = Array::<f32>::new(comptime!(how.numbers()));
         let mut d_weights = Array::<f32>::new(comptime!(how.numbers()));
         let mut sums = Array::<f32>::new(comptime!(how.sums()));
+
         #[unroll]
         for at in 0..comptime!(how.sums()) {
             sums[at] = 0.0;
         }
+
         let queries = Rows { first, end, heads, head };
         let mut part = 0u32;
         while part < 2 {
@@ -231,6 +242,7 @@ fn attend_backward_dq<X: Float, S: Float>(
                     &mut d_weights,
                     how,
                 );
+
                 #[unroll]
                 for row in 0..each {
                     let at = down + STRIP * row;
@@ -247,18 +259,20 @@ fn attend_backward_dq<X: Float, S: Float>(
                             S::cast_from(d);
                     }
                 }
+
                 sync_cube();
                 weighted::<X, S>(key, &keys, &mut bench, &mut sums, how);
                 start += comptime!(how.tile());
             }
             part += 1;
         }
+
         write(&sums, d_query, first, &queries, scale, how);
     }
 }
 
-/// Computes the gradients of keys and values, with a cube for each item of keys and each head of keys. A cube goes
-/// through that head's heads of queries one after the other.
+/// Computes the gradients of keys and values, with a cube for each item of keys and each head of keys. A cube iterates
+/// over that head's query heads.
 #[cube(launch)]
 fn attend_backward_dkv<X: Float, S: Float>(
     query: &[X],
@@ -294,15 +308,18 @@ fn attend_backward_dkv<X: Float, S: Float>(
         let mut d_weights = Array::<f32>::new(comptime!(how.numbers()));
         let mut of_keys = Array::<f32>::new(comptime!(how.sums()));
         let mut of_values = Array::<f32>::new(comptime!(how.sums()));
+
         #[unroll]
         for at in 0..comptime!(how.sums()) {
             of_keys[at] = 0.0;
             of_values[at] = 0.0;
         }
+
         let keys = Rows { first, end, heads: kv_heads, head: kv_head };
         let mut head = kv_head * group;
         while head < (kv_head + 1) * group {
             let mut start = plan[item + 2] as usize;
+
             while start < stop {
                 let tile_end = min(start + comptime!(how.tile()), stop);
                 if !left_behind(plan, start, tile_end, end - 1, window) {
@@ -317,6 +334,7 @@ fn attend_backward_dkv<X: Float, S: Float>(
                         &mut d_weights,
                         how,
                     );
+
                     #[unroll]
                     for row in 0..each {
                         let at = down + STRIP * row;
@@ -335,7 +353,9 @@ fn attend_backward_dkv<X: Float, S: Float>(
                             scores[row * each + column] = d;
                         }
                     }
+
                     sync_cube();
+                    // The room for weights is used twice: first for those of values, then for those of keys.
                     weighted::<f32, S>(d_output, &queries, &mut bench, &mut of_values, how);
                     #[unroll]
                     for row in 0..each {
@@ -346,6 +366,7 @@ fn attend_backward_dkv<X: Float, S: Float>(
                                 S::cast_from(scores[row * each + column]);
                         }
                     }
+
                     sync_cube();
                     weighted::<X, S>(query, &queries, &mut bench, &mut of_keys, how);
                 }
@@ -353,13 +374,14 @@ fn attend_backward_dkv<X: Float, S: Float>(
             }
             head += 1;
         }
+
         let row = plan[item + 4] as usize;
         write(&of_keys, d_key, row, &keys, scale, how);
         write(&of_values, d_value, row, &keys, 1.0, how);
     }
 }
 
-/// Tells whether all queries from `start` to `end` stand so far behind a key that none of them sees it or any key
+/// Tells whether all queries from `start` to `end` are so far after a key that none of them attends to it or any key
 /// before it.
 #[cube]
 fn left_behind(plan: &[u32], start: usize, end: usize, key: usize, window: u32) -> bool {
@@ -372,7 +394,7 @@ fn left_behind(plan: &[u32], start: usize, end: usize, key: usize, window: u32) 
     behind
 }
 
-/// Adds the gradients in rows of their own to those of their tokens, one block after the other.
+/// Adds the gradients in separate rows to those of their tokens, one block after the other.
 #[cube(launch)]
 fn add_more(
     plan: &[u32],
@@ -388,6 +410,7 @@ fn add_more(
         let item = items + ABSOLUTE_POS / of_block * ITEM;
         let (at, number) = (ABSOLUTE_POS % of_block / numbers, ABSOLUTE_POS % numbers);
         let token = plan[item] as usize + at;
+
         if token < plan[item + 1] as usize {
             let mut row = plan[item + 2] as usize + at;
             while row < plan[item + 3] as usize {

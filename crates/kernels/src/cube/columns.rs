@@ -4,10 +4,10 @@ use burn::tensor::FloatDType;
 
 use super::*;
 
-/// The sides of the squares that a cube transposes.
+/// Sides of the squares that a cube transposes.
 const SIDE: usize = 64;
 
-/// The distance of a square's rows in memory. With two numbers more, neighbouring units read different banks.
+/// Distance of a square's rows in memory. With two numbers more, neighbouring units read different banks.
 const PITCH: usize = SIDE + 2;
 
 /// See [`crate::cast_in_columns`].
@@ -22,23 +22,25 @@ pub(super) fn lies_in_rows(x: &Buffer) -> bool {
     x.meta.strides()[1] == 1
 }
 
-/// Copies a matrix that lies in columns, with zeros behind its rows up to so many numbers. The copy lies in rows.
+/// Copies a matrix that is stored in columns, padding its rows with zeros up to `width` numbers. The copy is stored in
+/// rows.
 pub(super) fn in_rows(x: Buffer, width: usize) -> Buffer {
     let format = x.dtype;
     transposed(across(x), format, width)
 }
 
-/// Returns the transposed matrix, where it lies.
+/// Returns the transposed matrix without copying.
 pub(super) fn across(x: Buffer) -> Buffer {
     let other = tensor::<2>(x).transpose();
     other.try_into_primitive::<Cube>().expect("it is on a GPU")
 }
 
-/// Returns the transposed matrix in a format, row by row, with zeros behind its rows up to so many numbers.
+/// Transposes a matrix into a format, row by row, padding its rows with zeros up to `width` numbers.
 fn transposed(x: Buffer, format: DType, width: usize) -> Buffer {
     // Rows may be padded.
     let x = if lies_in_rows(&x) { x } else { lined_up(x) };
     let [rows, columns] = x.meta.shape().dims::<2>();
+
     let y = empty(&x, [columns, width], format);
     let squares = [width, columns].map(|side| side.div_ceil(SIDE));
     transpose::launch(
@@ -57,7 +59,7 @@ fn transposed(x: Buffer, format: DType, width: usize) -> Buffer {
     y
 }
 
-/// Transposes a matrix in squares, so that both reading and writing go along rows. The rows that are read lie `down`
+/// Transposes a matrix in squares, so that both reading and writing run along rows. The rows that are read are `down`
 /// numbers apart, and those that are written have `width` numbers.
 #[cube(launch)]
 fn transpose<X: Float, Y: Float>(
@@ -76,6 +78,7 @@ fn transpose<X: Float, Y: Float>(
         let mut square = Shared::<[Y]>::new_slice(comptime!(SIDE * PITCH));
         let lane = UNIT_POS as usize % SIDE;
         let start = UNIT_POS as usize / SIDE;
+
         #[unroll]
         for at in 0..comptime!(SIDE * SIDE / UNITS as usize) {
             let below = start + at * comptime!(UNITS as usize / SIDE);
@@ -87,6 +90,7 @@ fn transpose<X: Float, Y: Float>(
             }
             square[below * PITCH + lane] = number;
         }
+
         sync_cube();
         #[unroll]
         for at in 0..comptime!(SIDE * SIDE / UNITS as usize) {

@@ -1,13 +1,13 @@
-//! The boxes into which a product of matrices in 16 bits is cut on an NVIDIA card, and the kernel of cubek's that
-//! computes them.
+//! Boxes into which a 16-bit matmul is split on an NVIDIA card, and the kernel of cubek that computes them.
 //!
-//! The cut follows from the sizes and from what the device offers, and nothing is measured while a program runs: the
-//! same product is computed by the same kernel in every process, so equal runs are equal on a GPU too. The rules are
-//! those that were fastest on an H200, among 41 to 81 cuts of each of 18 shapes of models (2026-11-27).
+//! The split depends only on the sizes and on the device's features, and nothing is measured while a program runs: the
+//! same matmul is computed by the same kernel in every process, so equal runs are equal on a GPU too. The rules are
+//! those that were fastest on an H200, among 41 to 81 splits of each of 18 shapes of models (2026-11-27).
 //!
-//! The place of the factors in memory matters most. If neighbours along the sum are neighbours in memory, in both
-//! factors, their tiles go from memory to the matrix units as they are, and the same cut is 1.7 to 3.3 times as fast as
-//! if one has to be transposed on its way. Transposing it before, in memory, is cheap beside a large product.
+//! What matters most is the memory layout of the factors. If neighbours along the sum are neighbours in memory, in both
+//! factors, their tiles are loaded into the matrix units unchanged, and the same split is 1.7 to 3.3 times as fast as
+//! if one has to be transposed while it is loaded. Transposing it in memory first is cheap compared with a large
+//! matmul.
 
 use cubecl::{
     features::WgmmaConfig,
@@ -30,78 +30,87 @@ use super::{
     *,
 };
 
-/// The columns of a product, or its rows, for which it pays to transpose the other factor in memory. A number that is
-/// transposed is read and written once, and then multiplied so often.
+/// Minimum columns of a matmul, or its rows, for which it pays to transpose the other factor in memory. A number that
+/// is transposed is read and written once, and then multiplied this often.
 const TURNED: usize = 512;
 
-/// The numbers of 16 bits in the 16 bytes that tensor copies move at least.
+/// Numbers of 16 bits in the 16 bytes that tensor copies move at least.
 const TOGETHER: usize = 8;
 
-/// The multiprocessors of a device that does not tell how many it has.
+/// Assumed multiprocessors of a device that does not report their number.
 const WORKERS: u32 = 32;
 
-/// Computes `x · y` into `out`, if the device and the factors are of those that this file knows. Matrices may be
-/// transposed.
+/// Computes `x · y` into `out`, if this file knows the device and the factors. Matrices may be transposed.
 pub(super) fn multiply(x: &Buffer, y: &Buffer, out: &Buffer) -> bool {
     let hardware = Hardware::from_client(&x.client);
     let Some(engine) = Engine::of(&hardware, format(x)) else { return false };
     let [rows, columns] = out.meta.shape().dims::<2>();
-    let (mut x, mut y) = (x.clone(), across(y.clone()));
-    let (turns_x, turns_y) = (!lies_in_rows(&x), !lies_in_rows(&y));
-    // One factor alone along the sum gains nothing.
+
+    let mut x = x.clone();
+    let mut y = across(y.clone());
+    let turns_x = !lies_in_rows(&x);
+    let turns_y = !lies_in_rows(&y);
+    // Having only one factor along the sum gains nothing.
     let pays = (!turns_x || columns >= TURNED) && (!turns_y || rows >= TURNED);
+
     let inner = x.meta.shape()[1];
     let width = inner.next_multiple_of(TOGETHER);
     if engine.warpgroups && pays && (width == inner || (turns_x && turns_y)) {
         x = if turns_x { in_rows(x, width) } else { x };
         y = if turns_y { in_rows(y, width) } else { y };
     }
+
     let along = lies_in_rows(&x) && lies_in_rows(&y);
     let y = across(y);
     let client = x.client.clone();
+
     let [x, y, out] = [x, y, out.clone()].map(|it| {
         let format = format(&it);
         PlainTensor::new(it.binding(), format)
     });
     let launch = |settings: CubeStagedMatmulRoutineSettings| -> Result<(), Refusal> {
-        let (x, y) = (StoredTensor::Plain(x.clone()), StoredTensor::Plain(y.clone()));
+        let x = StoredTensor::Plain(x.clone());
+        let y = StoredTensor::Plain(y.clone());
         let out = out.clone();
         CubeStagedMatmulRoutine.launch_into(&hardware, &client, x, y, out, &settings)
     };
+
     let workers = hardware.workers().unwrap_or(WORKERS) as usize;
-    // A cut that the device can't compute is refused before anything is compiled. A copy that these matrices can't
-    // have becomes a slower one.
+    // A split that the device can't compute is refused before anything is compiled. A copy that these matrices don't
+    // allow becomes a slower one.
     engine.ways([rows, columns], along, workers).into_iter().any(|way| launch(way).is_ok())
 }
 
-/// The instruction that a device multiplies with, and the copy that brings numbers to it.
+/// Which instruction a device multiplies with, and which copy loads its numbers.
 #[derive(Clone, Copy, Debug)]
 struct Engine {
-    /// The rows, columns and inner numbers that an instruction of a plane multiplies.
+    /// Rows, columns and inner numbers that an instruction of a plane multiplies.
     instruction: [usize; 3],
-    /// Four planes multiply together, out of shared memory, which tensor copies fill (Hopper).
+    /// Whether four planes multiply together, from shared memory, which tensor copies fill (Hopper).
     warpgroups: bool,
 }
 
 impl Engine {
-    /// Returns `None` if the device has no matrix units for the format, or none whose numbers come while it multiplies:
-    /// by tensor copies, or by `cp.async`, which cubecl's compiler with LLVM does not have.
+    /// Returns `None` if the device has no matrix units for the format, or none whose numbers arrive while it
+    /// multiplies: by tensor copies, or by `cp.async`, which cubecl's compiler with LLVM does not have.
     fn of(hardware: &Hardware, format: ElemType) -> Option<Self> {
         let sum = ElemType::Float(FloatKind::F32);
         let shape = manual_mma(hardware).for_triple(format, format, sum).largest()?;
+
         let of_warpgroup =
             |it: &WgmmaConfig| (it.elems.a, it.elems.b, it.elems.cd) == (format, format, sum);
         let wgmma = &hardware.properties.features.matmul.wgmma;
         let warpgroups = hardware.bulk_tensor_copy() && wgmma.iter().any(of_warpgroup);
+
         let instruction = [shape.m, shape.n, shape.k].map(|side| side as usize);
         let fits = warpgroups || hardware.unit_async_copy();
         fits.then_some(Engine { instruction, warpgroups })
     }
 
-    /// Returns the cuts of a product of so many rows and columns, the best first. It lies `along` if neighbours along
-    /// the sum are neighbours in memory in both factors.
+    /// Returns the splits of a matmul with this many rows and columns, the best first. `along` is true if neighbours
+    /// along the sum are neighbours in memory in both factors.
     ///
-    /// Large boxes read the least. They are worth some idle multiprocessors.
+    /// Large boxes read the least, which is worth some idle multiprocessors.
     fn ways(
         &self,
         [rows, columns]: [usize; 2],
@@ -111,27 +120,30 @@ impl Engine {
         let boxes = |[down, across]: [usize; 2]| rows.div_ceil(down) * columns.div_ceil(across);
         let mut ways = Vec::new();
         if along && self.warpgroups {
-            ways.push(match 4 * boxes([128, 256]) >= 3 * workers {
-                true => self.of_warpgroups(2, 256),
-                false if boxes([64, 128]) >= workers => self.of_warpgroups(1, 128),
-                false => self.of_planes([64, 128], [2, 4], CubeStagedDelivery::Tma),
+            ways.push(if 4 * boxes([128, 256]) >= 3 * workers {
+                self.of_warpgroups(2, 256)
+            } else if boxes([64, 128]) >= workers {
+                self.of_warpgroups(1, 128)
+            } else {
+                self.of_planes([64, 128], [2, 4], CubeStagedDelivery::Tma)
             });
         }
-        // Without warpgroups the boxes that tensor copies bring were tried on no card, and smaller ones come out
-        // wrong (the page on known defects).
+
+        // Without warpgroups, the boxes that tensor copies load were not tried on any card, and smaller ones give wrong
+        // results (the page on known defects).
         let size = if boxes([128, 128]) >= workers { [128, 128] } else { [64, 64] };
         ways.push(self.of_planes(size, [2, 2], CubeStagedDelivery::AsyncCopy));
         ways
     }
 
-    /// Cuts a product into boxes of so many rows and columns, each for `planes` down and across.
+    /// Splits a matmul into boxes of this many rows and columns, each for `planes` down and across.
     fn of_planes(
         &self,
         size: [usize; 2],
         planes: [usize; 2],
         delivery: CubeStagedDelivery,
     ) -> CubeStagedMatmulRoutineSettings {
-        // Tensor copies are asked for by a plane of their own.
+        // Tensor copies are requested by a separate plane.
         let filling = usize::from(delivery == CubeStagedDelivery::Tma);
         let microkernel = self.plain(size, planes).ringed(StageRing::TRIPLE);
         CubeStagedMatmulRoutineSettings {
@@ -140,11 +152,12 @@ impl Engine {
         }
     }
 
-    /// Cuts a product into boxes for so many groups of four planes, each with 64 rows and so many columns.
+    /// Splits a matmul into boxes for `groups` groups of four planes, each with 64 rows and `columns` columns.
     fn of_warpgroups(&self, groups: usize, columns: usize) -> CubeStagedMatmulRoutineSettings {
         // An instruction takes a multiple of 8 columns.
         let plane = PlaneFragmentMicrokernelSettings::grid(1, columns / 8, 4);
         let layout = MatmulPlaneLayout::new(groups, 1);
+
         CubeStagedMatmulRoutineSettings {
             microkernel: CubeStagedMicrokernelSettings::boxed(plane, layout)
                 .ringed(StageRing::TRIPLE)
@@ -154,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// Cuts a box for `planes` down and across, and a stage of 64 inner numbers: the 128 bytes by which memory is
+    /// Splits a box for `planes` down and across, and a stage of 64 inner numbers: the 128 bytes by which memory is
     /// read.
     fn plain(
         &self,

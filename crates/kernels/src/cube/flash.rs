@@ -1,5 +1,5 @@
-//! Attention on GPUs in `fragments`: scores, weights and sums never leave the registers of the
-//! units that have them (Dao 2023). Rows are queries that go through the keys they see.
+//! Attention on GPUs in `fragments`: scores, weights and sums never leave the registers of the units that have them
+//! (Dao 2023). Rows are queries that iterate over the keys they attend to.
 
 use super::{
     attention::{hidden, window_of},
@@ -13,12 +13,12 @@ use super::{
 };
 use crate::{AttentionOptions, AttentionOutput, launch_ranges::launch_ranges};
 
-/// The number of keys that a tile has. With 64, an H200 was as fast with heads of 64 numbers, and heads of 128 would
-/// take more memory than a cube has.
+/// Keys in a tile. With 64, an H200 was as fast with heads of width 64, and heads of width 128 would take more memory
+/// than a cube has.
 const KEYS: usize = 32;
 
-/// A launch here may have this many times the work of one on other devices. A device with such products multiplies so
-/// many times as fast, at least.
+/// Factor on the maximum work of a launch, compared with other devices. A device with such matrix instructions
+/// multiplies at least this many times as fast.
 pub(super) const FASTER: usize = 10;
 
 /// Does what [`attention::forward`](super::attention::forward) does, with tiles of a shape.
@@ -30,6 +30,7 @@ pub(super) fn forward(
 ) -> AttentionOutput {
     let [tokens, heads, width] = query.meta.shape().dims();
     let kv_heads = key.meta.shape()[1];
+
     let output = plan.room(query, [tokens, heads, width]);
     let lse = plan.room(query, [tokens, heads, 1]);
     // Scores, and the weighted sum of values.
@@ -54,10 +55,11 @@ pub(super) fn forward(
             format(query),
         );
     }
+
     AttentionOutput { output: tensor(output), lse: tensor(lse) }
 }
 
-/// Returns the shape of the tiles, if the device and the format have such products.
+/// Returns the shape of the tiles, if the device has such matrix instructions for the format.
 pub(super) fn shape(query: &Buffer, plan: &Plan) -> Option<Fragments> {
     Fragments::new(query, plan.each, KEYS, query.meta.shape()[2])
 }
@@ -83,7 +85,8 @@ fn attend<X: Float>(
     if CUBE_POS < count * heads {
         let head = CUBE_POS % heads;
         let kv_head = head / (heads / kv_heads);
-        // Late queries of a text see more keys. They come first, so that few cubes begin them when the others end.
+        // Late queries of a text attend to more keys. They are computed first, so that few cubes begin them when the
+        // others end.
         let item = items + (count - 1 - CUBE_POS / heads) * ITEM;
         let tiles = KeyTiles::new(plan, item, window, shape.columns);
         let queries = Rows { first: tiles.first, end: tiles.end, heads, head };
@@ -96,15 +99,18 @@ fn attend<X: Float>(
         let mut value_stage = Stage::<X>::new(shape);
         let mut keys = Array::<Vector<X, Line>>::new(shape.fetched());
         let mut values = Array::<Vector<X, Line>>::new(shape.fetched());
+
         let rows = tiles.rows(0, kv_heads, kv_head);
         fetch::<X>(key, &rows, &mut keys, shape);
         fetch::<X>(value, &rows, &mut values, shape);
+        // Two stages alternate, so one barrier for each tile is enough.
         let mut tile = 0usize;
+
         while tile < tiles.count {
             key_stage.put(&keys, tile, shape);
             value_stage.put(&values, tile, shape);
             sync_cube();
-            // The next tile's numbers come while this one is multiplied.
+            // The next tile's numbers are loaded while this one is multiplied.
             let rows = tiles.rows(tile + 1, kv_heads, kv_head);
             fetch::<X>(key, &rows, &mut keys, shape);
             fetch::<X>(value, &rows, &mut values, shape);
@@ -128,6 +134,7 @@ fn attend<X: Float>(
             let sum = totals[half];
             // A window may hide everything.
             sums.scale(select(sum > 0.0, 1.0 / sum, 0.0), half, shape.width);
+
             let token = queries.first + own_row(half);
             let of_four = UNIT_POS_PLANE % 4;
             if token < queries.end && of_four == 0 {
@@ -135,26 +142,27 @@ fn attend<X: Float>(
                     select(sum > 0.0, softmax.largest[half] + sum.ln(), f32::new(NONE));
             }
         }
+
         sums.write(output, queries.first, &queries, shape);
     }
 }
 
-/// The tiles of keys that the queries of an item see: those before the segment come first, then its own.
+/// Tiles of keys that an item's queries attend to: first those before the segment, then its own.
 #[derive(CubeType)]
 pub(super) struct KeyTiles {
-    /// The queries' tokens.
+    /// Tokens of the queries.
     pub(super) first: usize,
     pub(super) end: usize,
     before: Run,
     own: Run,
-    /// The number of tiles before the segment, and that of all.
+    /// Number of tiles before the segment, and number of all tiles.
     before_count: usize,
     pub(super) count: usize,
     #[cube(comptime)]
     columns: usize,
 }
 
-/// Keys side by side, and the distance of an item's first query from the first of them.
+/// Adjacent keys, and the distance of an item's first query from the first of them.
 #[derive(CubeType, Clone, Copy)]
 struct Run {
     start: usize,
@@ -175,7 +183,7 @@ impl KeyTiles {
         KeyTiles { first, end, before, own, before_count, count, columns }
     }
 
-    /// Returns a tile's keys; none behind the last tile.
+    /// Returns a tile's keys; none after the last tile.
     pub(super) fn rows(&self, tile: usize, heads: usize, head: usize) -> Rows {
         let mut first = self.before.start + tile * self.columns;
         let mut end = self.before.stop;
@@ -186,7 +194,7 @@ impl KeyTiles {
         Rows { first, end, heads, head }
     }
 
-    /// Returns what the queries of a plane see of a tile.
+    /// Returns which part of a tile a plane's queries attend to.
     pub(super) fn seen(&self, tile: usize, window: u32, #[comptime] columns: usize) -> Seen {
         let mut distance = self.before.distance - (tile * columns) as i32;
         let rows = self.rows(tile, 1, 0);
@@ -205,13 +213,13 @@ impl Run {
     }
 }
 
-/// The part of a tile's columns that the rows of a plane see.
+/// Which of a tile's columns the rows of a plane attend to.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Seen {
-    /// The distance of a tile's first row from its first column.
+    /// Distance of a tile's first row from its first column.
     distance: i32,
     window: i32,
-    /// The number of columns that are there.
+    /// Number of columns that exist.
     count: i32,
     pub(super) none: bool,
     pub(super) all: bool,
@@ -230,13 +238,14 @@ impl Seen {
         Seen { distance, window, count, none, all }
     }
 
-    /// Puts [`UNSEEN`] in place of the scores of columns that a row doesn't see.
+    /// Replaces with [`UNSEEN`] the scores of columns that a row doesn't attend to.
     pub(super) fn mask(&self, scores: &mut Sums, #[comptime] columns: usize) {
         #[unroll]
         for half in 0..2usize {
             let nearest = self.distance + own_row(half) as i32;
             let farthest = nearest - self.window;
             let end = min(nearest + 1, self.count);
+
             #[unroll]
             for at in 0..comptime!(columns / 8) {
                 let matrix = scores.matrices.index_mut(at);
@@ -253,7 +262,7 @@ impl Seen {
     }
 }
 
-/// Returns a window as a distance, which may be negative.
+/// Converts a window to a distance, which may be negative.
 #[cube]
 pub(super) fn signed(window: u32) -> i32 {
     min(window, 1u32 << 30) as i32

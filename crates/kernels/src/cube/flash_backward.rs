@@ -1,6 +1,6 @@
-//! The gradients of `attention` on GPUs, in `fragments`. For the gradient of queries, rows are
-//! queries that go through the keys they see. For the gradients of keys and values, rows are keys that go through the
-//! queries that see them.
+//! Gradients of `attention` on GPUs, in `fragments`. For the gradient of queries, rows are queries that iterate over
+//! the keys they attend to. For the gradients of keys and values, rows are keys that iterate over the queries that
+//! attend to them.
 
 use super::{
     attention::window_of,
@@ -12,32 +12,33 @@ use super::{
 };
 use crate::{AttentionOptions, launch_ranges::launch_ranges};
 
-/// The number of keys that a tile has.
+/// Keys in a tile.
 const KEYS: usize = 16;
 
-/// Returns the number of queries that a tile has: as many as have room in the registers beside the sums for keys and
-/// those for values.
+/// Returns the number of queries in a tile: as many as fit in the registers next to the sums for keys and those for
+/// values.
 fn queries(width: usize) -> usize {
     if width <= 64 { 32 } else { 16 }
 }
 
-/// The inputs of the gradients.
+/// Inputs of the gradients.
 pub(super) struct Inputs<'a> {
     pub(super) qkv: &'a [Buffer; 3],
-    /// The gradient of the output, in the format of `qkv`.
+    /// Gradient of the output, in the format of `qkv`.
     pub(super) d_output: Buffer,
-    /// The two numbers of each query and head that `attention_backward` makes.
+    /// Two numbers of each query and head, computed by `attention_backward`.
     pub(super) pairs: &'a Buffer,
     pub(super) plan: &'a Plan,
     pub(super) options: AttentionOptions,
 }
 
-/// Computes the gradients of queries, keys and values. The last two have rows of their own for some queries.
+/// Computes the gradients of queries, keys and values. The last two have separate rows for some queries.
 pub(super) fn backward(inputs: Inputs, [keys, queries]: [Fragments; 2]) -> [Buffer; 3] {
     let Inputs { qkv: [query, key, value], d_output, pairs, plan, options } = inputs;
     let [tokens, heads, width] = query.meta.shape().dims();
     let kv_heads = key.meta.shape()[1];
     let client = query.client.clone();
+
     let d_query = plan.room(query, [tokens, heads, width]);
     // Scores, the gradients of weights, and that of queries.
     let cost = 3 * keys.down() * heads * width;
@@ -62,6 +63,7 @@ pub(super) fn backward(inputs: Inputs, [keys, queries]: [Fragments; 2]) -> [Buff
             format(query),
         );
     }
+
     let [d_key, d_value] = [0; 2].map(|_| plan.room(query, [plan.rows, kv_heads, width]));
     // The same, and the gradient of values.
     let cost = 4 * queries.down() * heads * width;
@@ -88,10 +90,11 @@ pub(super) fn backward(inputs: Inputs, [keys, queries]: [Fragments; 2]) -> [Buff
             format(query),
         );
     }
+
     [d_query, d_key, d_value]
 }
 
-/// Returns the shapes of the tiles of keys and of queries, if the device and the format have such products.
+/// Returns the shapes of the tiles of keys and of queries, if the device has such matrix instructions for the format.
 pub(super) fn shapes(query: &Buffer, plan: &Plan) -> Option<[Fragments; 2]> {
     let width = query.meta.shape()[2];
     let [keys, queries] =
@@ -128,8 +131,10 @@ fn attend_backward_dq<X: Float>(
         let left = Factors::<X>::read(query, &queries, shape);
         let d_left = Factors::<X>::read(d_output, &queries, shape);
         let mut sums = Sums::zeros(shape.width);
+
         let mut logs = Array::<f32>::new(2usize);
         let mut means = Array::<f32>::new(2usize);
+
         #[unroll]
         for half in 0..2usize {
             let token = queries.first + own_row(half);
@@ -145,14 +150,17 @@ fn attend_backward_dq<X: Float>(
         let mut value_stage = Stage::<X>::new(shape);
         let mut keys = Array::<Vector<X, Line>>::new(shape.fetched());
         let mut values = Array::<Vector<X, Line>>::new(shape.fetched());
+
         let rows = tiles.rows(0, kv_heads, kv_head);
         fetch::<X>(key, &rows, &mut keys, shape);
         fetch::<X>(value, &rows, &mut values, shape);
+
         let mut tile = 0usize;
         while tile < tiles.count {
             key_stage.put(&keys, tile, shape);
             value_stage.put(&values, tile, shape);
             sync_cube();
+            // The next tile's numbers are loaded while this one is multiplied.
             let rows = tiles.rows(tile + 1, kv_heads, kv_head);
             fetch::<X>(key, &rows, &mut keys, shape);
             fetch::<X>(value, &rows, &mut values, shape);
@@ -164,6 +172,7 @@ fn attend_backward_dq<X: Float>(
                 if !seen.all {
                     seen.mask(&mut scores, shape.columns);
                 }
+
                 #[unroll]
                 for at in 0..comptime!(shape.columns / 8) {
                     let d_weights = d_weights.matrices.index(at);
@@ -179,19 +188,21 @@ fn attend_backward_dq<X: Float>(
                         scores[half] = d;
                     }
                 }
+
                 let d_scores = Factors::<X>::round(&scores, shape.columns);
                 d_scores.add_weighted(&key_stage, tile, &mut sums, shape);
             }
             tile += 1;
         }
+
         sums.scale(scale, 0usize, shape.width);
         sums.scale(scale, 1usize, shape.width);
         sums.write(d_query, queries.first, &queries, shape);
     }
 }
 
-/// Computes the gradients of keys and values, with a cube for each item of keys and each head of keys. A cube goes
-/// through that head's heads of queries one after the other.
+/// Computes the gradients of keys and values, with a cube for each item of keys and each head of keys. A cube iterates
+/// over that head's query heads.
 #[cube(launch)]
 fn attend_backward_dkv<X: Float>(
     query: &[Vector<X, Line>],
@@ -229,16 +240,19 @@ fn attend_backward_dkv<X: Float>(
         let mut column_stage = ColumnStage::new(shape.columns);
         let mut queries = Array::<Vector<X, Line>>::new(shape.fetched());
         let mut ds = Array::<Vector<X, Line>>::new(shape.fetched());
+
         let rows = tiles.rows(0);
         fetch::<X>(query, &rows, &mut queries, shape);
         fetch::<X>(d_output, &rows, &mut ds, shape);
         let (mut pair, mut position) = of_query(plan, pairs, &rows, shape.columns);
+
         let mut tile = 0usize;
         while tile < tiles.count {
             query_stage.put(&queries, tile, shape);
             d_stage.put(&ds, tile, shape);
             column_stage.put(pair, position, tile, shape.columns);
             sync_cube();
+
             let rows = tiles.rows(tile + 1);
             fetch::<X>(query, &rows, &mut queries, shape);
             fetch::<X>(d_output, &rows, &mut ds, shape);
@@ -248,7 +262,7 @@ fn attend_backward_dkv<X: Float>(
 
             let seen = column_stage.seen(tile, tiles.key, window, shape.columns);
             if !seen.none {
-                // One sort of sums after the other: the registers are full.
+                // One kind of sums after the other, because the registers are full.
                 let mut weights = left.scores(&query_stage, tile, shape);
                 #[unroll]
                 for at in 0..comptime!(shape.columns / 8) {
@@ -272,6 +286,7 @@ fn attend_backward_dkv<X: Float>(
                         }
                     }
                 }
+
                 let rounded = Factors::<X>::round(&weights, shape.columns);
                 rounded.add_weighted(&d_stage, tile, &mut of_values, shape);
 
@@ -293,11 +308,13 @@ fn attend_backward_dkv<X: Float>(
                         }
                     }
                 }
+
                 let d_scores = Factors::<X>::round(&d_weights, shape.columns);
                 d_scores.add_weighted(&query_stage, tile, &mut of_keys, shape);
             }
             tile += 1;
         }
+
         let row = plan[item + 4] as usize;
         of_keys.scale(scale, 0usize, shape.width);
         of_keys.scale(scale, 1usize, shape.width);
@@ -306,18 +323,18 @@ fn attend_backward_dkv<X: Float>(
     }
 }
 
-/// The tiles of queries that see the keys of an item, for each head that shares the keys' head.
+/// Tiles of queries that attend to an item's keys, for each head that shares the keys' head.
 #[derive(CubeType)]
 struct QueryTiles {
     start: usize,
     stop: usize,
     heads: usize,
-    /// The first of the heads.
+    /// First of the heads.
     head: usize,
-    /// The number of tiles for each head, and that of all.
+    /// Number of tiles for each head, and number of all tiles.
     each: usize,
     count: usize,
-    /// The position of the item's first key.
+    /// Position of the item's first key.
     key: i32,
     #[cube(comptime)]
     columns: usize,
@@ -338,15 +355,18 @@ impl QueryTiles {
         let last = plan[item + 1] as usize - 1;
         let start = plan[item + 2] as usize;
         let mut stop = plan[item + 3] as usize;
-        // Positions start over if a text begins among the queries. Otherwise those are passed over that stand too far
-        // behind the last key.
+
+        // Positions start over if a text begins among the queries. Otherwise, those that are too far after the last key
+        // are skipped.
         if plan[stop - 1] - plan[start] == (stop - 1 - start) as u32 {
             let near = plan[last] as i32 + signed(window) - plan[start] as i32;
             stop = start + min(max(near, 0i32) as usize, stop - start);
         }
+
         let group = heads / kv_heads;
         let each = (stop - start).div_ceil(columns);
         let key = plan[first] as i32;
+
         QueryTiles {
             start,
             stop,
@@ -363,13 +383,13 @@ impl QueryTiles {
     fn rows(&self, tile: usize) -> Rows {
         let each = max(self.each, 1usize);
         let first = self.start + tile % each * self.columns;
-        // Behind the last tile come queries of another head, which nothing uses.
+        // After the last tile there are queries of another head, which are not used.
         let head = min(self.head + tile / each, self.heads - 1);
         Rows { first, end: self.stop, heads: self.heads, head }
     }
 }
 
-/// Reads what a unit brings for a query: its two numbers, and its position.
+/// Reads what a unit loads for a query: its two numbers, and its position.
 #[cube]
 fn of_query(
     plan: &[u32],
@@ -379,7 +399,7 @@ fn of_query(
 ) -> (Vector<f32, Pair>, i32) {
     let token = rows.first + UNIT_POS as usize;
     let mut pair = Vector::<f32, Pair>::new(0.0);
-    // A query that is not there stands before all keys.
+    // A missing query is before all keys.
     let mut position = (-(1i32 << 30)).runtime();
     if (UNIT_POS as usize) < columns && token < rows.end {
         pair = pairs[token * rows.heads + rows.head];
@@ -388,14 +408,14 @@ fn of_query(
     (pair, position)
 }
 
-/// The numbers of queries in shared memory, as in [`Stage`].
+/// Queries' numbers in shared memory, as in [`Stage`].
 #[derive(CubeType)]
 struct ColumnStage {
     pairs: Shared<[Vector<f32, Pair>]>,
     positions: Shared<[i32]>,
 }
 
-/// Tells whether the rows of a plane see nothing, or everything, of a tile's columns.
+/// Tells whether the rows of a plane attend to none, or all, of a tile's columns.
 #[derive(CubeType, Clone, Copy)]
 struct Sees {
     none: bool,
@@ -429,9 +449,11 @@ impl ColumnStage {
         let early = self.positions[tile % 2 * columns];
         let late = self.positions[tile % 2 * columns + comptime!(columns - 1)];
         let in_order = late - early == comptime!(columns as i32 - 1);
+
         let upper = key + (UNIT_POS as usize / 32 * OWN) as i32;
         let lower = upper + comptime!(OWN as i32 - 1);
         let window = signed(window);
+
         Sees {
             none: in_order && (late < upper || early - lower >= window),
             all: in_order && early >= lower && late - upper < window,

@@ -1,7 +1,7 @@
-//! The attention of `pages` in `fragments`. Keys and values go from memory to the registers of the
-//! units that multiply them, without shared memory between. A unit reads eight neighbouring numbers at once, and takes
-//! them for the four pairs that matrix units would have it multiply. If both factors of a product are read so, only the
-//! order of its terms changes; and if values are, only that of its columns.
+//! The attention of `pages` in `fragments`. Keys and values are loaded from memory into the registers of the units that
+//! multiply them, without shared memory in between. A unit reads eight neighbouring numbers in one load, and uses them
+//! as the four pairs that matrix units expect. If both factors of a matmul are read this way, only the order of its
+//! terms changes; and if values are, only that of its columns.
 
 use super::{
     fragments::{Factors, LINE, Line, OWN, Pair, Softmax, Sums, UNSEEN, add_matrix, own_column},
@@ -9,16 +9,16 @@ use super::{
     *,
 };
 
-/// The number of planes in a cube. Each goes through a part of the cube's tokens.
+/// Planes in a cube. Each processes a part of the cube's tokens.
 const PLANES: usize = 4;
 
-/// The number of tokens that a plane goes through.
+/// Tokens that a plane processes.
 const OF_PLANE: usize = TOKENS / PLANES;
 
-/// The largest number of query heads that one cube has.
+/// Upper bound on the query heads of one cube.
 pub(super) const HEADS: usize = OWN;
 
-/// The numbers of a row that the units of a plane read together: so many make the sums of whole matrices.
+/// Numbers of a row that the units of a plane read together: this many form the sums of entire matrices.
 pub(super) const WIDTH: usize = 64;
 
 pub(super) fn dim() -> CubeDim {
@@ -26,7 +26,8 @@ pub(super) fn dim() -> CubeDim {
 }
 
 /// Computes attention over some of a row's pages, for some heads of its query that share a head of keys, as
-/// `pages::attend_pages` does. If no row has other pages, the output is written, and else what is to be joined.
+/// `pages::attend_pages` does. If no row has other pages, the output is written; otherwise, the partial results to be
+/// joined.
 #[cube(launch)]
 pub(super) fn attend_pages<X: Float>(
     query: &[Vector<X, Line>],
@@ -60,20 +61,25 @@ pub(super) fn attend_pages<X: Float>(
             let query = read_heads::<X>(query, (row * of_row + group) * heads, heads, width);
             let mut sums = Sums::zeros(width);
             let mut softmax = Softmax::new();
+
             let mut start = first + plane * OF_PLANE;
             let end = min(start + OF_PLANE, last + 1);
+
             while start < end {
                 let rows =
                     Tokens { row: row * across, start, last, heads: kv_heads, head: kv_head };
                 let keys = rows.keys::<X>(keys, pages, width);
                 let values = rows.values::<X>(values, pages, width);
+
                 let mut scores = scores::<X>(&query, &keys, width);
                 rows.mask(&mut scores, window, width);
                 softmax.take_in(&mut scores, &mut sums, comptime!(at_once(width)), width);
                 add_weighted::<X>(&scores, &values, &mut sums, width);
                 start += comptime!(at_once(width));
             }
+
             let at = (row * of_row + group) * heads;
+            // Each plane has processed different tokens, so their results are joined in shared memory.
             let mut results = PlaneResults::new(heads, width);
             results.put(&sums, &softmax, heads, width);
             sync_cube();
@@ -82,13 +88,13 @@ pub(super) fn attend_pages<X: Float>(
     }
 }
 
-/// Returns the number of tokens whose keys and values a plane reads at once: they take 64 registers.
+/// Returns the number of tokens whose keys and values a plane reads together: they take 64 registers.
 const fn at_once(width: usize) -> usize {
     32 * WIDTH / width
 }
 
-/// Reads the heads of a query as factors: a unit has eight neighbouring numbers of the heads lane / 4 and
-/// lane / 4 + 8, for each 32 numbers of a head. The first head is `at`.
+/// Reads the heads of a query as factors: a unit has eight neighbouring numbers of the heads lane / 4 and lane / 4 +
+/// 8, for each 32 numbers of a head. The first head is `at`.
 #[cube]
 fn read_heads<X: Float>(
     query: &[Vector<X, Line>],
@@ -98,6 +104,7 @@ fn read_heads<X: Float>(
 ) -> Sequence<Array<Vector<X, Pair>>> {
     let lane = UNIT_POS_PLANE as usize;
     let mut matrices = Sequence::<Array<Vector<X, Pair>>>::new();
+
     #[unroll]
     for block in 0..comptime!(width / 32) {
         let mut lines = Array::<Vector<X, Line>>::new(2usize);
@@ -110,6 +117,7 @@ fn read_heads<X: Float>(
                     query[(at + head) * comptime!(width / LINE) + comptime!(4 * block) + lane % 4];
             }
         }
+
         #[unroll]
         for step in 0..2usize {
             let mut matrix = Array::<Vector<X, Pair>>::new(4usize);
@@ -122,10 +130,11 @@ fn read_heads<X: Float>(
             matrices.push(matrix);
         }
     }
+
     matrices
 }
 
-/// Puts a number of a line beside one of another line.
+/// Pairs a number of a line with one of another line.
 #[cube]
 fn pair<X: Float>(
     x: Vector<X, Line>,
@@ -139,11 +148,11 @@ fn pair<X: Float>(
     pair
 }
 
-/// Some tokens of a row, from `start` on, for a head of keys. Behind the last token it is read once more, and gets no
+/// Some tokens of a row, starting at `start`, for a head of keys. Beyond the last token, it is read again, and gets no
 /// weight there.
 #[derive(CubeType, Clone, Copy)]
 struct Tokens {
-    /// The beginning of the row's pages.
+    /// Where the row's pages begin.
     row: usize,
     start: usize,
     last: usize,
@@ -159,7 +168,7 @@ impl Tokens {
         (slot * self.heads + self.head) * comptime!(width / LINE)
     }
 
-    /// Reads keys: of each 8 tokens a unit has that of lane / 4, and eight numbers of each 32.
+    /// Reads keys: of each 8 tokens, a unit has that of lane / 4, and eight numbers of each 32.
     fn keys<X: Float>(
         &self,
         keys: &[Vector<X, Line>],
@@ -168,6 +177,7 @@ impl Tokens {
     ) -> Array<Vector<X, Line>> {
         let lane = UNIT_POS_PLANE as usize;
         let mut read = Array::<Vector<X, Line>>::new(comptime!(at_once(width) / 8 * (width / 32)));
+
         #[unroll]
         for rows in 0..comptime!(at_once(width) / 8) {
             let from = self.line(pages, self.start + comptime!(8 * rows) + lane / 4, width);
@@ -180,7 +190,7 @@ impl Tokens {
         read
     }
 
-    /// Reads values: of each 16 tokens a unit has four, and eight numbers of each 64.
+    /// Reads values: of each 16 tokens, a unit has four, and eight numbers of each 64.
     fn values<X: Float>(
         &self,
         values: &[Vector<X, Line>],
@@ -190,9 +200,10 @@ impl Tokens {
         let lane = UNIT_POS_PLANE as usize;
         let mut read =
             Array::<Vector<X, Line>>::new(comptime!(at_once(width) / 4 * (width / WIDTH)));
+
         #[unroll]
         for of_four in 0..comptime!(at_once(width) / 4) {
-            // A matrix has two neighbours, and the two that are 8 rows behind them.
+            // A matrix has two neighbours, and the two that are 8 rows after them.
             let within = comptime!(of_four / 4 * 16 + of_four / 2 % 2 * 8 + of_four % 2);
             let from = self.line(pages, self.start + within + lane % 4 * 2, width);
             #[unroll]
@@ -204,7 +215,7 @@ impl Tokens {
         read
     }
 
-    /// Puts [`UNSEEN`] in place of the scores of tokens that are not seen.
+    /// Replaces with [`UNSEEN`] the scores of masked tokens.
     fn mask(&self, scores: &mut Sums, window: u32, #[comptime] width: usize) {
         #[unroll]
         for at in 0..comptime!(at_once(width) / 8) {
@@ -232,6 +243,7 @@ fn scores<X: Float>(
     #[comptime] width: usize,
 ) -> Sums {
     let mut sums = Sums::zeros(comptime!(at_once(width)));
+
     #[unroll]
     for block in 0..comptime!(width / 32) {
         #[unroll]
@@ -252,7 +264,7 @@ fn scores<X: Float>(
     sums
 }
 
-/// Adds to `sums` the values of [`Tokens::values`], weighted. The matrix `m` of the sums has the number m mod 8 of each
+/// Adds to `sums` the values of [`Tokens::values`], weighted. Matrix `m` of the sums has the number m mod 8 of each
 /// line of its block m / 8.
 #[cube]
 fn add_weighted<X: Float>(
@@ -263,6 +275,7 @@ fn add_weighted<X: Float>(
 ) {
     let weights = Factors::<X>::round(weights, comptime!(at_once(width)));
     let blocks = comptime!(width / WIDTH);
+
     #[unroll]
     for step in 0..comptime!(at_once(width) / OWN) {
         #[unroll]
@@ -284,7 +297,7 @@ fn add_weighted<X: Float>(
     }
 }
 
-/// The results of a cube's planes for each head, in shared memory.
+/// Results of a cube's planes for each head, in shared memory.
 #[derive(CubeType)]
 struct PlaneResults {
     sums: Shared<[f32]>,
@@ -302,7 +315,7 @@ impl PlaneResults {
         }
     }
 
-    /// Puts what a plane found. Its sums lie in the order of their matrices: neighbouring units have neighbours there.
+    /// Stores a plane's results. Its sums are in the order of their matrices: neighbouring units have neighbours there.
     fn put(
         &mut self,
         sums: &Sums,
@@ -313,6 +326,7 @@ impl PlaneResults {
         let lane = UNIT_POS_PLANE as usize;
         let plane = UNIT_POS as usize / 32;
         let totals = softmax.totals();
+
         #[unroll]
         for half in 0..comptime!(heads.div_ceil(8)) {
             let head = lane / 4 + comptime!(8 * half);
@@ -323,6 +337,7 @@ impl PlaneResults {
                     self.largest[at] = softmax.largest[half];
                     self.weights[at] = totals[half];
                 }
+
                 #[unroll]
                 for matrix in 0..comptime!(width / 8) {
                     let pair = sums.matrices.index(matrix)[half];
@@ -334,7 +349,7 @@ impl PlaneResults {
         }
     }
 
-    /// Adds up what the planes found, one after the other.
+    /// Adds up the planes' results, one after the other.
     #[allow(clippy::too_many_arguments, reason = "they say where a cube's heads lie")]
     fn write<X: Float>(
         &self,
@@ -352,11 +367,14 @@ impl PlaneResults {
             let (head, number) = (at / width, at % width);
             // Matrix m has the number m mod 8 of each line of its block.
             let sum_of = number / WIDTH * WIDTH + number % LINE * 8 + number % WIDTH / LINE;
+
+            // Each plane's sums are relative to its own largest score: rescale all to the largest of them.
             let mut most = f32::new(UNSEEN);
             #[unroll]
             for plane in 0..PLANES {
                 most = max(most, self.largest[plane * heads + head]);
             }
+
             let mut all = f32::new(0.0);
             let mut sum = f32::new(0.0);
             #[unroll]
@@ -366,6 +384,7 @@ impl PlaneResults {
                 all += self.sums[of * comptime!(width + 8) + sum_of] * kept;
                 sum += self.weights[of] * kept;
             }
+
             if alone {
                 output[(head_at + head) * width + number] = X::cast_from(all / sum);
             } else {

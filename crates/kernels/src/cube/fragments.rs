@@ -1,8 +1,8 @@
-//! Products of matrices whose numbers stay in registers from one product to the next, on devices that tell which
-//! unit has which number: CUDA's from sm_80 on.
+//! Matmuls whose numbers stay in registers from one matmul to the next, on devices that specify which unit has which
+//! number: CUDA's since sm_80.
 //!
 //! A plane has 16 rows. Unit `u` has the numbers 2·(u mod 4) and 2·(u mod 4) + 1 of each 8 columns of a result, in the
-//! rows u / 4 and u / 4 + 8, and so it is with the left factor (PTX ISA, "Matrix fragments for mma.m16n8k16"). A
+//! rows u / 4 and u / 4 + 8; the same holds for the left factor (PTX ISA, "Matrix fragments for mma.m16n8k16"). A
 //! result is therefore a left factor without leaving its registers.
 
 use super::{
@@ -14,26 +14,26 @@ use cubecl::{
     prelude::cmma::{MatrixIdent, MmaDefinition},
 };
 
-/// The number of rows that a plane has. A plan's items are made of as many.
+/// Rows of a plane, and of a plan's items.
 pub(super) const OWN: usize = STRIP;
 
-/// The numbers that are read and written at once: 16 bytes.
+/// Numbers that are read and written together: 16 bytes.
 pub(super) const LINE: usize = 8;
 
-/// The largest width of a head whose sums fit into the registers.
+/// Maximum width of a head whose sums fit into the registers.
 const WIDEST: usize = 128;
 
 pub(super) type Line = Const<LINE>;
 pub(super) type Pair = Const<2>;
 
-/// The score of a key that is not seen, and the largest score before one is. It is so small that it stays below
-/// [`NONE`] if it is divided by the root of a width.
+/// Score of a masked key, and the largest score before the first key that is not masked. It is so small that it stays
+/// below [`NONE`] when divided by the root of a width.
 pub(super) const UNSEEN: f64 = -1e34;
 
-/// The logarithm of no weight at all. Every score is larger.
+/// Logarithm of no weight at all. Every score is larger.
 pub(super) const NONE: f64 = -1e30;
 
-/// The shape of a tile of scores: 16 rows for each plane, and so many columns.
+/// Shape of a tile of scores: 16 rows for each plane, and `columns` columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Fragments {
     planes: usize,
@@ -42,11 +42,11 @@ pub(super) struct Fragments {
 }
 
 impl Fragments {
-    /// Returns the shape of tiles for heads of a width, with up to so many columns. `None` if a device or a format
-    /// has no such products.
+    /// Returns the shape of tiles for heads of a width, with up to `columns` columns. `None` if a device has no such
+    /// matrix instructions for the format.
     pub(super) fn new(x: &Buffer, planes: usize, columns: usize, width: usize) -> Option<Self> {
         let fits = serve(x) && width.is_multiple_of(OWN) && width <= WIDEST;
-        // A tile's columns are read by all units, and each has few registers for what it reads.
+        // All units read a tile's columns, and each has few registers for them.
         fits.then_some(Fragments { planes, columns: columns.min(OWN * planes), width })
     }
 
@@ -58,34 +58,34 @@ impl Fragments {
         32 * self.planes
     }
 
-    /// Returns the number of a tile's rows.
+    /// Returns how many rows a tile has.
     pub(super) const fn down(&self) -> usize {
         OWN * self.planes
     }
 
-    /// Returns the number of lines in a row.
+    /// Returns how many lines a row has.
     const fn lines(&self) -> usize {
         self.width / LINE
     }
 
     /// Returns the step from one row in shared memory to the next, in lines. With one line more than a row has, eight
-    /// rows that are read at once lie in different banks.
+    /// rows that are read together are in different banks.
     const fn pitch(&self) -> usize {
         self.lines() + 1
     }
 
-    /// Returns the number of lines of a tile's columns that a unit reads.
+    /// Returns how many lines of a tile's columns a unit reads.
     pub(super) const fn fetched(&self) -> usize {
         (self.columns * self.lines()).div_ceil(self.units())
     }
 
-    /// Returns the number of matrices of 16 rows and columns that a row of a head makes.
+    /// Returns how many matrices of 16 rows and columns a row of a head makes.
     pub(super) const fn across(&self) -> usize {
         self.width / OWN
     }
 }
 
-/// Tells whether a device has such products for the format of `x`.
+/// Tells whether a device has such matrix instructions for the format of `x`.
 pub(super) fn serve(x: &Buffer) -> bool {
     let matmul = &x.client.properties().features.matmul;
     let [a_type, b_type] = [format(x); 2];
@@ -94,7 +94,7 @@ pub(super) fn serve(x: &Buffer) -> bool {
         && matmul.ldmatrix.contains(&format(x))
 }
 
-/// Rows in shared memory, those of one tile's columns beside those of the next: while one is read, the other is
+/// Rows in shared memory, those of one tile's columns next to those of the next: while one is read, the other is
 /// written.
 #[derive(CubeType)]
 pub(super) struct Stage<X: Float> {
@@ -112,7 +112,7 @@ impl<X: Float> Stage<X> {
         }
     }
 
-    /// Writes the lines that [`fetch`] read to the side of a tile.
+    /// Writes the lines that [`fetch`] read to a tile's side.
     pub(super) fn put(
         &mut self,
         fetched: &Array<Vector<X, Line>>,
@@ -130,7 +130,7 @@ impl<X: Float> Stage<X> {
         }
     }
 
-    /// Reads a left factor: of 16 rows from `rows` on, the numbers `16 · step` on.
+    /// Reads a left factor: of 16 rows starting at `rows`, the numbers starting at `16 · step`.
     pub(super) fn left(
         &self,
         tile: usize,
@@ -144,8 +144,8 @@ impl<X: Float> Stage<X> {
         self.load(at, MatrixIdent::A, false)
     }
 
-    /// Reads two right factors of 16 rows by 8 columns, in which a row of the stage is a column: of 16 rows from `rows`
-    /// on, the numbers `16 · step` on.
+    /// Reads two right factors of 16 rows by 8 columns, in which a row of the stage is a column: of 16 rows starting at
+    /// `rows`, the numbers starting at `16 · step`.
     pub(super) fn right_across(
         &self,
         tile: usize,
@@ -160,7 +160,7 @@ impl<X: Float> Stage<X> {
     }
 
     /// Reads two right factors of 16 rows by 8 columns, in which a row of the stage is a row: those of the rows
-    /// `16 · step` on, and of the numbers `16 · numbers` on.
+    /// starting at `16 · step`, and of the numbers starting at `16 · numbers`.
     fn right(
         &self,
         tile: usize,
@@ -191,7 +191,7 @@ impl<X: Float> Stage<X> {
     }
 }
 
-/// Matrices of 16 rows by 8 columns side by side: the results of a plane.
+/// Adjacent matrices of 16 rows by 8 columns: the results of a plane.
 #[derive(CubeType)]
 pub(super) struct Sums {
     pub(super) matrices: Sequence<Array<Vector<f32, Pair>>>,
@@ -199,7 +199,7 @@ pub(super) struct Sums {
 
 #[cube]
 impl Sums {
-    /// Makes zeros, with so many columns.
+    /// Makes zeros, with `columns` columns.
     pub(super) fn zeros(#[comptime] columns: usize) -> Self {
         let mut matrices = Sequence::<Array<Vector<f32, Pair>>>::new();
         #[unroll]
@@ -212,7 +212,7 @@ impl Sums {
         Sums { matrices }
     }
 
-    /// Adds the products of a left factor and two right ones to the columns from `16 · at` on.
+    /// Adds the products of a left factor and two right ones to the columns starting at `16 · at`.
     pub(super) fn add<X: Float>(
         &mut self,
         left: &Array<Vector<X, Pair>>,
@@ -239,7 +239,7 @@ impl Sums {
         }
     }
 
-    /// Writes the rows of a plane that are before `of_y.end` to those from `to` on.
+    /// Writes the rows of a plane that are before `of_y.end` to the rows starting at `to`.
     pub(super) fn write(
         &self,
         y: &mut [Vector<f32, Pair>],
@@ -263,7 +263,7 @@ impl Sums {
     }
 }
 
-/// The largest score of a unit's two rows so far, and the unit's part of their sums of weights.
+/// Largest score of a unit's two rows so far, and the unit's part of their sums of weights.
 #[derive(CubeType)]
 pub(super) struct Softmax {
     pub(super) largest: Array<f32>,
@@ -283,8 +283,8 @@ impl Softmax {
         Softmax { largest, weights }
     }
 
-    /// Makes weights of the scores of more columns, which are not divided by the root of the width yet. The weighted
-    /// sums of earlier columns are scaled again if a larger score is found.
+    /// Turns the scores of more columns into weights. They are not divided by the root of the width yet. The weighted
+    /// sums of earlier columns are rescaled if a larger score is found.
     pub(super) fn take_in(
         &mut self,
         scores: &mut Sums,
@@ -293,6 +293,7 @@ impl Softmax {
         #[comptime] width: usize,
     ) {
         let scale = 1.0 / f32::cast_from(comptime!(width as u32)).sqrt();
+
         #[unroll]
         for half in 0..2usize {
             let mut most = f32::new(UNSEEN);
@@ -302,10 +303,11 @@ impl Softmax {
                 most = max(most, max(pair.extract(0usize), pair.extract(1usize)));
             }
             most = max(self.largest[half], of_row(most, true) * scale);
-            // As long as nothing is seen, no score has weight.
+            // As long as all keys are masked, no score has weight.
             let base = select(most > f32::new(NONE), most, 0.0);
             let kept = (self.largest[half] - base).exp();
             self.largest[half] = most;
+
             let mut sum = self.weights[half] * kept;
             #[unroll]
             for at in 0..comptime!(columns / 8) {
@@ -319,12 +321,13 @@ impl Softmax {
                 }
                 matrix[half] = pair;
             }
+
             self.weights[half] = sum;
             sums.scale(kept, half, width);
         }
     }
 
-    /// Adds up the weights of all units of a row: its two rows' sums.
+    /// Sums the weights of all units of a row: its two rows' sums.
     pub(super) fn totals(&self) -> Array<f32> {
         let mut totals = Array::<f32>::new(2usize);
         #[unroll]
@@ -335,7 +338,7 @@ impl Softmax {
     }
 }
 
-/// Left factors of 16 rows by 16 columns side by side.
+/// Adjacent left factors of 16 rows by 16 columns.
 #[derive(CubeType)]
 pub(super) struct Factors<X: Float> {
     pub(super) matrices: Sequence<Array<Vector<X, Pair>>>,
@@ -343,10 +346,11 @@ pub(super) struct Factors<X: Float> {
 
 #[cube]
 impl<X: Float> Factors<X> {
-    /// Reads a plane's rows of numbers, with zeros from `of_x.end` on.
+    /// Reads a plane's rows of numbers, with zeros at and after `of_x.end`.
     pub(super) fn read(x: &[Vector<X, Line>], of_x: &Rows, #[comptime] shape: Fragments) -> Self {
         let x = x.with_vector_size::<Pair>();
         let mut matrices = Sequence::<Array<Vector<X, Pair>>>::new();
+
         #[unroll]
         for step in 0..comptime!(shape.across()) {
             let mut matrix = Array::<Vector<X, Pair>>::new(4usize);
@@ -362,11 +366,13 @@ impl<X: Float> Factors<X> {
                     near = x[at];
                     far = x[at + 4];
                 }
+
                 matrix[half] = near;
                 matrix[half + 2] = far;
             }
             matrices.push(matrix);
         }
+
         Factors::<X> { matrices }
     }
 
@@ -384,6 +390,7 @@ impl<X: Float> Factors<X> {
             }
             matrices.push(matrix);
         }
+
         Factors::<X> { matrices }
     }
 
@@ -440,7 +447,8 @@ pub(super) fn add_matrix<X: Float>(
     of.execute_inplace(left, &right, sum);
 }
 
-/// Reads the lines of rows that a unit brings to a [`Stage`], from `start` on and with zeros from `of_x.end` on.
+/// Reads the lines of rows that a unit loads into a [`Stage`], starting at `start` and with zeros at and after
+/// `of_x.end`.
 #[cube]
 pub(super) fn fetch<X: Float>(
     x: &[Vector<X, Line>],
@@ -461,24 +469,25 @@ pub(super) fn fetch<X: Float>(
     }
 }
 
-/// Returns the number of the upper (0) or lower (1) row that a unit has, among those of a tile.
+/// Returns the index of the upper (0) or lower (1) row that a unit has, among those of a tile.
 #[cube]
 pub(super) fn own_row(#[comptime] half: usize) -> usize {
     UNIT_POS as usize / 32 * OWN + UNIT_POS_PLANE as usize / 4 + comptime!(8 * half)
 }
 
-/// Returns the first number of two columns of a matrix that a unit has, among those of a tile.
+/// Returns the index of the first of two columns of a matrix that a unit has, among those of a tile.
 #[cube]
 pub(super) fn own_column(#[comptime] matrix: usize) -> usize {
     comptime!(8 * matrix) + 2 * (UNIT_POS_PLANE as usize % 4)
 }
 
-/// Adds up the numbers of the units that share a row, or finds the largest.
+/// Sums the numbers of the units that share a row, or finds the largest.
 #[cube]
 fn of_row(x: f32, #[comptime] largest: bool) -> f32 {
     let mut all = x;
     #[unroll]
     for step in 0..2u32 {
+        // Four neighbouring units share a row: two exchanges reach all of them.
         let other = plane_shuffle_xor(all, comptime!(1u32 << step));
         if comptime!(largest) {
             all = max(all, other);

@@ -17,9 +17,10 @@ pub(crate) fn record<R>(
 ) -> Result<(R, R, Recording), String> {
     let client = any(&Tensor::<1>::empty([1], device)).client;
     client.graph_prepare().map_err(said)?;
-    // This ends the recording however the work ends, even by a panic. Nothing could be read from a device that
-    // still records.
+
+    // Ends the recording however the work ends, even by a panic. A device that still records can't be read.
     let mut open = Open(Some(client.clone()));
+
     let first = work();
     client.start_capture().map_err(said)?;
     let made = work();
@@ -34,7 +35,7 @@ struct Open(Option<Client>);
 impl Drop for Open {
     fn drop(&mut self) {
         if let Some(client) = &self.0 {
-            // The work failed before; nobody asks for the recording.
+            // The work failed before, so the recording is not needed.
             drop(client.stop_capture());
         }
     }
@@ -42,10 +43,10 @@ impl Drop for Open {
 
 impl Recording {
     pub(crate) fn replay(&self) -> Result<(), String> {
-        // SAFETY: every buffer that the launches touch exists. `Graph` holds the inputs and the results of the
-        // work. The server guards all other memory, such as weights and pages of a cache, while the graph lives
-        // (`PageGuard` of cubecl-server 0.12.0-pre.1), and whoever holds the graph drops it before these change. The
-        // device crate opens one stream for the process, so nothing runs beside a replay.
+        // SAFETY: every buffer that the launches touch exists. `Graph` holds the inputs and the results of the work.
+        // The server guards all other memory, such as weights and pages of a cache, while the graph lives (`PageGuard`
+        // of cubecl-server 0.12.0-pre.1), and the holder of the graph drops it before these change. The device crate
+        // opens one stream for the process, so nothing runs next to a replay.
         #[allow(unsafe_code)]
         unsafe {
             self.0.replay().map_err(said)
@@ -62,7 +63,8 @@ pub(crate) fn overwrite(to: &Tensor<1>, from: &Tensor<1>) {
 }
 
 pub(crate) fn overwrite_ints(to: &Tensor<1, Int>, from: &Tensor<1, Int>) {
-    let (to, from) = (whole(to), whole(from));
+    let to = whole(to);
+    let from = whole(from);
     copy_ints::launch(
         &to.client.clone(),
         units(count(&from)),

@@ -3,7 +3,7 @@
 use super::{product::product, shared::largest_of_cube, *};
 use crate::TokenLogProbs;
 
-/// The results of [`carry`] over all blocks.
+/// Results of [`carry`] over all blocks.
 pub(crate) struct Found {
     pub(crate) logprobs: Tensor<1>,
     pub(crate) entropy: Tensor<1>,
@@ -11,13 +11,13 @@ pub(crate) struct Found {
     pub(crate) log_sum: Tensor<2>,
 }
 
-/// Computes the logits, f32, of a head or of a part of it. Both sides are multiplied in the format of `hidden`.
+/// Computes the logits, f32, of a head or of a part of it. The matmul precision is the format of `hidden`.
 pub(crate) fn logits(hidden: &Tensor<2>, head: &Tensor<2>) -> Option<Tensor<2>> {
     let head = head.clone().cast(hidden.dtype());
     product(hidden, &head.transpose()).map(tensor)
 }
 
-/// The sums that tokens carry through the blocks of the vocabulary.
+/// Sums that tokens carry through the blocks of the vocabulary.
 pub(crate) struct Carried {
     sums: Buffer,
     labels: Buffer,
@@ -25,7 +25,7 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// Makes the sums before the first block.
+    /// Prepares the sums before the first block.
     pub(crate) fn new(
         sides: [&Tensor<2>; 2],
         labels: &Tensor<1, Int>,
@@ -36,7 +36,7 @@ impl Carried {
         Some(Carried { sums, labels, divisor: temperature as f32 })
     }
 
-    /// Takes in a block of logits, `[tokens, columns]`, that begins at `start`.
+    /// Adds a block of logits, `[tokens, columns]`, that begins at `start`.
     pub(crate) fn add(&mut self, logits: &Tensor<2>, start: usize) {
         let logits = taken(logits);
         carry::launch(
@@ -57,6 +57,7 @@ impl Carried {
         let tokens = count(&self.labels);
         let [logprobs, entropy, largest, log_sum] =
             [0; 4].map(|_| empty(&self.sums, [tokens], DType::F32));
+
         found::launch(
             &self.sums.client.clone(),
             units(tokens),
@@ -67,6 +68,7 @@ impl Carried {
             largest.clone().into_buffer_arg(),
             log_sum.clone().into_buffer_arg(),
         );
+
         let column = |x| tensor::<1>(x).reshape([tokens, 1]);
         Found {
             logprobs: tensor(logprobs),
@@ -77,7 +79,7 @@ impl Carried {
     }
 }
 
-/// The factors of each token's gradients, `[tokens, 5]`.
+/// Factors of each token's gradients, `[tokens, 5]`.
 pub(crate) struct Factors {
     factors: Buffer,
     labels: Buffer,
@@ -95,12 +97,15 @@ impl Factors {
         d_entropy: Option<&Tensor<1>>,
     ) -> Option<Self> {
         let ([Some(_), Some(_)], labels) = (sides.map(strided), ints(labels)?) else { return None };
+
         let with_entropy = d_entropy.is_some();
         let (entropy, d_logprobs) = (wide(&now.entropy)?, wide(d_logprobs)?);
         let d_entropy = d_entropy.map_or(Some(d_logprobs.clone()), wide)?;
+
         let tokens = count(&labels);
         let factors = empty(&entropy, [tokens, 5], DType::F32);
         let divisor = temperature as f32;
+
         factors_of::launch(
             &factors.client.clone(),
             units(tokens),
@@ -114,6 +119,7 @@ impl Factors {
             divisor,
             with_entropy,
         );
+
         Some(Factors { factors, labels, divisor })
     }
 
@@ -122,6 +128,7 @@ impl Factors {
         let shape = logits.dims();
         let logits = taken(logits);
         let d = empty(&logits, shape, format);
+
         d_of_logits::launch(
             &d.client.clone(),
             units(count(&d)),
@@ -139,8 +146,8 @@ impl Factors {
     }
 }
 
-/// Carries four numbers of a token through a block: its largest logit, its sum of weights, its sum of weights
-/// times (logit − largest), and the label's logit.
+/// Carries four numbers of a token through a block: its largest logit, its sum of weights, its sum of weights times
+/// (logit − largest), and the label's logit.
 #[cube(launch)]
 fn carry(
     logits: &[f32],
@@ -153,17 +160,20 @@ fn carry(
     if CUBE_POS < labels.len() {
         let columns = logits.len() / labels.len();
         let row = CUBE_POS * columns;
+
         let mut own = logits[row] / divisor;
         let mut at = UNIT_POS as usize;
         while at < columns {
             own = max(own, logits[row + at] / divisor);
             at += CUBE_DIM as usize;
         }
+
         let mut largest = largest_of_cube(own);
         let token = CUBE_POS * 4;
         if !begins {
             largest = max(largest, sums[token]);
         }
+
         let mut sum = f32::new(0.0);
         let mut spread = f32::new(0.0);
         at = UNIT_POS as usize;
@@ -171,18 +181,22 @@ fn carry(
             let lacking = logits[row + at] / divisor - largest;
             let weight = lacking.exp();
             sum += weight;
-            // A logit of −∞ must add nothing, but 0 · ∞ would be no number.
+            // A logit of −∞ must add nothing, but 0 · ∞ would be NaN.
             spread += weight * max(lacking, -3e38);
             at += CUBE_DIM as usize;
         }
+
         sum = sum_of_cube(sum);
         spread = sum_of_cube(spread);
+
         if UNIT_POS == 0 {
             let mut chosen = f32::new(0.0);
             let label = labels[CUBE_POS] as usize;
             if label >= start && label < start + columns {
                 chosen = logits[row + label - start] / divisor;
             }
+
+            // The carried sums are relative to another largest logit.
             if !begins {
                 let less = max(sums[token] - largest, -3e38);
                 let kept = less.exp();
@@ -190,6 +204,7 @@ fn carry(
                 sum += sums[token + 1] * kept;
                 chosen += sums[token + 3];
             }
+
             sums[token] = largest;
             sums[token + 1] = sum;
             sums[token + 2] = spread;
@@ -216,9 +231,8 @@ fn found(
     }
 }
 
-/// Computes the five factors of a token: its largest logit; the factor of a weight for the log-probability, and
-/// that for the entropy; the number that is added to a logit for the entropy; and the number that is added to the
-/// label's gradient.
+/// Computes the five factors of a token: its largest logit; the factor of a weight for the log-probability, and that
+/// for the entropy; what is added to a logit for the entropy; and what is added to the label's gradient.
 #[cube(launch)]
 fn factors_of(
     largest: &[f32],
@@ -234,6 +248,7 @@ fn factors_of(
         let token = ABSOLUTE_POS * 5;
         let share = (-log_sum[ABSOLUTE_POS]).exp();
         let d = d_logprobs[ABSOLUTE_POS] / divisor;
+
         factors[token] = largest[ABSOLUTE_POS];
         factors[token + 1] = -d * share;
         factors[token + 2] = 0.0;
@@ -259,10 +274,13 @@ fn d_of_logits<Y: Float>(
     if ABSOLUTE_POS < d.len() {
         let row = ABSOLUTE_POS / columns;
         let token = row * 5;
+
+        // With z = logit − largest, each factor of `factors_of` is used once here.
         let lacking = logits[ABSOLUTE_POS] / divisor - factors[token];
         let weight = lacking.exp();
         let spread = max(lacking, -3e38) + factors[token + 3];
         let mut sum = weight * factors[token + 1] - weight * spread * factors[token + 2];
+
         if labels[row] as usize == start + ABSOLUTE_POS % columns {
             sum += factors[token + 4];
         }

@@ -3,10 +3,10 @@
 use super::{rows::sums, *};
 use crate::{Compute, Norm};
 
-/// The largest number of cubes in a backward pass. Each goes through some rows.
+/// Upper bound on the cubes of a backward pass. Each processes some rows.
 const CUBES: usize = 512;
 
-/// Computes x / sqrt(mean(x²) + ε) · (weight + offset), row by row, in the format of products.
+/// Computes x / sqrt(mean(x²) + ε) · (weight + offset), row by row, in the matmul precision.
 pub(crate) fn apply<const D: usize>(
     x: &Tensor<D>,
     weight: &Tensor<1>,
@@ -16,6 +16,7 @@ pub(crate) fn apply<const D: usize>(
     let (x, weight) = (wide(x)?, wide(weight)?);
     let width = count(&weight);
     let rows = count(&x) / width;
+
     let y = empty(&x, x.meta.shape().dims::<D>(), products(compute));
     norm::launch(
         &x.client.clone(),
@@ -31,7 +32,7 @@ pub(crate) fn apply<const D: usize>(
     Some(tensor(y))
 }
 
-/// Computes the sum of `x` and `branch`, and its norm in the format of products.
+/// Computes the sum of `x` and `branch`, and its norm in the matmul precision.
 pub(crate) fn of_sum<const D: usize>(
     [x, branch]: [&Tensor<D>; 2],
     weight: &Tensor<1>,
@@ -42,7 +43,9 @@ pub(crate) fn of_sum<const D: usize>(
     let width = count(&weight);
     let rows = count(&x) / width;
     let shape = x.meta.shape().dims::<D>();
-    let (sum, y) = (empty(&x, shape, DType::F32), empty(&x, shape, products(compute)));
+    let sum = empty(&x, shape, DType::F32);
+    let y = empty(&x, shape, products(compute));
+
     norm_of_sum::launch(
         &x.client.clone(),
         cubes(rows),
@@ -59,23 +62,28 @@ pub(crate) fn of_sum<const D: usize>(
     Some([tensor(sum), tensor(y)])
 }
 
-/// Computes the gradients of `x` and of the weight; `beside` is added to the first.
+/// Computes the gradients of `x` and of the weight; `d_residual` is added to the first.
 pub(crate) fn backward<const D: usize>(
     [x, d_y]: [&Tensor<D>; 2],
     weight: &Tensor<1>,
     rule: Norm,
-    beside: Option<&Tensor<D>>,
+    d_residual: Option<&Tensor<D>>,
 ) -> Option<(Tensor<D>, Tensor<1>)> {
     let (x, d_y, weight) = (wide(x)?, wide(d_y)?, wide(weight)?);
-    let added = beside.is_some();
-    // A buffer that is not read stands for a missing one.
-    let beside = beside.map_or(Some(d_y.clone()), wide)?;
-    let (width, shape) = (count(&weight), x.meta.shape().dims::<D>());
+
+    let added = d_residual.is_some();
+    // A missing buffer is replaced by one that is not read.
+    let d_residual = d_residual.map_or(Some(d_y.clone()), wide)?;
+
+    let width = count(&weight);
+    let shape = x.meta.shape().dims::<D>();
     let rows = count(&x) / width;
     let of_cube = rows.div_ceil(CUBES);
     let parts = rows.div_ceil(of_cube);
+
     let d_x = empty(&x, shape, DType::F32);
     let d_weights = empty(&x, [parts, width], DType::F32);
+
     norm_backward::launch(
         &x.client.clone(),
         cubes(parts),
@@ -83,7 +91,7 @@ pub(crate) fn backward<const D: usize>(
         x.into_buffer_arg(),
         weight.into_buffer_arg(),
         d_y.into_buffer_arg(),
-        beside.into_buffer_arg(),
+        d_residual.into_buffer_arg(),
         d_x.clone().into_buffer_arg(),
         d_weights.clone().into_buffer_arg(),
         rule.epsilon as f32,
@@ -91,6 +99,7 @@ pub(crate) fn backward<const D: usize>(
         of_cube,
         added,
     );
+
     Some((tensor(d_x), sums(d_weights, width)))
 }
 
@@ -107,6 +116,7 @@ fn norm<Y: Float>(
     let first = CUBE_POS * width;
     if first < x.len() {
         let scale = scale(&x[first..first + width], epsilon);
+
         let mut at = UNIT_POS as usize;
         while at < width {
             y[first + at] = Y::cast_from(x[first + at] * scale * (weight[at] + offset));
@@ -137,6 +147,7 @@ fn norm_of_sum<Y: Float>(
             squares += both * both;
             at += CUBE_DIM as usize;
         }
+
         let scale = root(sum_of_cube(squares), width, epsilon);
         // A unit reads only numbers that it wrote itself.
         at = UNIT_POS as usize;
@@ -147,9 +158,8 @@ fn norm_of_sum<Y: Float>(
     }
 }
 
-/// Computes the gradients of `x` and of the weight. With r = 1 / sqrt(mean(x²) + ε) and g = d_y · (weight +
-/// offset), ∂x = r · (g − x · r² · mean(g · x)). A cube goes through `rows` rows, and adds up their part in the
-/// weight's gradient.
+/// Computes the gradients of `x` and of the weight. With r = 1 / sqrt(mean(x²) + ε) and g = d_y · (weight + offset), ∂x
+/// = r · (g − x · r² · mean(g · x)). A cube processes `rows` rows, and sums their part of the weight's gradient.
 #[cube(launch)]
 fn norm_backward(
     x: &[f32],
@@ -172,9 +182,11 @@ fn norm_backward(
             d_weights[part + at] = 0.0;
             at += CUBE_DIM as usize;
         }
+
         while row < (CUBE_POS + 1) * rows && row * width < x.len() {
             let first = row * width;
             let scale = scale(&x[first..first + width], epsilon);
+
             let mut along = f32::new(0.0);
             at = UNIT_POS as usize;
             while at < width {
@@ -183,6 +195,7 @@ fn norm_backward(
                 d_weights[part + at] += d * (x[first + at] * scale);
                 at += CUBE_DIM as usize;
             }
+
             let mean = sum_of_cube(along) * scale / f32::cast_from(width as u32);
             at = UNIT_POS as usize;
             while at < width {

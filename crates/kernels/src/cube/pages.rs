@@ -1,5 +1,5 @@
 //! Keys and values in pages on GPUs: each row's newest token is written, and attends to those before it. Only the
-//! device needs to know how long a row is, and where its pages lie.
+//! device needs to know how long a row is, and where its pages are.
 
 pub(crate) use super::is_gpu;
 use super::{
@@ -10,28 +10,28 @@ use super::{
 };
 use crate::{Block, PAGE};
 
-/// The number of pages that one cube goes through.
+/// Pages that one cube processes.
 const PAGES: usize = 8;
 
-/// The number of tokens in these pages.
+/// Tokens in these pages.
 pub(super) const TOKENS: usize = PAGES * PAGE;
 
-/// The largest number of query heads that one cube has.
+/// Upper bound on the query heads of one cube.
 const HEADS: usize = 8;
 
-/// The number of units that each have a part of a key's product.
+/// Units that each have a part of a key's dot product.
 const PARTS: usize = UNITS as usize / PAGE;
 
-/// The rows of a table on the device.
+/// A table's rows on the device.
 #[derive(Clone)]
 pub(crate) struct Rows {
-    /// The pages of each row, also those that it is going to write to.
+    /// Pages of each row, including those that it will write to.
     pub(super) pages: Buffer,
-    /// The number of pages of a row in `pages`. A shorter row is filled up with pages that mean nothing.
+    /// Number of pages of a row in `pages`. A shorter row is padded with arbitrary pages.
     pub(super) across: usize,
-    /// The position of each row's newest token, which is the number of tokens before it.
+    /// Position of each row's newest token, which is the number of tokens before it.
     pub(super) newest: Tensor<1, Int>,
-    /// The largest of these positions.
+    /// Largest of these positions.
     farthest: usize,
 }
 
@@ -42,12 +42,13 @@ impl std::fmt::Debug for Rows {
 }
 
 impl Rows {
-    /// Makes the device's rows of `rows`, whose pages are all full but the last one with tokens.
+    /// Uploads `rows`, whose pages are all full except the last one with tokens.
     pub(crate) fn new(rows: &[Vec<Block>], device: &Device) -> Self {
         let length = |row: &Vec<Block>| row.iter().map(|block| block.tokens).sum::<usize>();
         let newest: Vec<i32> = rows.iter().map(|row| length(row) as i32 - 1).collect();
         let farthest = newest.iter().max().map_or(0, |&newest| newest as usize);
         let newest = Tensor::from_data(TensorData::new(newest, [rows.len()]), device);
+
         let across = rows.iter().map(Vec::len).max().unwrap_or(0);
         let mut pages = Vec::with_capacity(rows.len() * across);
         for (index, row) in rows.iter().enumerate() {
@@ -57,18 +58,18 @@ impl Rows {
         Rows { pages: uploaded(pages, &whole(&newest)), across, newest, farthest }
     }
 
-    /// Counts one token more in every row.
+    /// Counts one more token in every row.
     pub(crate) fn stepped(self) -> Self {
         Rows { newest: self.newest.add_scalar(1), farthest: self.farthest + 1, ..self }
     }
 
-    /// Counts so many tokens more in every row, or fewer. `newest` has counted them.
+    /// Counts `tokens` more tokens in every row, or fewer if negative. `newest` has counted them.
     pub(crate) fn counted(self, newest: Tensor<1, Int>, tokens: isize) -> Self {
         Rows { newest, farthest: self.farthest.saturating_add_signed(tokens), ..self }
     }
 
-    /// Returns how many more tokens every row can be given until the longest row fills the last of the pages that
-    /// one cube goes through. Until then an attention is launched in the same way.
+    /// Returns how many more tokens every row can take until the longest row fills the last of the pages that one cube
+    /// processes. Until then, an attention is launched in the same way.
     pub(crate) fn replayable_steps(&self) -> usize {
         TOKENS - (self.farthest + 1) % TOKENS
     }
@@ -79,7 +80,7 @@ impl Rows {
     }
 }
 
-/// Makes room for `pages` more pages behind those of `x`, `[pages · PAGE, heads, width]`.
+/// Appends room for `pages` more pages to `x`, `[pages · PAGE, heads, width]`.
 pub(crate) fn grown(x: Tensor<3>, pages: usize) -> Tensor<3> {
     let [slots, heads, width] = x.dims();
     let from = any(&x);
@@ -88,21 +89,22 @@ pub(crate) fn grown(x: Tensor<3>, pages: usize) -> Tensor<3> {
     tensor(to)
 }
 
-/// Tells whether pages with heads of this width are for the functions here.
+/// Tells whether the functions here take pages with heads of this width.
 pub(crate) fn fit(device: &Device, width: usize) -> bool {
     width <= UNITS as usize && is_gpu(device)
 }
 
-/// The keys and values of one layer.
+/// Keys and values of one layer.
 pub(crate) type Store = [Tensor<3>; 2];
 
-/// Writes keys and values of some tokens, `[tokens, heads, width]`. `moves` has the numbers of all these tokens, and
-/// behind them the slot of each.
+/// Writes keys and values of some tokens, `[tokens, heads, width]`. `moves` has the indices of all these tokens,
+/// followed by the slot of each.
 pub(crate) fn write(store: Store, moves: &Tensor<1, Int>, from: [&Tensor<3>; 2]) -> Store {
     let moves = whole(moves);
     let [keys, values] = from.map(any);
     let numbers = store[0].dims()[1] * store[0].dims()[2];
     let [to_keys, to_values] = store.map(own);
+
     write_slots::launch(
         &moves.client.clone(),
         units(count(&moves) / 2 * numbers),
@@ -124,6 +126,7 @@ pub(crate) fn write_newest(store: Store, rows: &Rows, from: [&Tensor<3>; 2]) -> 
     let [keys, values] = from.map(any);
     let numbers = store[0].dims()[1] * store[0].dims()[2];
     let [to_keys, to_values] = store.map(own);
+
     write_rows::launch(
         &newest.client.clone(),
         units(count(&keys)),
@@ -141,14 +144,17 @@ pub(crate) fn write_newest(store: Store, rows: &Rows, from: [&Tensor<3>; 2]) -> 
     [tensor(to_keys), tensor(to_values)]
 }
 
-/// Copies pages from another store, or within this one. `moves` has all pages that are read, and then all that are
+/// Copies pages from another store, or within this one. `moves` lists all pages that are read, and then all that are
 /// written.
 pub(crate) fn copy(store: Store, from: Option<&Store>, moves: &Tensor<1, Int>) -> Store {
     let moves = whole(moves);
     let numbers = store[0].dims()[1] * store[0].dims()[2] * PAGE;
+
     let [keys, values] = store.map(own);
-    let (client, count, format) =
-        (moves.client.clone(), units(count(&moves) / 2 * numbers), format(&keys));
+    let client = moves.client.clone();
+    let count = units(count(&moves) / 2 * numbers);
+    let format = format(&keys);
+
     match from {
         Some([from_keys, from_values]) => copy_pages::launch(
             &client,
@@ -173,11 +179,12 @@ pub(crate) fn copy(store: Store, from: Option<&Store>, moves: &Tensor<1, Int>) -
             format,
         ),
     }
+
     [tensor(keys), tensor(values)]
 }
 
 /// Computes the attention of each row's newest token, `[rows, heads · width]`, in the format of the pages. A cube
-/// goes through eight pages, whatever the length of a row, so that a row's bits do not depend on its neighbours.
+/// processes eight pages, whatever the length of a row, so that a row's bits do not depend on its neighbours.
 pub(crate) fn attend(
     query: &Tensor<3>,
     store: &Store,
@@ -185,23 +192,29 @@ pub(crate) fn attend(
     window: Option<usize>,
 ) -> Tensor<2> {
     let [count, heads, width] = query.dims();
-    let (query, newest) = (any(query), whole(&rows.newest));
+    let query = any(query);
+    let newest = whole(&rows.newest);
     let [keys, values] = store.each_ref().map(any);
     let kv_heads = store[0].dims()[1];
     let group = heads / kv_heads;
+
     let flash = query.dtype == keys.dtype && serve(&query) && [WIDTH, 2 * WIDTH].contains(&width);
+    // Maximum number of heads that divides a group evenly: a cube reads keys once for all of its heads.
     let most = if flash { flash_pages::HEADS } else { HEADS };
     let of_cube =
         (1..=most.min(group)).rev().find(|&count| group.is_multiple_of(count)).unwrap_or(1);
+
     let chunks = rows.farthest / TOKENS + 1;
     let client = query.client.clone();
     let window = window_of(window);
     let formats = [format(&query), format(&keys)];
     let output = empty(&query, [count, heads * width], keys.dtype);
+
     // If no row has a second chunk, there is nothing to join.
     let alone = flash && chunks == 1;
     let partial = if alone { 1 } else { count * heads * chunks };
     let parts = empty(&query, [partial, width + 2], DType::F32);
+
     if flash {
         flash_pages::attend_pages::launch(
             &client,
@@ -245,6 +258,7 @@ pub(crate) fn attend(
             formats,
         );
     }
+
     if alone {
         return tensor(output);
     }
@@ -261,6 +275,7 @@ pub(crate) fn attend(
         width,
         formats[1],
     );
+
     tensor(output)
 }
 
@@ -346,9 +361,9 @@ fn copy_within<X: Float>(
     }
 }
 
-/// Computes attention over some of a row's pages, for some heads of its query that share a head of keys. The
-/// results for each head are its weighted sum of values, its largest score and its sum of weights. Eight units
-/// share a key; later a unit has one number of some tokens' values.
+/// Computes attention over some of a row's pages, for some heads of its query that share a head of keys. The results
+/// for each head are its weighted sum of values, its largest score and its sum of weights. Eight units share a key;
+/// later, a unit has one number of some tokens' values.
 #[cube(launch)]
 fn attend_pages<Q: Float, X: Float>(
     query: &[Q],
@@ -379,8 +394,9 @@ fn attend_pages<Q: Float, X: Float>(
         if in_window {
             let mut queries = Shared::<[f32]>::new_slice(comptime!(heads * width));
             let mut scores = Shared::<[f32]>::new_slice(comptime!(heads * TOKENS));
-            // It has parts of products, and later of sums.
+            // First for parts of dot products, and later for sums.
             let mut shared = Shared::<[f32]>::new_slice(comptime!(heads * UNITS as usize));
+
             let scale = 1.0 / f32::cast_from(width as u32).sqrt();
             let from = (row * of_row + group) * heads * width;
             let mut at = unit;
@@ -395,10 +411,12 @@ fn attend_pages<Q: Float, X: Float>(
             let mut page = 0usize;
             while page < PAGES && first + page * PAGE <= last {
                 let token = first + page * PAGE + key;
+
                 #[unroll]
                 for head in 0..heads {
                     products[head] = 0.0;
                 }
+
                 if token <= last {
                     let from = (slot(pages, row * across, token) * kv_heads + kv_head) * width;
                     at = part;
@@ -411,10 +429,12 @@ fn attend_pages<Q: Float, X: Float>(
                         at += PARTS;
                     }
                 }
+
                 #[unroll]
                 for head in 0..heads {
                     shared[head * UNITS as usize + unit] = products[head];
                 }
+
                 sync_cube();
                 at = unit;
                 while at < heads * PAGE {
@@ -446,6 +466,7 @@ fn attend_pages<Q: Float, X: Float>(
                 shared[head * PAGE + lane] = largest;
                 head += UNITS as usize / PAGE;
             }
+
             sync_cube();
             head = unit / PAGE;
             while head < heads {
@@ -453,6 +474,7 @@ fn attend_pages<Q: Float, X: Float>(
                 for lane in 0..PAGE {
                     largest = max(largest, shared[head * PAGE + lane]);
                 }
+
                 let mut sum = f32::new(0.0);
                 at = lane;
                 while at < TOKENS {
@@ -464,12 +486,14 @@ fn attend_pages<Q: Float, X: Float>(
                     sum += weight;
                     at += PAGE;
                 }
+
                 shared[(heads + head) * PAGE + lane] = sum;
                 if lane == 0 {
                     parts[to + head * chunks * (width + 2) + width] = largest;
                 }
                 head += UNITS as usize / PAGE;
             }
+
             sync_cube();
             if unit < heads {
                 let mut sum = f32::new(0.0);
@@ -484,10 +508,12 @@ fn attend_pages<Q: Float, X: Float>(
             let wide = comptime!(width.next_power_of_two());
             let step = comptime!(UNITS as usize / width.next_power_of_two());
             let number = unit % wide;
+
             #[unroll]
             for head in 0..heads {
                 products[head] = 0.0;
             }
+
             if number < width {
                 at = unit / wide;
                 let count = min(TOKENS, last - first + 1);
@@ -501,10 +527,12 @@ fn attend_pages<Q: Float, X: Float>(
                     at += step;
                 }
             }
+
             #[unroll]
             for head in 0..heads {
                 shared[head * UNITS as usize + unit] = products[head];
             }
+
             sync_cube();
             at = unit;
             while at < heads * width {
@@ -545,30 +573,38 @@ fn join<X: Float>(
     if row < newest.len() {
         let last = newest[row] as usize;
         let stop = last / TOKENS + 1;
+
+        // Chunks that a window hides were not written by any cube.
         let mut start = 0usize;
         if last >= window as usize {
             start = (last - window as usize + 1) / TOKENS;
         }
+
         let step = width + 2;
         let from = CUBE_POS * chunks * step;
+
         let mut largest = f32::new(-1e30);
         let mut chunk = start;
         while chunk < stop {
             largest = max(largest, parts[from + chunk * step + width]);
             chunk += 1;
         }
+
         let mut number = UNIT_POS as usize;
         while number < width {
             let mut sum = f32::new(0.0);
             let mut all = f32::new(0.0);
+
             chunk = start;
             while chunk < stop {
                 let part = from + chunk * step;
+                // Each chunk's sums are relative to its own largest score.
                 let kept = (parts[part + width] - largest).exp();
                 all += parts[part + number] * kept;
                 sum += parts[part + width + 1] * kept;
                 chunk += 1;
             }
+
             output[CUBE_POS * width + number] = X::cast_from(all / sum);
             number += CUBE_DIM as usize;
         }

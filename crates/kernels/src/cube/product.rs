@@ -1,4 +1,4 @@
-//! Matrix products into f32 on GPUs, with a kernel of our own for few rows.
+//! Matmuls with f32 results on GPUs, with our own kernel for few rows.
 
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 
@@ -9,38 +9,41 @@ use super::{
     *,
 };
 
-/// The largest number of rows for which reading the weights bounds a product, whatever computes it.
+/// Upper bound on the rows for which reading the weights limits a matmul, whatever computes it.
 const FEW: usize = 16;
 
-/// The number of columns that one cube has in a product of few rows, and the number of units that share a column.
+/// Columns that one cube has in a matmul of few rows, and units that share a column.
 const SIDE: usize = 16;
 
-/// The number of each row's numbers that are in memory at once.
+/// How many numbers of each row are in memory at the same time.
 const STRIP: usize = 256;
 
-/// Computes `x · weight + inner · more + bias + onto` in f32, whatever format the factors are in. `beside` has
+/// Computes `x · weight + inner · more + bias + onto` in f32, whatever format the factors are in. `adapter` holds
 /// `inner` and `more`.
 pub(crate) fn linear(
     x: &Tensor<2>,
     weight: &Tensor<2>,
-    beside: Option<&[Tensor<2>; 2]>,
+    adapter: Option<&[Tensor<2>; 2]>,
     bias: Option<&Tensor<1>>,
     onto: Option<&Tensor<2>>,
 ) -> Option<Tensor<2>> {
     let bias = bias.map(wide).map_or(Some(None), |bias| bias.map(Some))?;
     let onto = onto.map(wide).map_or(Some(None), |onto| onto.map(Some))?;
+
     if x.dims()[0] <= FEW {
-        let onto = match beside {
+        // The adapter's matmul becomes the matrix to which the other launch adds its own.
+        let onto = match adapter {
             Some([inner, more]) => Some(product_of_few(inner, more, None, onto, DType::F32)?),
             None => onto,
         };
         return Some(tensor(product_of_few(x, weight, bias, onto, DType::F32)?));
     }
-    let beside = match beside {
+
+    let adapter = match adapter {
         Some([inner, more]) => Some(product(inner, more)?),
         None => None,
     };
-    Some(tensor(plus(in_parts(x, weight)?, bias, [beside, onto])))
+    Some(tensor(plus(in_parts(x, weight)?, bias, [adapter, onto])))
 }
 
 /// Computes `x · y` in the format of the factors.
@@ -48,7 +51,7 @@ pub(crate) fn factor(x: &Tensor<2>, y: &Tensor<2>) -> Option<Tensor<2>> {
     product_in(x, y, x.dtype()).map(tensor)
 }
 
-/// Adds `x · y` to the rows of `sum` from `start` on, in place if nobody else has it. Returns the product alone if
+/// Adds `x · y` to the rows of `sum` starting at `start`, in place if its buffer is not shared. Returns only `x · y` if
 /// there is no sum.
 pub(crate) fn added(
     sum: Option<Tensor<2>>,
@@ -82,7 +85,7 @@ fn product_in(x: &Tensor<2>, y: &Tensor<2>, format: DType) -> Option<Buffer> {
     }
 }
 
-/// Computes a product of many rows in f32, and in parts of the sum if that is faster.
+/// Computes a matmul of many rows in f32, and in parts of the sum if that is faster.
 fn in_parts(x: &Tensor<2>, y: &Tensor<2>) -> Option<Parts> {
     let (x, y) = (strided(x)?, strided(y)?);
     let parts = split::product(&x, &y);
@@ -90,7 +93,7 @@ fn in_parts(x: &Tensor<2>, y: &Tensor<2>) -> Option<Parts> {
 }
 
 fn whole_product(x: Buffer, y: Buffer, format: DType) -> Buffer {
-    // It is made here, so no row is padded.
+    // It is allocated here, so no row is padded.
     let out = empty(&x, [x.meta.shape()[0], y.meta.shape()[1]], format);
     if cuts::multiply(&x, &y, &out) {
         return out;
@@ -99,8 +102,8 @@ fn whole_product(x: Buffer, y: Buffer, format: DType) -> Buffer {
     done.expect("one of the kernels multiplies any matrices")
 }
 
-/// Computes a product of [`FEW`] rows or fewer, and adds `bias` and `onto`, in one launch. A row's bits do not
-/// depend on the others.
+/// Computes a matmul of [`FEW`] rows or fewer, and adds `bias` and `onto`, in one launch. A row's bits do not depend on
+/// the others.
 fn product_of_few(
     x: &Tensor<2>,
     y: &Tensor<2>,
@@ -110,12 +113,18 @@ fn product_of_few(
 ) -> Option<Buffer> {
     let [rows, inner] = x.dims();
     let columns = y.dims()[1];
-    let (x, y) = (buffer(x)?, strided(y)?);
+    let x = buffer(x)?;
+    let y = strided(y)?;
+
     let out = empty(&x, [rows, columns], out_format);
-    let (with_bias, with_onto) = (bias.is_some(), onto.is_some());
+    let with_bias = bias.is_some();
+    let with_onto = onto.is_some();
     let [down, across] = [0, 1].map(|dim| y.meta.strides()[dim]);
-    // A buffer that is not read stands for a missing one.
-    let (bias, onto) = (bias.unwrap_or(x.clone()), onto.unwrap_or(x.clone()));
+
+    // A missing buffer is replaced by one that is not read.
+    let bias = bias.unwrap_or(x.clone());
+    let onto = onto.unwrap_or(x.clone());
+
     few::launch(
         &x.client.clone(),
         cubes(columns.div_ceil(SIDE)),
@@ -136,11 +145,12 @@ fn product_of_few(
         with_onto,
         [format(&x), format(&y), format(&out)],
     );
+
     Some(out)
 }
 
-/// Computes a product of few rows. Neighbouring units read neighbouring weights: along a row of `y` if it
-/// `lies_across`, and else along a column.
+/// Computes a matmul of few rows. Neighbouring units read neighbouring weights: along a row of `y` if it `lies_across`,
+/// and along a column otherwise.
 #[cube(launch)]
 fn few<X: Float, Y: Float, Z: Float>(
     x: &[X],
@@ -167,6 +177,7 @@ fn few<X: Float, Y: Float, Z: Float>(
             lane = unit % SIDE;
             of = unit / SIDE;
         }
+
         let column = CUBE_POS * SIDE + of;
         let mut strip = Shared::<[f32]>::new_slice(comptime!(at_once * STRIP));
         let mut parts = Shared::<[f32]>::new_slice(comptime!(SIDE * SIDE));
@@ -175,6 +186,8 @@ fn few<X: Float, Y: Float, Z: Float>(
         for row in 0..at_once {
             sums[row] = 0.0;
         }
+
+        // Each unit sums every SIDE-th number of its column, for all rows together, while the strip of `x` is shared.
         let mut start = 0usize;
         while start < inner {
             sync_cube();
@@ -187,6 +200,7 @@ fn few<X: Float, Y: Float, Z: Float>(
                 strip[row * STRIP + unit] = number;
             }
             sync_cube();
+
             if column < columns {
                 let stop = min(STRIP, inner - start);
                 let mut at = lane;
@@ -201,6 +215,8 @@ fn few<X: Float, Y: Float, Z: Float>(
             }
             start += STRIP;
         }
+
+        // The units' parts of a column are added in one order, and one row after the other.
         #[unroll]
         for row in 0..at_once {
             sync_cube();

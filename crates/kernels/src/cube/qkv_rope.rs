@@ -7,13 +7,13 @@ use super::{
 };
 use crate::{Compute, Heads, Norm};
 
-/// The norms of the heads of queries and of keys, with their weights.
+/// Norms of the query heads and of the key heads, with their weights.
 type Norms = (Norm, [Tensor<1>; 2]);
 
-/// The largest number of parts into which a norm's backward pass cuts the tokens, with a cube for each part and head.
+/// Upper bound on the parts into which a norm's backward pass splits the tokens, with a cube for each part and head.
 const PARTS: usize = 128;
 
-/// Splits `projected` into queries, keys and values in the format of products, `[tokens, heads, width]`.
+/// Splits `projected` into queries, keys and values in the matmul precision, `[tokens, heads, width]`.
 pub(crate) fn apply(
     projected: &Tensor<2>,
     heads: Heads,
@@ -21,12 +21,16 @@ pub(crate) fn apply(
     angles: &Tensor<3>,
     compute: Compute,
 ) -> Option<[Tensor<3>; 3]> {
-    let (tokens, pairs) = (projected.dims()[0], angles.dims()[1]);
-    let (projected, angles) = (wide(projected)?, wide(angles)?);
+    let tokens = projected.dims()[0];
+    let pairs = angles.dims()[1];
+    let projected = wide(projected)?;
+    let angles = wide(angles)?;
+
     let of = |count| empty(&angles, [tokens, count, heads.width], products(compute));
     let [query, key, value] = [of(heads.query), of(heads.key), of(heads.key)];
     let client = angles.client.clone();
     let Given { epsilon, offset, of_queries, of_keys } = Given::new(norms, &angles)?;
+
     qkv_rope::launch(
         &client,
         cubes(tokens * (heads.query + 2 * heads.key)),
@@ -47,11 +51,12 @@ pub(crate) fn apply(
         norms.is_some(),
         format(&query),
     );
+
     Some([tensor(query), tensor(key), tensor(value)])
 }
 
-/// Does [`apply`] for the newest token of each row, and writes its keys and values to pages. Returns its query, in
-/// the pages' format.
+/// Does [`apply`] for the newest token of each row, and writes its keys and values to pages. Returns its query, in the
+/// pages' format.
 pub(crate) fn into_pages(
     projected: &Tensor<2>,
     heads: Heads,
@@ -60,10 +65,14 @@ pub(crate) fn into_pages(
     store: Store,
     rows: &Rows,
 ) -> (Tensor<3>, Store) {
-    let (count, pairs) = (projected.dims()[0], angles.dims()[1]);
-    let (projected, angles) = (any(projected), any(angles));
+    let count = projected.dims()[0];
+    let pairs = angles.dims()[1];
+    let projected = any(projected);
+    let angles = any(angles);
+
     let [keys, values] = store.map(own);
     let query = empty(&angles, [count, heads.query, heads.width], keys.dtype);
+
     let given = Given::new(norms, &angles).expect("weights of norms are f32");
     qkv_rope_into_pages::launch(
         &angles.client.clone(),
@@ -88,10 +97,11 @@ pub(crate) fn into_pages(
         norms.is_some(),
         format(&query),
     );
+
     (tensor(query), [tensor(keys), tensor(values)])
 }
 
-/// The arguments of a kernel for norms, or substitutes if there are no norms.
+/// Arguments of a kernel for norms, or substitutes if there are no norms.
 struct Given {
     epsilon: f32,
     offset: f32,
@@ -118,19 +128,24 @@ impl Given {
     }
 }
 
-/// Computes the gradient of the input of [`apply`], and those of the norms' weights. The input of the norms stands
-/// beside them.
+/// Computes the gradient of the input of [`apply`], and those of the norms' weights. `norms` also holds their input.
 pub(crate) fn backward(
     heads: Heads,
     norms: Option<&(Norms, Tensor<2>)>,
     angles: &Tensor<3>,
     [d_query, d_key, d_value]: [&Tensor<3>; 3],
 ) -> Option<(Tensor<2>, Option<[Tensor<1>; 2]>)> {
-    let (tokens, pairs) = (d_query.dims()[0], angles.dims()[1]);
-    let (d_query, d_key, d_value) = (wide(d_query)?, wide(d_key)?, wide(d_value)?);
+    let tokens = d_query.dims()[0];
+    let pairs = angles.dims()[1];
+    let d_query = wide(d_query)?;
+    let d_key = wide(d_key)?;
+    let d_value = wide(d_value)?;
     let angles = wide(angles)?;
-    let (width, all) = (heads.width, heads.query + 2 * heads.key);
+
+    let width = heads.width;
+    let all = heads.query + 2 * heads.key;
     let d = empty(&angles, [tokens, all * width], DType::F32);
+
     let client = angles.client.clone();
     qkv_rope_backward::launch(
         &client,
@@ -146,13 +161,17 @@ pub(crate) fn backward(
         width / 2,
         pairs,
     );
+
     let Some(((rule, [of_queries, of_keys]), projected)) = norms else {
         return Some((tensor(d), None));
     };
+
     let of_cube = tokens.div_ceil(PARTS);
     let parts = tokens.div_ceil(of_cube);
     let [d_of_queries, d_of_keys] =
         [heads.query, heads.key].map(|heads| empty(&d, [parts * heads, width], DType::F32));
+
+    // The gradients before the norm replace those after it, in place.
     qk_norm_backward::launch(
         &client,
         cubes(parts * (heads.query + heads.key)),
@@ -170,11 +189,12 @@ pub(crate) fn backward(
         of_cube,
         tokens,
     );
+
     let d_weights = [d_of_queries, d_of_keys].map(|d_weight| sums(d_weight, width));
     Some((tensor(d), Some(d_weights)))
 }
 
-/// Goes through each head of each token with a cube of its own.
+/// Processes each head of each token with a separate cube.
 #[cube(launch)]
 fn qkv_rope<Y: Float>(
     projected: &[f32],
@@ -231,7 +251,7 @@ fn qkv_rope_into_pages<Y: Float>(
     }
 }
 
-/// Goes through a head of one token. Its query goes to its own row, and its key and value go to the row `to`.
+/// Processes a head of one token. Its query is written to its own row, and its key and value to row `to`.
 #[cube]
 fn qkv_rope_to<Y: Float>(
     projected: &[f32],
@@ -257,12 +277,14 @@ fn qkv_rope_to<Y: Float>(
         if normed && head < queries + keys {
             scale = norm::scale(&projected[CUBE_POS * width..(CUBE_POS + 1) * width], epsilon);
         }
+
         let mut pair = UNIT_POS as usize;
         while pair < half {
             let (first, second) = sides(pair, pairs, half);
             let at = CUBE_POS * width;
             let (x, y) = (projected[at + first] * scale, projected[at + second] * scale);
             let (at_angle, rotates) = (token * pairs + pair, pair < pairs);
+
             if head < queries {
                 let to = (token * queries + head) * width;
                 let (x, y) = norm_and_rotate(
@@ -282,6 +304,7 @@ fn qkv_rope_to<Y: Float>(
                 value[to + first] = Y::cast_from(x);
                 value[to + second] = Y::cast_from(y);
             }
+
             pair += CUBE_DIM as usize;
         }
     }
@@ -314,6 +337,7 @@ fn norm_and_rotate(
         cos = angles[2 * pair];
         sin = angles[2 * pair + 1];
     }
+
     if normed {
         let x = x * (weight[first] + offset);
         let y = y * (weight[second] + offset);
@@ -340,6 +364,7 @@ fn qkv_rope_backward(
     let (pair, head) = (ABSOLUTE_POS % half, ABSOLUTE_POS / half % all);
     let token = ABSOLUTE_POS / half / all;
     let to = (token * all + head) * 2 * half;
+
     if to < d.len() {
         let (first, second) = sides(pair, pairs, half);
         let mut cos = f32::new(1.0);
@@ -348,6 +373,7 @@ fn qkv_rope_backward(
             cos = angles[2 * (token * pairs + pair)];
             sin = angles[2 * (token * pairs + pair) + 1];
         }
+
         if head < queries {
             let at = (token * queries + head) * 2 * half;
             d[to + first] = d_query[at + first] * cos + d_query[at + second] * sin;
@@ -364,8 +390,8 @@ fn qkv_rope_backward(
     }
 }
 
-/// Replaces the gradients after QK-norm by those before it, in place. A cube goes through some tokens of one head, and
-/// adds up their part in the weight's gradient.
+/// Replaces the gradients after QK-norm with those before it, in place. A cube processes some tokens of one head, and
+/// sums their part of the weight's gradient.
 #[cube(launch)]
 fn qk_norm_backward(
     projected: &[f32],
@@ -383,6 +409,7 @@ fn qk_norm_backward(
 ) {
     let (head, part) = (CUBE_POS % (queries + keys), CUBE_POS / (queries + keys));
     if part * of_cube < tokens {
+        // Queries and keys have separate weights, whose gradients are in separate buffers.
         let end = min((part + 1) * of_cube, tokens);
         if head < queries {
             let row = (part * queries + head) * of_queries.len();
@@ -437,10 +464,12 @@ fn head_norm_backward(
         d_weight[at] = 0.0;
         at += CUBE_DIM as usize;
     }
+
     let mut token = start;
     while token < end {
         let first = (token * heads + head) * width;
         let scale = norm::scale(&projected[first..first + width], epsilon);
+
         let mut along = f32::new(0.0);
         at = UNIT_POS as usize;
         while at < width {
@@ -449,6 +478,7 @@ fn head_norm_backward(
             d_weight[at] += d[first + at] * (x * scale);
             at += CUBE_DIM as usize;
         }
+
         let mean = sum_of_cube(along) * scale / f32::cast_from(width as u32);
         at = UNIT_POS as usize;
         while at < width {
@@ -456,6 +486,7 @@ fn head_norm_backward(
             d[first + at] = (g - projected[first + at] * scale * mean) * scale;
             at += CUBE_DIM as usize;
         }
+
         token += 1;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{split::Parts, *};
 
-/// The number of rows that one unit adds up, about, if there are many.
+/// Approximate number of rows that one unit sums, if there are many.
 const AT_ONCE: usize = 64;
 
 /// Sums all rows, `[rows, width]` to `[width]`.
@@ -11,12 +11,13 @@ pub(crate) fn column_sums(x: &Tensor<2>) -> Option<Tensor<1>> {
     Some(sums(wide(x)?, width))
 }
 
-/// Sums all rows of a buffer: by blocks of rows, until there is one row.
+/// Sums all rows of a buffer: by blocks of rows, until one row is left.
 pub(super) fn sums(mut x: Buffer, width: usize) -> Tensor<1> {
     loop {
         let rows = count(&x) / width;
         let at_once = if rows <= 2 * AT_ONCE { rows } else { AT_ONCE };
         let blocks = rows.div_ceil(at_once);
+
         let sum = empty(&x, [blocks, width], DType::F32);
         sum_rows::launch(
             &x.client.clone(),
@@ -27,6 +28,7 @@ pub(super) fn sums(mut x: Buffer, width: usize) -> Tensor<1> {
             width,
             at_once,
         );
+
         if blocks == 1 {
             return tensor::<2>(sum).reshape([width]);
         }
@@ -38,7 +40,9 @@ pub(super) fn sums(mut x: Buffer, width: usize) -> Tensor<1> {
 fn sum_rows(x: &[f32], sum: &mut [f32], width: usize, at_once: usize) {
     if ABSOLUTE_POS < sum.len() {
         let mut at = ABSOLUTE_POS / width * at_once * width + ABSOLUTE_POS % width;
+        // The last block may have fewer rows.
         let end = min((ABSOLUTE_POS / width + 1) * at_once * width, x.len());
+
         let mut all = f32::new(0.0);
         while at < end {
             all += x[at];
@@ -52,8 +56,9 @@ fn sum_rows(x: &[f32], sum: &mut [f32], width: usize, at_once: usize) {
 pub(crate) fn add(table: Tensor<2>, tokens: &[u32], gradient: &Tensor<2>) -> Tensor<2> {
     let gradient = taken(gradient);
     let [rows, width] = table.dims();
-    // `indices` has the indices of the tokens in the order of their rows. `named` has, for each row that is named, its
-    // number and the beginning of its own indices.
+
+    // `indices` lists the tokens in the order of their rows. For each row that is named, `named` has its number and
+    // where its own indices begin.
     let mut indices: Vec<u32> = (0..tokens.len() as u32).collect();
     indices.sort_by_key(|&index| tokens[index as usize]);
     let mut named: Vec<[u32; 2]> = Vec::new();
@@ -64,10 +69,14 @@ pub(crate) fn add(table: Tensor<2>, tokens: &[u32], gradient: &Tensor<2>) -> Ten
             named.push([row, at as u32]);
         }
     }
+
     let count = named.len();
+    // An end for the last row: a kernel reads where the next one begins.
     named.push([0, indices.len() as u32]);
-    let (table, indices) = (own(table), uploaded(indices, &gradient));
+    let table = own(table);
+    let indices = uploaded(indices, &gradient);
     let named = uploaded(named.concat(), &gradient);
+
     add_rows::launch(
         &table.client.clone(),
         units(count * width),
@@ -79,6 +88,7 @@ pub(crate) fn add(table: Tensor<2>, tokens: &[u32], gradient: &Tensor<2>) -> Ten
         width,
         count,
     );
+
     tensor(table)
 }
 
@@ -96,6 +106,7 @@ fn add_rows(
         let row = named[2 * of] as usize;
         let mut at = named[2 * of + 1] as usize;
         let end = named[2 * of + 3] as usize;
+
         let mut sum = f32::new(0.0);
         while at < end {
             sum += gradient[indices[at] as usize * width + column];
@@ -113,11 +124,13 @@ pub(super) fn plus(y: Parts, bias: Option<Buffer>, more: [Option<Buffer>; 2]) ->
     if count == 1 && !with_bias && with == [false; 2] {
         return y;
     }
-    // A buffer that is not read stands for a missing one.
+
+    // A missing buffer is replaced by one that is not read.
     let [rows, columns] = y.meta.shape().dims::<2>();
     let sum = empty(&y, [rows / count, columns], DType::F32);
     let bias = bias.unwrap_or(y.clone());
     let [beside, onto] = more.map(|more| more.unwrap_or(y.clone()));
+
     plus_rows::launch(
         &y.client.clone(),
         units(self::count(&sum)),
@@ -132,6 +145,7 @@ pub(super) fn plus(y: Parts, bias: Option<Buffer>, more: [Option<Buffer>; 2]) ->
         with_bias,
         with[1],
     );
+
     sum
 }
 
@@ -152,6 +166,7 @@ fn plus_rows(
         for part in 1..parts {
             all += y[part * sum.len() + ABSOLUTE_POS];
         }
+
         if with_beside {
             all += beside[ABSOLUTE_POS];
         }
@@ -161,11 +176,12 @@ fn plus_rows(
         if with_onto {
             all += onto[ABSOLUTE_POS];
         }
+
         sum[ABSOLUTE_POS] = all;
     }
 }
 
-/// Adds `more` to the numbers of `sum` from `start` on, in place.
+/// Adds `more` to the numbers of `sum` starting at `start`, in place.
 pub(super) fn add_to(sum: Buffer, more: Buffer, start: usize) -> Buffer {
     add_in_place::launch(
         &sum.client.clone(),
@@ -185,7 +201,7 @@ fn add_in_place(more: &[f32], sum: &mut [f32], start: usize) {
     }
 }
 
-/// Copies numbers into memory of their own.
+/// Copies numbers into new memory.
 pub(super) fn copied(x: Buffer) -> Buffer {
     let to = Buffer { handle: x.client.empty(count(&x) * x.dtype.size()), ..x.clone() };
     copy(x, &to);

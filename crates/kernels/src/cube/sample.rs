@@ -6,10 +6,10 @@ use super::{
 };
 use crate::Choice;
 
-/// The smallest number of a row's logits that a cube adds up first. A row has at most [`UNITS`] such blocks.
+/// Lower bound on the logits of a row that a cube sums first. A row has at most [`UNITS`] such blocks.
 const BLOCK: usize = 1024;
 
-/// Draws a token for each row of logits, and returns its log-probability, too: see [`crate::sample_on_device`].
+/// Draws a token for each row of logits, and also returns its log-probability: see [`crate::sample_on_device`].
 pub(crate) fn draw(
     logits: &Tensor<2>,
     uniforms: &Tensor<1>,
@@ -17,10 +17,12 @@ pub(crate) fn draw(
 ) -> Option<(Tensor<1, Int>, Tensor<1>)> {
     let [rows, vocab] = logits.dims();
     let (logits, uniforms) = (wide(logits)?, wide(uniforms)?);
+
     let client = logits.client.clone();
-    let (tokens, logprobs) =
-        (empty(&logits, [rows], DType::I32), empty(&logits, [rows], DType::F32));
+    let tokens = empty(&logits, [rows], DType::I32);
+    let logprobs = empty(&logits, [rows], DType::F32);
     let divisor = choice.divisor() as f32;
+
     if choice.temperature > 0.0 && choice.truncates(vocab) {
         let most = if choice.top_k == 0 { vocab } else { choice.top_k.min(vocab) };
         truncated::launch(
@@ -50,6 +52,8 @@ pub(crate) fn draw(
             vocab,
             block,
         );
+
+        // A second launch, because only then have all of a row's blocks been summed.
         drawn::launch(
             &client,
             cubes(rows),
@@ -65,6 +69,7 @@ pub(crate) fn draw(
             choice.temperature == 0.0,
         );
     }
+
     Some((int_tensor(tokens), tensor(logprobs)))
 }
 
@@ -76,6 +81,7 @@ fn blocks_of_rows(logits: &[f32], parts: &mut [f32], divisor: f32, vocab: usize,
         let row = CUBE_POS / blocks * vocab;
         let start = row + CUBE_POS % blocks * block;
         let end = min(start + block, row + vocab);
+
         let mut largest = logits[start];
         let mut at = start + UNIT_POS as usize;
         while at < end {
@@ -83,6 +89,7 @@ fn blocks_of_rows(logits: &[f32], parts: &mut [f32], divisor: f32, vocab: usize,
             at += CUBE_DIM as usize;
         }
         let largest = largest_of_cube(largest);
+
         let mut sum = f32::new(0.0);
         at = start + UNIT_POS as usize;
         while at < end {
@@ -91,6 +98,7 @@ fn blocks_of_rows(logits: &[f32], parts: &mut [f32], divisor: f32, vocab: usize,
             sum += select(largest > f32::new(-3e38), weight, 0.0);
             at += CUBE_DIM as usize;
         }
+
         sum = sum_of_cube(sum);
         if UNIT_POS == 0 {
             parts[2 * CUBE_POS] = largest;
@@ -99,8 +107,8 @@ fn blocks_of_rows(logits: &[f32], parts: &mut [f32], divisor: f32, vocab: usize,
     }
 }
 
-/// Finds the block in which the cumulative weight exceeds its share of the whole, and then the token in it: first
-/// by sums of each unit's neighbouring tokens, and then among these tokens. If `greedy`, it takes the first of the
+/// Finds the block in which the cumulative weight exceeds its share of all weight, and then the token in it: first by
+/// sums of each unit's neighbouring tokens, and then among these tokens. If `greedy`, it takes the first of the
 /// likeliest tokens.
 #[cube(launch)]
 fn drawn(
@@ -119,41 +127,47 @@ fn drawn(
         let row = CUBE_POS * vocab;
         let blocks = vocab.div_ceil(block);
         let part = 2 * CUBE_POS * blocks;
+
         let mut own = parts[part];
         if unit < blocks {
             own = parts[part + 2 * unit];
         }
         let largest = largest_of_cube(own);
+
         let mut weight = f32::new(0.0);
         if unit < blocks {
             weight = parts[part + 2 * unit + 1] * ((own - largest) / divisor).exp();
         }
+
         let (before, total) = sums_before(weight);
         let mut found = Shared::<[u32]>::new_slice(1usize);
         let mut rest = Shared::<[f32]>::new_slice(1usize);
+
         let target = uniforms[CUBE_POS] * total;
         if unit == 0 {
             found[0] = 0;
             rest[0] = target;
         }
         sync_cube();
+
         if greedy {
             let first = first_of_cube(unit < blocks && own == largest, unit);
             let start = first * block;
             let end = min(start + block, vocab);
             let each = block.div_ceil(CUBE_DIM as usize);
+
             let mut at = start + unit * each;
             let stop = min(at + each, end);
             while at < stop && logits[row + at] < largest {
                 at += 1;
             }
+
             let chosen = min(first_of_cube(at < stop, at), vocab - 1);
             if unit == 0 {
                 found[0] = chosen as u32;
             }
         } else {
-            // Sums may be rounded so that two units find it, or none. If none does, the last block with weight has
-            // it.
+            // Rounding may let two units find it, or none. If none does, the last block with weight has it.
             let here = unit < blocks && weight > 0.0 && before + weight > target;
             let within = first_of_cube(here, unit);
             let last = last_of_cube(unit < blocks && weight > 0.0, unit);
@@ -161,6 +175,7 @@ fn drawn(
             if unit == chosen {
                 rest[0] = target - before;
             }
+
             sync_cube();
             let target = rest[0];
             let start = chosen * block;
@@ -168,12 +183,14 @@ fn drawn(
             let each = block.div_ceil(CUBE_DIM as usize);
             let first = start + unit * each;
             let stop = min(first + each, end);
+
             let mut sum = f32::new(0.0);
             let mut at = first;
             while at < stop {
                 sum += ((logits[row + at] - largest) / divisor).exp();
                 at += 1;
             }
+
             let (before, _) = sums_before(sum);
             let within = first_of_cube(sum > 0.0 && before + sum > target, unit);
             let last = last_of_cube(sum > 0.0, unit);
@@ -191,6 +208,7 @@ fn drawn(
                 }
             }
         }
+
         sync_cube();
         if unit == 0 {
             let token = found[0] as usize;
@@ -200,12 +218,11 @@ fn drawn(
     }
 }
 
-/// Draws one of a row's likeliest tokens, in the order of their ids. These are at most `most` tokens, and no more
-/// than are needed for the share `top_p` of all weight.
+/// Draws one of a row's likeliest tokens, in the order of their ids. These are at most `most` tokens, and no more than
+/// are needed for the share `top_p` of all weight.
 ///
-/// The least likely of them is found digit by digit. Its logit becomes a whole number that grows with the logit,
-/// with eight digits of sixteen values each. For each value of a digit, the tokens with it are counted and
-/// weighed.
+/// The least likely of them is found digit by digit. Its logit becomes an integer that grows with the logit, with
+/// eight digits of sixteen values each. For each value of a digit, the tokens with it are counted and weighed.
 #[cube(launch)]
 fn truncated(
     logits: &[f32],
@@ -221,6 +238,7 @@ fn truncated(
         let unit = UNIT_POS as usize;
         let row = CUBE_POS * vocab;
         let step = CUBE_DIM as usize;
+
         let mut own = logits[row];
         let mut at = unit;
         while at < vocab {
@@ -228,6 +246,7 @@ fn truncated(
             at += step;
         }
         let largest = largest_of_cube(own);
+
         let mut sum = f32::new(0.0);
         at = unit;
         while at < vocab {
@@ -236,9 +255,10 @@ fn truncated(
         }
         let total = sum_of_cube(sum);
 
-        // These are the number and the weight of the tokens above those that have the digits so far.
+        // Number and weight of the tokens above those that have the digits so far.
         let (mut above, mut weight_above) = (f32::new(0.0), f32::new(0.0));
         let wanted = select(top_p < 1.0, top_p * total, f32::MAX);
+
         let mut digits = 0u32;
         let mut round = 0u32;
         while round < 8 {
@@ -250,12 +270,13 @@ fn truncated(
                 counts[digit] = 0.0;
                 weights[digit] = 0.0;
             }
+
             at = unit;
             while at < vocab {
                 let logit = logits[row + at];
                 let key = key(logit);
-                // All digits before this one are compared. The shift is in two steps, because a single one could
-                // be by 32.
+                // All digits before this one are compared. The shift is in two steps, because a single one could be by
+                // 32.
                 if (key >> shift) >> 4 == (digits >> shift) >> 4 {
                     let digit = ((key >> shift) & 15) as usize;
                     counts[digit] += 1.0;
@@ -263,6 +284,8 @@ fn truncated(
                 }
                 at += step;
             }
+
+            // From the largest digit down, until the tokens are enough.
             let mut digit = 16usize;
             let mut enough = false;
             while digit > 0 && !enough {
@@ -275,15 +298,17 @@ fn truncated(
                     weight_above += weight;
                 }
             }
+
             digits |= (digit as u32) << shift;
             round += 1;
         }
 
-        // Tokens at the end may be equally likely. As many of them are taken as are wanted, those with the
-        // smallest ids.
+        // Tokens at the end may be equally likely. As many of them are taken as are needed, those with the smallest
+        // ids.
         let each = vocab.div_ceil(step);
         let first = min(unit * each, vocab);
         let stop = min(first + each, vocab);
+
         let mut equal = f32::new(0.0);
         let mut weight = f32::new(0.0);
         at = first;
@@ -294,14 +319,17 @@ fn truncated(
             }
             at += 1;
         }
+
         let (equal_before, all_equal) = sums_before(equal);
         let weight_of_equal = largest_of_cube(weight);
+
         let mut taken = min(most - above, all_equal);
         if top_p < 1.0 && weight_of_equal > 0.0 {
             taken = min(taken, ((wanted - weight_above) / weight_of_equal).ceil());
         }
         let taken = max(taken, 1.0);
 
+        // Each unit weighs what is kept of its neighbouring tokens, and counts the equal ones before them.
         let mut kept = f32::new(0.0);
         let mut seen = equal_before;
         at = first;
@@ -316,10 +344,12 @@ fn truncated(
             }
             at += 1;
         }
+
         let (before, all_kept) = sums_before(kept);
         let target = uniforms[CUBE_POS] * all_kept;
         let within = first_of_cube(kept > 0.0 && before + kept > target, unit);
         let chosen = min(within, last_of_cube(kept > 0.0, unit));
+
         if unit == chosen {
             // The sums before may be rounded above the target, although the unit before did not reach it.
             let mut reached = min(before, target);
@@ -341,15 +371,18 @@ fn truncated(
                 }
                 at += 1;
             }
+
             tokens[CUBE_POS] = i32::cast_from(token);
             logprobs[CUBE_POS] = (logits[row + token as usize] - largest) / divisor - total.ln();
         }
     }
 }
 
-/// Returns a whole number that grows with `x`.
+/// Returns an integer that grows with `x`.
 #[cube]
 fn key(x: f32) -> u32 {
     let bits = u32::reinterpret(x);
+
+    // Of negative numbers, all bits are inverted: a larger magnitude is then smaller. Others are moved above them.
     select(bits >> 31 == 1, !bits, bits | 0x8000_0000)
 }

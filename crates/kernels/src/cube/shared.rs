@@ -1,15 +1,14 @@
-//! Sums and comparisons that the units of a cube make together.
+//! Sums and comparisons that the units of a cube compute together.
 
 use super::*;
 
-/// Adds up the units' numbers, and gives the sum to each unit. The number of units is a power of two, [`UNITS`] at
-/// most.
+/// Sums the units' numbers and returns the sum to each unit. The number of units is a power of two, [`UNITS`] at most.
 #[cube]
 pub(super) fn sum_of_cube(x: f32) -> f32 {
     of_cube(x, false)
 }
 
-/// Finds the largest of the units' numbers, and gives it to each unit.
+/// Finds the largest of the units' numbers and returns it to each unit.
 #[cube]
 pub(super) fn largest_of_cube(x: f32) -> f32 {
     of_cube(x, true)
@@ -21,6 +20,8 @@ fn of_cube(x: f32, #[comptime] largest: bool) -> f32 {
     let mut all = Shared::<[f32]>::new_slice(comptime!(UNITS as usize));
     all[UNIT_POS as usize] = x;
     sync_cube();
+
+    // Halves the numbers in each round, so the order of a sum depends only on the number of units.
     let mut step = CUBE_DIM / 2;
     while step > 0 {
         if UNIT_POS < step {
@@ -34,6 +35,7 @@ fn of_cube(x: f32, #[comptime] largest: bool) -> f32 {
         step /= 2;
         sync_cube();
     }
+
     let found = all[0];
     // The next call writes where this one reads.
     sync_cube();
@@ -47,6 +49,8 @@ pub(super) fn sums_before(x: f32) -> (f32, f32) {
     let unit = UNIT_POS as usize;
     all[unit] = x;
     sync_cube();
+
+    // Each round doubles the distance over which sums reach (Hillis and Steele 1986).
     let mut step = 1usize;
     while step < CUBE_DIM as usize {
         let mut sum = all[unit];
@@ -58,22 +62,25 @@ pub(super) fn sums_before(x: f32) -> (f32, f32) {
         sync_cube();
         step *= 2;
     }
+
     let total = all[CUBE_DIM as usize - 1];
     let mut before = f32::new(0.0);
     if unit > 0 {
         before = all[unit - 1];
     }
+
     sync_cube();
     (before, total)
 }
 
-/// Finds the smallest `value` among the units for which `holds` is true. If there is none, it is the largest
-/// number of 32 bits.
+/// Finds the smallest `value` among the units for which `holds` is true, or the largest number of 32 bits if there is
+/// none.
 #[cube]
 pub(super) fn first_of_cube(holds: bool, value: usize) -> usize {
     let mut all = Shared::<[u32]>::new_slice(comptime!(UNITS as usize));
     all[UNIT_POS as usize] = select(holds, value as u32, u32::MAX);
     sync_cube();
+
     let mut step = CUBE_DIM / 2;
     while step > 0 {
         if UNIT_POS < step {
@@ -83,6 +90,7 @@ pub(super) fn first_of_cube(holds: bool, value: usize) -> usize {
         step /= 2;
         sync_cube();
     }
+
     let first = all[0];
     sync_cube();
     first as usize

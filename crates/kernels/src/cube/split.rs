@@ -1,9 +1,9 @@
-//! Products of few boxes and long sums, as the second product of an MLP is while tokens are sampled: a card has more
+//! Matmuls of few boxes and long sums, like the second matmul of an MLP while tokens are sampled: a card has more
 //! multiprocessors than boxes, so the sum is split too. The parts are added up later, always in the same order.
 //!
-//! On an H200, timed alone, such a product of 64 rows took 21 µs with 4,864 · 896 weights and 36 µs with 9,728 · 2,560,
-//! parts added up, where the cuts of [`cuts`](super::cuts) took 39 and 64 µs. With 160 boxes it was slower than they,
-//! and with a sum of 1,536 numbers as fast (2026-11-27).
+//! On an H200, timed alone, such a matmul of 64 rows took 21 µs with 4,864 · 896 weights and 36 µs with 9,728 · 2,560,
+//! adding up the parts included, where the splits of [`cuts`](super::cuts) took 39 and 64 µs. With 160 boxes it was
+//! slower than those, and with a sum of 1,536 numbers as fast (2026-11-27).
 
 use super::{
     fragments::{Fragments, Line, OWN, Pair, Stage, Sums, fetch},
@@ -11,25 +11,25 @@ use super::{
     *,
 };
 
-/// The number of rows and columns of a box, and the numbers of a row that are multiplied at once.
+/// Rows and columns of a box, and the numbers of a row that are multiplied together.
 const SIDE: usize = 64;
 
-/// The cubes that a multiprocessor gets, about: while some wait for memory, others multiply.
+/// Approximate number of cubes for each multiprocessor: while some wait for memory, others multiply.
 const CUBES: usize = 3;
 
-/// The smallest number of steps of [`SIDE`] numbers that a part of a sum has.
+/// Lower bound on the steps of [`SIDE`] numbers that a part of a sum has.
 const STEPS: usize = 3;
 
-/// The smallest number of steps of a sum that is split.
+/// Lower bound on the steps of a sum that is split.
 const LONG: usize = 32;
 
-/// A product in parts, one below the other: `[count · rows, columns]`.
+/// A matmul in parts, one below the other: `[count · rows, columns]`.
 pub(super) struct Parts {
     pub(super) sums: Buffer,
     pub(super) count: usize,
 }
 
-/// Multiplies `x` by `y` in parts, if both lie along the sum and that is faster.
+/// Multiplies `x` by `y` in parts, if both are contiguous along the sum and that is faster.
 pub(super) fn product(x: &Buffer, y: &Buffer) -> Option<Parts> {
     let [rows, inner] = x.meta.shape().dims::<2>();
     let columns = y.meta.shape()[1];
@@ -37,15 +37,20 @@ pub(super) fn product(x: &Buffer, y: &Buffer) -> Option<Parts> {
     if !along || x.dtype != y.dtype || !inner.is_multiple_of(SIDE) || !columns.is_multiple_of(2) {
         return None;
     }
+
     let shape = Fragments::new(x, PLANES, SIDE, SIDE)?;
     let workers = x.client.properties().hardware.num_streaming_multiprocessors? as usize;
+    // Splitting pays only where boxes are few for the card and the sum is long.
     let boxes = rows.div_ceil(SIDE) * columns.div_ceil(SIDE);
+
     let steps = inner / SIDE;
     if boxes == 0 || steps < LONG || 4 * boxes > 3 * workers {
         return None;
     }
+
     let count = (CUBES * workers / boxes).min(steps / STEPS);
     let sums = empty(x, [count * rows, columns], DType::F32);
+
     multiply::launch(
         &x.client.clone(),
         cubes(boxes * count),
@@ -60,13 +65,14 @@ pub(super) fn product(x: &Buffer, y: &Buffer) -> Option<Parts> {
         shape,
         format(x),
     );
+
     Some(Parts { sums, count })
 }
 
-/// The planes of a cube: two below each other, and two side by side.
+/// Planes of a cube: two rows of two.
 const PLANES: usize = 4;
 
-/// The number of rows and columns of a plane.
+/// Rows and columns of a plane.
 const OF_PLANE: usize = SIDE / 2;
 
 #[cube(launch)]
@@ -90,29 +96,34 @@ fn multiply<X: Float>(
     if part < count {
         let end = (part + 1) * steps / count;
         let mut step = part * steps / count;
-        // A step's numbers are like a head of that many numbers.
+
+        // A step's numbers are laid out like a head of that many numbers.
         let mut left = Stage::<X>::new(shape);
         let mut right = Stage::<X>::new(shape);
         let mut from_x = Array::<Vector<X, Line>>::new(shape.fetched());
         let mut from_y = Array::<Vector<X, Line>>::new(shape.fetched());
+
         let of_x = Rows { first: row, end: rows, heads: steps, head: step };
         let of_y = Rows { first: column, end: columns, heads: steps, head: step };
         fetch::<X>(x, &of_x, &mut from_x, shape);
         fetch::<X>(y, &of_y, &mut from_y, shape);
+
         let plane = UNIT_POS as usize / 32;
         let (below, beside) = (plane / 2 * OF_PLANE, plane % 2 * OF_PLANE);
         let mut upper = Sums::zeros(OF_PLANE);
         let mut lower = Sums::zeros(OF_PLANE);
+
         while step < end {
             left.put(&from_x, step, shape);
             right.put(&from_y, step, shape);
             sync_cube();
-            // The last step reads once more what it has.
+            // The last step reads its own numbers again.
             let next = min(step + 1, end - 1);
             let of_x = Rows { first: row, end: rows, heads: steps, head: next };
             let of_y = Rows { first: column, end: columns, heads: steps, head: next };
             fetch::<X>(x, &of_x, &mut from_x, shape);
             fetch::<X>(y, &of_y, &mut from_y, shape);
+
             #[unroll]
             for at in 0..comptime!(SIDE / OWN) {
                 let of_upper = left.left(step, below, at, shape);
@@ -127,13 +138,14 @@ fn multiply<X: Float>(
             }
             step += 1;
         }
+
         let to = part * rows;
         write(&upper, sums, to, row + below, rows, column + beside, columns);
         write(&lower, sums, to, row + below + OWN, rows, column + beside, columns);
     }
 }
 
-/// Writes the results of a plane for 16 rows from `row` on.
+/// Writes a plane's results for 16 rows starting at `row`.
 #[cube]
 fn write(
     sums: &Sums,

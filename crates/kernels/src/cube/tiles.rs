@@ -1,25 +1,25 @@
-//! Products of tiles of up to 64 rows by 64 columns, from which attention is made. Matrix units compute them if a
-//! device has such units for the format. Otherwise each unit computes up to four by four numbers of its own.
+//! Matmuls of tiles of up to 64 rows by 64 columns, of which attention is made. Matrix units compute them if a device
+//! has such units for the format. Otherwise, each unit computes up to four by four numbers.
 
 use super::*;
 use cubecl::prelude::cmma::{Matrix, MatrixIdent, MatrixLayout};
 
-/// The number of units along a tile's rows, and along its columns. It is also the number of a row's numbers that
-/// products go through at a time, and the number of rows that weighted sums go through at a time.
+/// Units along a tile's rows, and along its columns. It is also how many of a row's numbers matmuls process at a time,
+/// and how many rows weighted sums process at a time.
 pub(super) const STRIP: usize = 16;
 
-/// The largest number of a tile's rows and columns that one unit has.
+/// Upper bound on a tile's rows and columns that one unit has.
 pub(super) const EACH: usize = 4;
 
-/// The alignment in bytes that matrix units want for the beginning of their numbers.
+/// Alignment in bytes that matrix units need for the beginning of their numbers.
 const ALIGNED: usize = 32;
 
-/// The way of multiplying tiles.
+/// How tiles are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct How {
-    /// The number of a tile's rows and columns that one unit has.
+    /// How many of a tile's rows and columns one unit has.
     pub(super) each: usize,
-    /// The width of a head.
+    /// Width of a head.
     pub(super) width: usize,
     units: Option<MatrixUnits>,
 }
@@ -30,22 +30,25 @@ struct MatrixUnits {
     m: usize,
     n: usize,
     k: usize,
-    /// The smallest number of planes in a cube. Each plane has some of a tile's matrices.
+    /// Lower bound on the planes in a cube. Each plane has some of a tile's matrices.
     planes: usize,
 }
 
 impl How {
-    /// Takes the largest matrix units for the format of `x`, among those that tiles can be made of.
+    /// Picks the largest matrix units for the format of `x`, among those that tiles can be made of.
     pub(super) fn new(x: &Buffer, each: usize, width: usize) -> Self {
         let properties = x.client.properties();
         let planes = UNITS / properties.hardware.plane_size_max.clamp(1, UNITS);
+        // A strip must be made of entire matrices.
         let fits = |size: u32| (STRIP as u32).is_multiple_of(size);
+
         let of_format = properties.features.matmul.cmma.iter().filter(|it| {
             let formats = [it.a_type, it.b_type, it.cd_type];
             formats == [format(x), format(x), ElemType::Float(FloatKind::F32)]
                 && x.dtype != DType::F32
                 && [it.m, it.n, it.k].into_iter().all(fits)
         });
+
         let units = of_format.max_by_key(|it| it.m * it.n * it.k).map(|it| {
             let [m, n, k, planes] = [it.m, it.n, it.k, planes].map(|size| size as usize);
             MatrixUnits { m, n, k, planes }
@@ -53,7 +56,7 @@ impl How {
         How { each, width, units }
     }
 
-    /// Returns the format in which numbers are multiplied if they are in the format of `x`.
+    /// Returns the matmul precision for numbers in the format of `x`.
     pub(super) fn staged(&self, x: &Buffer) -> ElemType {
         self.units.map_or(ElemType::Float(FloatKind::F32), |_| format(x))
     }
@@ -62,13 +65,13 @@ impl How {
         self.units.expect("tiles are multiplied by matrix units")
     }
 
-    /// Returns the number of rows and of columns of a tile.
+    /// Returns how many rows and columns a tile has.
     pub(super) const fn tile(&self) -> usize {
         STRIP * self.each
     }
 
-    /// Returns the step from one row of [`STRIP`] numbers to the next. It is larger than the row, so that
-    /// neighbours lie in different banks, and where matrix units want them.
+    /// Returns the step from one row of [`STRIP`] numbers to the next. It is larger than the row, so that neighbours
+    /// are in different banks, and where matrix units need them.
     const fn pitch(&self) -> usize {
         STRIP + if self.units.is_some() { 8 } else { 1 }
     }
@@ -78,28 +81,28 @@ impl How {
         self.tile() + if self.units.is_some() { 8 } else { 1 }
     }
 
-    /// Returns the step from one row of `found` to the next. A row has a tile's products, or one number for each
+    /// Returns the step from one row of `found` to the next. A row has a tile's dot products, or one number for each
     /// unit.
     pub(super) const fn found(&self) -> usize {
         if self.units.is_some() { self.tile() + 4 } else { STRIP + 1 }
     }
 
-    /// Returns the number of a tile's numbers that one unit has.
+    /// Returns how many of a tile's numbers one unit has.
     pub(super) const fn numbers(&self) -> usize {
         self.each * self.each
     }
 
-    /// Returns the number of tiles that the numbers of a head take.
+    /// Returns how many tiles the numbers of a head take.
     pub(super) const fn blocks(&self) -> usize {
         self.width.div_ceil(self.tile())
     }
 
-    /// Returns the number of weighted sums that one unit has: those of all tiles, one after the other.
+    /// Returns how many weighted sums one unit has: those of all tiles, one after the other.
     pub(super) const fn sums(&self) -> usize {
         self.numbers() * self.blocks()
     }
 
-    /// Returns the number of a tile's matrices, which planes share.
+    /// Returns how many matrices a tile has, which planes share.
     const fn matrices(&self) -> usize {
         match self.units {
             Some(units) => (self.tile() / units.m) * (self.tile() / units.n),
@@ -107,7 +110,7 @@ impl How {
         }
     }
 
-    /// Returns the largest number of a tile's matrices that one plane has.
+    /// Returns an upper bound on a tile's matrices that one plane has.
     const fn of_plane(&self) -> usize {
         match self.units {
             Some(units) => self.matrices().div_ceil(units.planes),
@@ -131,9 +134,9 @@ pub(super) struct Bench<S: Float> {
     /// A strip of each of the rows that are multiplied.
     left: Shared<[S]>,
     right: Shared<[S]>,
-    /// A tile's weights.
+    /// Weights of a tile.
     pub(super) weights: Shared<[S]>,
-    /// The results of matrix units, or one number of each unit.
+    /// Results of matrix units, or one number of each unit.
     pub(super) found: Shared<[f32]>,
 }
 
@@ -166,14 +169,17 @@ pub(super) fn products<X: Float, Y: Float, S: Float>(
     let down = UNIT_POS as usize / STRIP;
     let across = UNIT_POS as usize % STRIP;
     let each = comptime!(how.each);
+
     #[unroll]
     for at in 0..comptime!(how.numbers()) {
         products[at] = 0.0;
     }
+
     let mut matrices = matrices(how);
     let mut column = 0usize;
     while column < comptime!(how.width) {
         sync_cube();
+
         #[unroll]
         for row in 0..each {
             let at = down + STRIP * row;
@@ -182,6 +188,7 @@ pub(super) fn products<X: Float, Y: Float, S: Float>(
             bench.right[to] = number::<Y, S>(y, of_y, at, column + across, how);
         }
         sync_cube();
+
         if comptime!(how.units.is_some()) {
             // A column of the right matrix is a row of `y`.
             multiply::<S>(
@@ -209,6 +216,7 @@ pub(super) fn products<X: Float, Y: Float, S: Float>(
         }
         column += STRIP;
     }
+
     sync_cube();
     if comptime!(how.units.is_some()) {
         found::<S>(bench, &matrices, products, 0usize, how);
@@ -228,8 +236,10 @@ pub(super) fn weighted<X: Float, S: Float>(
     let across = UNIT_POS as usize % STRIP;
     let each = comptime!(how.each);
     let tile = comptime!(how.tile());
-    // A row of the strip lies where matrix units want it.
+
+    // A row of the strip is where matrix units need it.
     let pitch = comptime!(if how.units.is_some() { how.across() } else { how.tile() });
+
     #[unroll]
     for block in 0..comptime!(how.blocks()) {
         let mut matrices = matrices(how);
@@ -243,6 +253,7 @@ pub(super) fn weighted<X: Float, S: Float>(
                     number::<X, S>(x, of_x, start + row, block * tile + column, how);
             }
             sync_cube();
+
             if comptime!(how.units.is_some()) {
                 multiply::<S>(
                     &bench.weights,
@@ -269,16 +280,18 @@ pub(super) fn weighted<X: Float, S: Float>(
                     }
                 }
             }
+
             sync_cube();
             start += STRIP;
         }
+
         if comptime!(how.units.is_some()) {
             found::<S>(bench, &matrices, sums, block, how);
         }
     }
 }
 
-/// Writes the sums of [`weighted`] for the rows of `of_y`, times `scale`, to the rows from `to` on.
+/// Writes the sums of [`weighted`] for the rows of `of_y`, times `scale`, to the rows starting at `to`.
 #[cube]
 pub(super) fn write(
     sums: &Array<f32>,
@@ -291,6 +304,7 @@ pub(super) fn write(
     let down = UNIT_POS as usize / STRIP;
     let across = UNIT_POS as usize % STRIP;
     let each = comptime!(how.each);
+
     #[unroll]
     for row in 0..each {
         let at = down + STRIP * row;
@@ -310,7 +324,7 @@ pub(super) fn write(
     }
 }
 
-/// Returns a number of a row, or 0 beyond the rows and behind their last number.
+/// Returns a number of a row, or 0 beyond the rows and after their last number.
 #[cube]
 fn number<X: Float, S: Float>(
     x: &[X],
@@ -328,10 +342,11 @@ fn number<X: Float, S: Float>(
     number
 }
 
-/// Makes zeros for the matrices of a tile that a plane has.
+/// Fills with zeros the matrices of a tile that a plane has.
 #[cube]
 fn matrices(#[comptime] how: How) -> Sequence<Matrix<f32>> {
     let mut matrices = Sequence::<Matrix<f32>>::new();
+
     #[unroll]
     for _ in 0..comptime!(how.of_plane()) {
         let units = comptime!(how.matrix_units());
@@ -347,7 +362,7 @@ fn matrices(#[comptime] how: How) -> Sequence<Matrix<f32>> {
     matrices
 }
 
-/// Adds the products of a strip to a plane's matrices. It multiplies `left` from `start` on with `right`.
+/// Adds the products of a strip to a plane's matrices: those of `left`, starting at `start`, with `right`.
 #[cube]
 fn multiply<S: Float>(
     left: &Shared<[S]>,
@@ -362,12 +377,14 @@ fn multiply<S: Float>(
     let units = comptime!(how.matrix_units());
     let (m, n, k) = comptime!((units.m, units.n, units.k));
     let planes = (CUBE_DIM / PLANE_DIM) as usize;
+
     #[unroll]
     for index in 0..comptime!(how.of_plane()) {
         let at = PLANE_POS as usize + planes * index;
         if at < comptime!(how.matrices()) {
             let row = at / comptime!(how.tile() / units.n) * m;
             let column = at % comptime!(how.tile() / units.n) * n;
+
             #[unroll]
             for part in 0..comptime!(STRIP / units.k) {
                 let from = row * left_pitch + start + part * k;
@@ -380,6 +397,7 @@ fn multiply<S: Float>(
                     &left[from..left.len()],
                     left_pitch as u32,
                 );
+
                 let mut from = column * right_pitch + part * k;
                 if comptime!(matches!(right_layout, MatrixLayout::RowMajor)) {
                     from = part * k * right_pitch + column;
@@ -393,6 +411,7 @@ fn multiply<S: Float>(
                     &right[from..right.len()],
                     right_pitch as u32,
                 );
+
                 let sum = matrices.index(index);
                 cmma::execute(&x, &y, sum, sum);
             }
@@ -411,6 +430,7 @@ fn found<S: Float>(
 ) {
     let units = comptime!(how.matrix_units());
     let planes = (CUBE_DIM / PLANE_DIM) as usize;
+
     #[unroll]
     for index in 0..comptime!(how.of_plane()) {
         let at = PLANE_POS as usize + planes * index;
@@ -427,10 +447,12 @@ fn found<S: Float>(
             );
         }
     }
+
     sync_cube();
     let down = UNIT_POS as usize / STRIP;
     let across = UNIT_POS as usize % STRIP;
     let each = comptime!(how.each);
+
     #[unroll]
     for row in 0..each {
         #[unroll]

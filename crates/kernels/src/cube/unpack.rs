@@ -3,18 +3,19 @@
 use burn::tensor::FloatDType;
 
 use super::*;
-use crate::Codes;
+use crate::QuantLayout;
 
-/// See [`crate::unpacked`].
-pub(crate) fn unpacked(
+/// See [`crate::dequantise`].
+pub(crate) fn dequantise(
     codes: &Tensor<2, Int>,
     scales: &Tensor<1>,
-    form: Codes,
+    layout: QuantLayout,
     format: FloatDType,
 ) -> Option<Tensor<2>> {
     let [words, outputs] = codes.dims();
     let (codes, scales) = (ints(codes)?, buffer(scales)?);
-    let matrix = empty(&scales, [words * form.in_word(), outputs], format.into());
+
+    let matrix = empty(&scales, [words * layout.per_word(), outputs], format.into());
     unpack::launch(
         &codes.client.clone(),
         units(words * outputs),
@@ -23,14 +24,14 @@ pub(crate) fn unpacked(
         scales.clone().into_buffer_arg(),
         matrix.clone().into_buffer_arg(),
         outputs,
-        form.run,
-        form.bits,
+        layout.group_size,
+        layout.bits,
         [self::format(&scales), self::format(&matrix)],
     );
     Some(tensor(matrix))
 }
 
-/// Unpacks a matrix. A unit has an integer, and neighbouring units have neighbouring outputs.
+/// Unpacks a matrix. Each unit takes an integer, and neighbouring units take neighbouring outputs.
 #[cube(launch)]
 fn unpack<S: Float, Y: Float>(
     codes: &[i32],
@@ -46,10 +47,11 @@ fn unpack<S: Float, Y: Float>(
         let (row, column) = (ABSOLUTE_POS / outputs, ABSOLUTE_POS % outputs);
         let first = row * in_word;
         let scale = f32::cast_from(scales[first / run * outputs + column]);
+
         let word = codes[ABSOLUTE_POS];
         #[unroll]
         for index in 0..in_word {
-            // The sign comes in from the left, and is cut off.
+            // The shift is arithmetic and extends the sign; the mask removes those bits.
             let code = (word >> i32::cast_from(index * bits)) & comptime!((1i32 << bits) - 1);
             let number = f32::cast_from(code - comptime!(1i32 << (bits - 1))) * scale;
             matrix[(first + index) * outputs + column] = Y::cast_from(number);

@@ -6,21 +6,23 @@ use num_traits::{One, Signed, Zero};
 use super::{
     atom::{Algebra, Atom},
     integer,
-    limits::Stop,
-    polynomial::{AtomId, Exponent, Form, Monomial, Polynomial, merge, times},
+    limits::AlgebraError,
+    polynomial::{AtomId, Exponent, Monomial, Polynomial, RationalFunction, merge, times},
 };
 
-/// The most terms that are multiplied out.
+/// Maximum number of terms that are multiplied out.
 const MAX_TERMS: usize = 4_096;
 
 impl Algebra<'_> {
-    /// Makes a polynomial from terms in any order.
+    /// Builds a polynomial from terms in any order.
     pub(super) fn collect(
         &mut self,
         mut terms: Vec<(Monomial, BigRational)>,
-    ) -> Result<Polynomial, Stop> {
+    ) -> Result<Polynomial, AlgebraError> {
         self.budget.spend(8 * terms.len() as u64)?;
+        // Sorting puts like terms next to each other.
         terms.sort_by(|left, right| left.0.cmp(&right.0));
+
         let mut sum: Vec<(Monomial, BigRational)> = Vec::with_capacity(terms.len());
         for (monomial, coefficient) in terms {
             match sum.last_mut() {
@@ -33,8 +35,9 @@ impl Algebra<'_> {
                 _ => sum.push((monomial, coefficient)),
             }
         }
+
         if sum.len() > MAX_TERMS {
-            return Err(Stop::TooLarge);
+            return Err(AlgebraError::TooLarge);
         }
         Ok(Polynomial(sum))
     }
@@ -43,7 +46,7 @@ impl Algebra<'_> {
         &mut self,
         left: &Polynomial,
         right: &Polynomial,
-    ) -> Result<Polynomial, Stop> {
+    ) -> Result<Polynomial, AlgebraError> {
         self.collect(left.0.iter().chain(&right.0).cloned().collect())
     }
 
@@ -51,10 +54,11 @@ impl Algebra<'_> {
         &mut self,
         polynomial: &Polynomial,
         factor: &BigRational,
-    ) -> Result<Polynomial, Stop> {
+    ) -> Result<Polynomial, AlgebraError> {
         if factor.is_one() {
             return Ok(polynomial.clone());
         }
+
         let mut scaled = Vec::with_capacity(polynomial.0.len());
         for (monomial, coefficient) in &polynomial.0 {
             let product = integer::product(coefficient, factor, self.budget)?;
@@ -67,50 +71,59 @@ impl Algebra<'_> {
         &mut self,
         left: &Polynomial,
         right: &Polynomial,
-    ) -> Result<Polynomial, Stop> {
+    ) -> Result<Polynomial, AlgebraError> {
         if let Some(number) = left.as_number() {
             return self.scale(right, &number);
         }
         if let Some(number) = right.as_number() {
             return self.scale(left, &number);
         }
+
         let products = left.0.len().saturating_mul(right.0.len());
         if products > MAX_TERMS * 16 {
-            return Err(Stop::TooLarge);
+            return Err(AlgebraError::TooLarge);
         }
         self.budget.spend(32 * products as u64)?;
+
         let mut terms = Vec::with_capacity(products);
         for (first, a) in &left.0 {
             for (second, b) in &right.0 {
                 let coefficient = integer::product(a, b, self.budget)?;
                 let monomial = merge(first, second)?;
-                terms.extend(self.settle(monomial, coefficient)?.0);
+                terms.extend(self.simplify_product(monomial, coefficient)?.0);
             }
         }
+
         self.collect(terms)
     }
 
-    pub(super) fn add(&mut self, left: &Form, right: &Form) -> Result<Form, Stop> {
+    pub(super) fn add(
+        &mut self,
+        left: &RationalFunction,
+        right: &RationalFunction,
+    ) -> Result<RationalFunction, AlgebraError> {
         if left.denom == right.denom {
             let numer = self.add_polynomials(&left.numer, &right.numer)?;
-            return self.form(numer, left.denom.clone());
+            return self.fraction(numer, left.denom.clone());
         }
-        let (first, second) = self.crossed(left, right)?;
+
+        let (first, second) = self.cross_multiply(left, right)?;
         let numer = self.add_polynomials(&first, &second)?;
         let denom = self.common_denominator(left, right)?;
-        self.form(numer, denom)
+        self.fraction(numer, denom)
     }
 
-    /// Brings two quotients to the common denominator and returns the numerators. They are equal if the quotients
+    /// Brings two quotients to the common denominator and returns the two numerators, which are equal if the quotients
     /// are.
-    pub(super) fn crossed(
+    pub(super) fn cross_multiply(
         &mut self,
-        left: &Form,
-        right: &Form,
-    ) -> Result<(Polynomial, Polynomial), Stop> {
+        left: &RationalFunction,
+        right: &RationalFunction,
+    ) -> Result<(Polynomial, Polynomial), AlgebraError> {
         if left.denom == right.denom {
             return Ok((left.numer.clone(), right.numer.clone()));
         }
+
         let first = match &right.denom {
             Some(denom) => self.multiply_polynomials(&left.numer, denom)?,
             None => left.numer.clone(),
@@ -119,49 +132,64 @@ impl Algebra<'_> {
             Some(denom) => self.multiply_polynomials(&right.numer, denom)?,
             None => right.numer.clone(),
         };
+
         Ok((first, second))
     }
 
     fn common_denominator(
         &mut self,
-        left: &Form,
-        right: &Form,
-    ) -> Result<Option<Polynomial>, Stop> {
+        left: &RationalFunction,
+        right: &RationalFunction,
+    ) -> Result<Option<Polynomial>, AlgebraError> {
         Ok(match (&left.denom, &right.denom) {
             (Some(first), Some(second)) => Some(self.multiply_polynomials(first, second)?),
             (first, second) => first.clone().or(second.clone()),
         })
     }
 
-    pub(super) fn multiply(&mut self, left: &Form, right: &Form) -> Result<Form, Stop> {
+    pub(super) fn multiply(
+        &mut self,
+        left: &RationalFunction,
+        right: &RationalFunction,
+    ) -> Result<RationalFunction, AlgebraError> {
+        // The denominator of one cancels the numerator of the other.
         if left.denom.is_some() && left.denom.as_ref() == Some(&right.numer) {
-            return Ok(Form { numer: left.numer.clone(), denom: right.denom.clone() });
+            return Ok(RationalFunction { numer: left.numer.clone(), denom: right.denom.clone() });
         }
         if right.denom.is_some() && right.denom.as_ref() == Some(&left.numer) {
-            return Ok(Form { numer: right.numer.clone(), denom: left.denom.clone() });
+            return Ok(RationalFunction { numer: right.numer.clone(), denom: left.denom.clone() });
         }
+
         let numer = self.multiply_polynomials(&left.numer, &right.numer)?;
         let denom = self.common_denominator(left, right)?;
-        self.form(numer, denom)
+        self.fraction(numer, denom)
     }
 
     /// Divides two polynomials. The second is not zero.
-    fn form(&mut self, numer: Polynomial, denom: Option<Polynomial>) -> Result<Form, Stop> {
+    fn fraction(
+        &mut self,
+        numer: Polynomial,
+        denom: Option<Polynomial>,
+    ) -> Result<RationalFunction, AlgebraError> {
         let Some(denom) = denom else { return Ok(numer.into()) };
         if numer.is_zero() {
             return Ok(numer.into());
         }
+
+        // A denominator of one term becomes negative exponents.
         if denom.as_term().is_some() {
             let inverse = self.inverse(&denom.into())?;
             return self.multiply(&numer.into(), &inverse);
         }
-        // A numerator that is a constant multiple of the denominator gives a constant.
+
+        // A numerator that is a constant multiple of the denominator leaves a constant.
         let factor = &numer.0[0].1 / &denom.0[0].1;
         if numer.0.len() == denom.0.len() && self.scale(&denom, &factor)? == numer {
             return Ok(factor.into());
         }
+
         let content = self.content(&denom)?.recip();
-        Ok(Form {
+        Ok(RationalFunction {
             numer: self.scale(&numer, &content)?,
             denom: Some(self.scale(&denom, &content)?),
         })
@@ -169,41 +197,49 @@ impl Algebra<'_> {
 
     /// Returns the content: the rational number that divides all coefficients into whole numbers without a common
     /// factor. It has the sign of the last coefficient.
-    pub(super) fn content(&mut self, polynomial: &Polynomial) -> Result<BigRational, Stop> {
+    pub(super) fn content(&mut self, polynomial: &Polynomial) -> Result<BigRational, AlgebraError> {
         use num_integer::Integer;
         let Some(((_, last), others)) = polynomial.0.split_last() else {
             return Ok(BigRational::one());
         };
-        let (mut numer, mut denom) = (last.numer().abs(), last.denom().clone());
+        let mut numer = last.numer().abs();
+        let mut denom = last.denom().clone();
+
         for (_, coefficient) in others {
             if integer::bits(coefficient) + numer.bits() + denom.bits() > integer::MAX_BITS {
-                return Err(Stop::TooLarge);
+                return Err(AlgebraError::TooLarge);
             }
             let bits = numer.bits() + denom.bits() + integer::bits(coefficient);
             self.budget.spend(16 + bits * (bits / 64 + 1))?;
             numer = numer.gcd(coefficient.numer());
             denom = denom.lcm(coefficient.denom());
         }
+
         let content = BigRational::new(numer, denom);
         Ok(if last.is_negative() { -content } else { content })
     }
 
-    pub(super) fn inverse(&mut self, form: &Form) -> Result<Form, Stop> {
-        if form.numer.is_zero() {
-            return Err(Stop::Undefined);
+    pub(super) fn inverse(
+        &mut self,
+        fraction: &RationalFunction,
+    ) -> Result<RationalFunction, AlgebraError> {
+        if fraction.numer.is_zero() {
+            return Err(AlgebraError::Undefined);
         }
-        if !self.is_surely_nonzero(&form.numer) {
-            self.doubtful = true;
+        if !self.is_surely_nonzero(&fraction.numer) {
+            self.uncertain = true;
         }
-        let Some((monomial, coefficient)) = form.numer.as_term() else {
-            let numer = form.denom.clone().unwrap_or_else(Polynomial::one);
-            return self.form(numer, Some(form.numer.clone()));
+
+        let Some((monomial, coefficient)) = fraction.numer.as_term() else {
+            let numer = fraction.denom.clone().unwrap_or_else(Polynomial::one);
+            return self.fraction(numer, Some(fraction.numer.clone()));
         };
+
         let mut inverted = Vec::with_capacity(monomial.0.len());
         let mut denom: Option<Polynomial> = None;
         for (atom, exponent) in &monomial.0 {
             // 1/√f = √f/f: an atom that is a root of a polynomial keeps an exponent in [0, 1).
-            let (kept, whole) = match self.reducible(*atom) {
+            let (kept_exponent, radicand_power) = match self.reducible(*atom) {
                 Some((period, radicand)) => {
                     let periods = (*exponent / period).ceil();
                     let power =
@@ -212,20 +248,23 @@ impl Algebra<'_> {
                 }
                 None => (-exponent, None),
             };
-            if !kept.is_zero() {
-                inverted.push((*atom, kept));
+
+            if !kept_exponent.is_zero() {
+                inverted.push((*atom, kept_exponent));
             }
-            denom = match (denom, whole) {
+
+            denom = match (denom, radicand_power) {
                 (Some(first), Some(second)) => Some(self.multiply_polynomials(&first, &second)?),
                 (first, second) => first.or(second),
             };
         }
-        let numer = self.settle(Monomial(inverted), coefficient.recip())?;
-        let numer = match &form.denom {
+
+        let numer = self.simplify_product(Monomial(inverted), coefficient.recip())?;
+        let numer = match &fraction.denom {
             Some(denom) => self.multiply_polynomials(&numer, denom)?,
             None => numer,
         };
-        self.form(numer, denom)
+        self.fraction(numer, denom)
     }
 
     /// Splits the monomials into their varying and their constant parts. Returns the coefficients of the varying
@@ -233,14 +272,17 @@ impl Algebra<'_> {
     pub(super) fn by_variables(
         &mut self,
         polynomial: &Polynomial,
-    ) -> Result<Vec<(Monomial, Polynomial)>, Stop> {
+    ) -> Result<Vec<(Monomial, Polynomial)>, AlgebraError> {
         self.budget.spend(16 * polynomial.0.len() as u64)?;
+
         let mut parts = vec![];
         for (monomial, coefficient) in &polynomial.0 {
             let (variable, constant) =
                 monomial.0.iter().partition(|(id, _)| self.atoms[*id as usize].varies);
             parts.push((Monomial(variable), Monomial(constant), coefficient.clone()));
         }
+
+        // Sorting puts equal varying parts next to each other.
         parts.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
         let mut grouped: Vec<(Monomial, Polynomial)> = vec![];
         for (variable, constant, coefficient) in parts {
@@ -252,27 +294,37 @@ impl Algebra<'_> {
         Ok(grouped)
     }
 
-    /// Raises a form to a whole power.
-    pub(super) fn power(&mut self, form: &Form, exponent: i64) -> Result<Form, Stop> {
+    /// Raises a quotient to an integer power.
+    pub(super) fn power(
+        &mut self,
+        fraction: &RationalFunction,
+        exponent: i64,
+    ) -> Result<RationalFunction, AlgebraError> {
         if exponent < 0 {
-            let inverse = self.inverse(form)?;
-            return self.power(&inverse, exponent.checked_neg().ok_or(Stop::TooLarge)?);
+            let inverse = self.inverse(fraction)?;
+            return self.power(&inverse, exponent.checked_neg().ok_or(AlgebraError::TooLarge)?);
         }
+
         if exponent == 0 {
-            // Any value but zero has the zeroth power one.
-            self.inverse(form)?;
+            // x⁰ = 1 for x ≠ 0; 0⁰ is undefined, as is the inverse of 0.
+            self.inverse(fraction)?;
             return Ok(BigRational::one().into());
         }
-        let numer = self.power_polynomial(&form.numer, exponent)?;
-        let denom = match &form.denom {
+
+        let numer = self.power_polynomial(&fraction.numer, exponent)?;
+        let denom = match &fraction.denom {
             Some(denom) => Some(self.power_polynomial(denom, exponent)?),
             None => None,
         };
-        self.form(numer, denom)
+        self.fraction(numer, denom)
     }
 
-    /// Raises a polynomial to a power of at least zero.
-    fn power_polynomial(&mut self, base: &Polynomial, exponent: i64) -> Result<Polynomial, Stop> {
+    /// Raises a polynomial to a non-negative integer power.
+    fn power_polynomial(
+        &mut self,
+        base: &Polynomial,
+        exponent: i64,
+    ) -> Result<Polynomial, AlgebraError> {
         if let Some((monomial, coefficient)) = base.as_term() {
             let coefficient = integer::power(coefficient, exponent, self.budget)?;
             let mut raised = monomial.clone();
@@ -280,16 +332,19 @@ impl Algebra<'_> {
                 *power = times(*power, exponent.into())?;
             }
             raised.0.retain(|(_, power)| !power.is_zero());
-            return self.settle(raised, coefficient);
+            return self.simplify_product(raised, coefficient);
         }
+
         if base.is_zero() {
             return Ok(base.clone());
         }
         // The powers of a sum with a variable in it have more and more terms.
         let variable = |(id, _): &(AtomId, Exponent)| matches!(self.atom(*id), Atom::Symbol(_));
         if exponent > MAX_TERMS as i64 && base.atoms().any(variable) {
-            return Err(Stop::TooLarge);
+            return Err(AlgebraError::TooLarge);
         }
+
+        // Square and multiply, from the exponent's highest bit down.
         let mut power = Polynomial::one();
         for bit in (0..64 - exponent.leading_zeros()).rev() {
             power = self.multiply_polynomials(&power, &power.clone())?;
@@ -297,16 +352,18 @@ impl Algebra<'_> {
                 power = self.multiply_polynomials(&power, base)?;
             }
         }
+
         Ok(power)
     }
 
     /// Simplifies a product of atoms by the rules of the atoms: i² = −1, √2² = 2, √f² = f, |f|² = f².
-    pub(super) fn settle(
+    pub(super) fn simplify_product(
         &mut self,
         mut monomial: Monomial,
         mut coefficient: BigRational,
-    ) -> Result<Polynomial, Stop> {
+    ) -> Result<Polynomial, AlgebraError> {
         let mut factors = vec![];
+
         for (atom, exponent) in &mut monomial.0 {
             match self.atom(*atom) {
                 Atom::I => {
@@ -316,14 +373,14 @@ impl Algebra<'_> {
                     }
                     *exponent = Ratio::from_integer(turns % 2);
                 }
-                Atom::Whole { base, .. } => {
-                    let whole = exponent.floor().to_integer();
-                    let size = base.bits().saturating_mul(whole.unsigned_abs());
-                    if whole != 0 && size <= integer::MAX_BITS {
+                Atom::IntegerBase { base, .. } => {
+                    let integer_part = exponent.floor().to_integer();
+                    let size = base.bits().saturating_mul(integer_part.unsigned_abs());
+                    if integer_part != 0 && size <= integer::MAX_BITS {
                         let base = BigRational::from_integer(base.clone().into());
-                        let power = integer::power(&base, whole, self.budget)?;
+                        let power = integer::power(&base, integer_part, self.budget)?;
                         coefficient = integer::product(&coefficient, &power, self.budget)?;
-                        *exponent -= whole;
+                        *exponent -= integer_part;
                     }
                 }
                 _ => {
@@ -337,6 +394,7 @@ impl Algebra<'_> {
                 }
             }
         }
+
         monomial.0.retain(|(_, exponent)| !exponent.is_zero());
         let mut product = Polynomial::term(monomial, coefficient);
         for (radicand, power) in factors {
@@ -344,6 +402,7 @@ impl Algebra<'_> {
             let power = self.power_polynomial(&radicand, power)?;
             product = self.multiply_polynomials(&product, &power)?;
         }
+
         Ok(product)
     }
 }

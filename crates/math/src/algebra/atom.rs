@@ -1,4 +1,4 @@
-//! The atoms of normal forms, and the properties known of each.
+//! Atoms of normal forms, and the properties known of each.
 
 use num_bigint::BigUint;
 use num_rational::{BigRational, Ratio};
@@ -6,15 +6,15 @@ use num_traits::{One, Signed};
 
 use super::{
     integer,
-    limits::Stop,
-    polynomial::{AtomId, Exponent, Form, Monomial, Polynomial},
+    limits::AlgebraError,
+    polynomial::{AtomId, Exponent, Monomial, Polynomial, RationalFunction},
 };
 use crate::{
     budget::Budget,
     expr::{Constant, Function},
 };
 
-/// A part that is not taken apart any further.
+/// A part that is not split any further.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Atom {
     /// The imaginary unit.
@@ -23,30 +23,30 @@ pub(super) enum Atom {
     /// Euler's number.
     E,
     /// A whole number above one, under a root or in an exponent too large to be computed.
-    Whole {
+    IntegerBase {
         base: BigUint,
         prime: bool,
     },
     Symbol(Box<str>),
-    /// A base to an exponent that is no number, by the principal branch. The exponents of the atom are rational
-    /// factors of the exponent.
+    /// A base to an exponent that is not a number, by the principal branch. An exponent of the atom is a rational
+    /// factor of that exponent.
     Power {
-        base: Box<Form>,
-        exponent: Box<Form>,
+        base: Box<RationalFunction>,
+        exponent: Box<RationalFunction>,
     },
-    /// A radicand that is raised to fractions. The power is the principal branch. If `real` is true, fractions
-    /// with odd denominators take the real branch instead. Exponents add in either case.
+    /// A radicand that is raised to fractions, by the principal branch. If `real` is true, fractions with odd
+    /// denominators take the real branch instead. Exponents add in either case.
     Root {
         radicand: Polynomial,
         real: bool,
     },
-    Call(Function, Vec<Form>),
+    Call(Function, Vec<RationalFunction>),
     /// An unknown function.
-    Apply(Box<str>, Vec<Form>),
+    Apply(Box<str>, Vec<RationalFunction>),
 }
 
 /// An atom and the properties known of it.
-pub(super) struct Known {
+pub(super) struct AtomProperties {
     pub(super) atom: Atom,
     /// True if the atom is a real number, whatever its variables are.
     pub(super) real: bool,
@@ -62,101 +62,113 @@ pub(super) struct Known {
     pub(super) varies: bool,
 }
 
-/// The atoms of a comparison, and the arithmetic on forms that are made of them.
+/// Atoms of a comparison, and the arithmetic on quotients of polynomials in them.
 pub(super) struct Algebra<'b> {
-    pub(super) atoms: Vec<Known>,
+    pub(super) atoms: Vec<AtomProperties>,
     pub(super) budget: &'b mut Budget,
     /// True if a divisor might be zero in disguise.
-    pub(super) doubtful: bool,
-    /// The values of the indices of the enclosing sums and products.
+    pub(super) uncertain: bool,
+    /// Values of the indices of the enclosing sums and products.
     pub(super) scope: Vec<(Box<str>, BigRational)>,
 }
 
 impl<'b> Algebra<'b> {
     pub(super) fn new(budget: &'b mut Budget) -> Self {
-        Algebra { atoms: vec![], budget, doubtful: false, scope: vec![] }
+        Algebra { atoms: vec![], budget, uncertain: false, scope: vec![] }
     }
 
     pub(super) fn atom(&self, id: AtomId) -> &Atom {
         &self.atoms[id as usize].atom
     }
 
-    /// Returns the place of an atom, which may be new or known.
-    pub(super) fn intern(&mut self, atom: Atom) -> Result<AtomId, Stop> {
+    /// Returns the index of an atom, which is added if it is new.
+    pub(super) fn intern(&mut self, atom: Atom) -> Result<AtomId, AlgebraError> {
         self.budget.spend(8 + self.atoms.len() as u64 * weight(&atom))?;
         for id in 0..self.atoms.len() {
             if self.atoms[id].atom == atom || self.is_same_call(id, &atom)? {
                 return Ok(id as AtomId);
             }
         }
+
         let known = self.describe(atom);
         self.atoms.push(known);
         Ok((self.atoms.len() - 1) as AtomId)
     }
 
-    /// Tells whether an atom is the same function of equal arguments. Quotients have no unique form, so they are
-    /// compared crosswise.
-    fn is_same_call(&mut self, id: usize, atom: &Atom) -> Result<bool, Stop> {
-        let known = &self.atoms[id].atom;
-        let (left, right) = match (known, atom) {
+    /// Tells whether an atom is the same function of equal arguments. A quotient has no unique normal form, so two of
+    /// them are cross-multiplied.
+    fn is_same_call(&mut self, id: usize, atom: &Atom) -> Result<bool, AlgebraError> {
+        let existing = &self.atoms[id].atom;
+        let (left, right) = match (existing, atom) {
             (Atom::Call(f, left), Atom::Call(g, right)) if f == g => (left, right),
             (Atom::Apply(f, left), Atom::Apply(g, right)) if f == g => (left, right),
             _ => return Ok(false),
         };
+
         if left.len() != right.len() {
             return Ok(false);
         }
-        // Only quotients with different denominators need more than a look, and a copy.
-        let mut open = vec![];
+
+        // Only quotients with different denominators need arithmetic, and copies for it.
+        let mut unresolved = vec![];
         for (left, right) in left.iter().zip(right) {
-            match left.denom == right.denom {
-                true if left.numer == right.numer => {}
-                true => return Ok(false),
-                false => open.push((left, right)),
+            if left.denom != right.denom {
+                unresolved.push((left, right));
+            } else if left.numer != right.numer {
+                return Ok(false);
             }
         }
-        if open.is_empty() {
+
+        if unresolved.is_empty() {
             return Ok(true);
         }
-        self.budget.spend(weight(known))?;
-        let open: Vec<_> = open.into_iter().map(|(left, right)| (left.clone(), right)).collect();
-        for (left, right) in open {
-            let (first, second) = self.crossed(&left, right)?;
+        self.budget.spend(weight(existing))?;
+        let unresolved: Vec<_> =
+            unresolved.into_iter().map(|(left, right)| (left.clone(), right)).collect();
+
+        for (left, right) in unresolved {
+            let (first, second) = self.cross_multiply(&left, right)?;
             if first != second {
                 return Ok(false);
             }
         }
+
         Ok(true)
     }
 
-    /// Makes a polynomial of an atom.
+    /// Builds a polynomial from an atom.
     pub(super) fn polynomial(
         &mut self,
         atom: Atom,
         exponent: Exponent,
-    ) -> Result<Polynomial, Stop> {
+    ) -> Result<Polynomial, AlgebraError> {
         let id = self.intern(atom)?;
-        self.settle(Monomial::of(id, exponent), BigRational::one())
+        self.simplify_product(Monomial::of(id, exponent), BigRational::one())
     }
 
-    pub(super) fn constant(&mut self, constant: Constant) -> Result<Polynomial, Stop> {
+    pub(super) fn constant(&mut self, constant: Constant) -> Result<Polynomial, AlgebraError> {
         let atom = match constant {
             Constant::Pi => Atom::Pi,
             Constant::E => Atom::E,
             Constant::I => Atom::I,
-            Constant::Infinity => return Err(Stop::Opaque),
-            Constant::NotANumber => return Err(Stop::Undefined),
+            Constant::Infinity => return Err(AlgebraError::Opaque),
+            Constant::NotANumber => return Err(AlgebraError::Undefined),
         };
         self.polynomial(atom, Ratio::one())
     }
 
-    fn describe(&self, atom: Atom) -> Known {
-        let pure = |forms: &[Form]| forms.iter().all(|form| self.is_free(form));
-        let real = |forms: &[Form]| forms.iter().all(|form| self.is_real(form));
+    fn describe(&self, atom: Atom) -> AtomProperties {
+        let pure = |fractions: &[RationalFunction]| {
+            fractions.iter().all(|fraction| self.is_free(fraction))
+        };
+        let real = |fractions: &[RationalFunction]| {
+            fractions.iter().all(|fraction| self.is_real(fraction))
+        };
+
         let (real, positive, nonzero, free) = match &atom {
             Atom::I => (false, false, true, true),
             Atom::Pi | Atom::E => (true, true, true, true),
-            Atom::Whole { prime, .. } => (true, true, true, *prime),
+            Atom::IntegerBase { prime, .. } => (true, true, true, *prime),
             Atom::Symbol(_) => (true, false, true, true),
             Atom::Power { base, exponent } => {
                 let positive = self.is_positive(base) && self.is_real(exponent);
@@ -170,14 +182,14 @@ impl<'b> Algebra<'b> {
                 let real = real(arguments) && is_real_function(*function)
                     || matches!(function, Function::Abs | Function::Re | Function::Im);
                 let positive = self.is_positive_call(*function, arguments);
-                // Waves such as the sine of a variable are zero now and then, but not everywhere.
+                // Waves such as the sine of a variable are zero at some points, but not everywhere.
                 let wave = matches!(function, Function::Sin | Function::Cos)
                     && pure(arguments)
-                    && arguments.iter().any(|form| self.varies(form));
+                    && arguments.iter().any(|fraction| self.varies(fraction));
                 let nonzero = match function {
                     Function::Factorial => true,
                     Function::Abs => {
-                        arguments.iter().all(|form| self.is_surely_nonzero(&form.numer))
+                        arguments.iter().all(|fraction| self.is_surely_nonzero(&fraction.numer))
                     }
                     _ => positive || wave,
                 };
@@ -185,21 +197,24 @@ impl<'b> Algebra<'b> {
             }
             Atom::Apply(_, arguments) => (false, false, true, pure(arguments)),
         };
+
         let varies = match &atom {
-            Atom::I | Atom::Pi | Atom::E | Atom::Whole { .. } => false,
+            Atom::I | Atom::Pi | Atom::E | Atom::IntegerBase { .. } => false,
             Atom::Symbol(_) | Atom::Apply(..) => true,
             Atom::Power { base, exponent } => self.varies(base) || self.varies(exponent),
             Atom::Root { radicand, .. } => self.polynomial_varies(radicand),
-            Atom::Call(_, arguments) => arguments.iter().any(|form| self.varies(form)),
+            Atom::Call(_, arguments) => arguments.iter().any(|fraction| self.varies(fraction)),
         };
-        Known { atom, real, positive, nonzero, free, varies }
+
+        AtomProperties { atom, real, positive, nonzero, free, varies }
     }
 
     /// Tells whether a call is known to be positive: the logarithm of π or of a number above one, or the sine of
     /// an angle between 0 and π.
-    fn is_positive_call(&self, function: Function, arguments: &[Form]) -> bool {
+    fn is_positive_call(&self, function: Function, arguments: &[RationalFunction]) -> bool {
         let [argument] = arguments else { return false };
         let term = argument.as_polynomial().and_then(Polynomial::as_term);
+
         match (function, term) {
             (Function::Ln, Some((monomial, one))) if one.is_one() => {
                 matches!(monomial.0.as_slice(), [(id, power)] if power.is_one()
@@ -218,14 +233,14 @@ impl<'b> Algebra<'b> {
         }
     }
 
-    pub(super) fn is_real(&self, form: &Form) -> bool {
-        form.atoms().all(|(id, _)| self.atoms[*id as usize].real)
+    pub(super) fn is_real(&self, fraction: &RationalFunction) -> bool {
+        fraction.atoms().all(|(id, _)| self.atoms[*id as usize].real)
     }
 
-    /// Tells whether the form is positive for all values of its variables but exceptional ones.
-    pub(super) fn is_positive(&self, form: &Form) -> bool {
-        self.is_positive_polynomial(&form.numer)
-            && form.denom.as_ref().is_none_or(|denom| self.is_positive_polynomial(denom))
+    /// Tells whether the quotient is positive for all values of its variables but exceptional ones.
+    pub(super) fn is_positive(&self, fraction: &RationalFunction) -> bool {
+        self.is_positive_polynomial(&fraction.numer)
+            && fraction.denom.as_ref().is_none_or(|denom| self.is_positive_polynomial(denom))
     }
 
     fn is_positive_polynomial(&self, polynomial: &Polynomial) -> bool {
@@ -233,10 +248,13 @@ impl<'b> Algebra<'b> {
         let even = |id: AtomId, power: &Exponent| {
             self.atoms[id as usize].real && power.is_integer() && power.to_integer() % 2 == 0
         };
+
+        // No term is negative, and at least one of them is positive.
         let at_least_zero = polynomial.0.iter().all(|(monomial, coefficient)| {
             coefficient.is_positive()
                 && monomial.0.iter().all(|(id, power)| positive(*id) || even(*id, power))
         });
+
         at_least_zero
             && polynomial
                 .0
@@ -244,15 +262,18 @@ impl<'b> Algebra<'b> {
                 .any(|(monomial, _)| monomial.0.iter().all(|(id, _)| positive(*id)))
     }
 
-    /// Tells whether the form's atoms are all free. Two such forms are equal only if their normal forms are.
-    pub(super) fn is_free(&self, form: &Form) -> bool {
+    /// Tells whether the quotient's atoms are all free. Two such quotients are equal only if their normal forms are.
+    pub(super) fn is_free(&self, fraction: &RationalFunction) -> bool {
         let free = |(id, exponent): &(AtomId, Exponent)| {
             let known = &self.atoms[*id as usize];
-            let computed = !matches!(known.atom, Atom::Whole { .. }) || *exponent < Ratio::one();
+            // An exponent of 1 or more remains only on powers too large to be computed.
+            let computed =
+                !matches!(known.atom, Atom::IntegerBase { .. }) || *exponent < Ratio::one();
             known.free && computed && *exponent >= -Ratio::from_integer(1 << 20)
         };
-        let has = |atom: Atom| form.atoms().any(|(id, _)| *self.atom(*id) == atom);
-        form.atoms().all(free) && !(has(Atom::Pi) && has(Atom::E))
+
+        let has = |atom: Atom| fraction.atoms().any(|(id, _)| *self.atom(*id) == atom);
+        fraction.atoms().all(free) && !(has(Atom::Pi) && has(Atom::E))
     }
 
     /// Tells whether a polynomial that has terms is certain not to be zero.
@@ -262,9 +283,9 @@ impl<'b> Algebra<'b> {
                 monomial.0.iter().all(|(id, _)| self.atoms[*id as usize].nonzero)
             }
             None => {
-                let form = polynomial.clone().into();
+                let fraction = polynomial.clone().into();
                 !polynomial.is_zero()
-                    && (self.is_free(&form)
+                    && (self.is_free(&fraction)
                         || self.is_positive_polynomial(polynomial)
                         || self.is_positive_polynomial(&polynomial.clone().negated()))
             }
@@ -272,8 +293,8 @@ impl<'b> Algebra<'b> {
     }
 
     /// Tells whether a variable occurs.
-    pub(super) fn varies(&self, form: &Form) -> bool {
-        form.atoms().any(|(id, _)| self.atoms[*id as usize].varies)
+    pub(super) fn varies(&self, fraction: &RationalFunction) -> bool {
+        fraction.atoms().any(|(id, _)| self.atoms[*id as usize].varies)
     }
 
     fn polynomial_varies(&self, polynomial: &Polynomial) -> bool {
@@ -328,13 +349,17 @@ fn weight(atom: &Atom) -> u64 {
         };
         polynomial.0.iter().map(limbs).sum::<u64>()
     };
-    let of_form =
-        |form: &Form| of_polynomial(&form.numer) + form.denom.as_ref().map_or(0, of_polynomial);
+    let of_fraction = |fraction: &RationalFunction| {
+        of_polynomial(&fraction.numer) + fraction.denom.as_ref().map_or(0, of_polynomial)
+    };
+
     1 + match atom {
-        Atom::Power { base, exponent } => of_form(base) + of_form(exponent),
+        Atom::Power { base, exponent } => of_fraction(base) + of_fraction(exponent),
         Atom::Root { radicand, .. } => of_polynomial(radicand),
-        Atom::Call(_, arguments) | Atom::Apply(_, arguments) => arguments.iter().map(of_form).sum(),
-        Atom::Whole { base, .. } => base.bits() / 64,
+        Atom::Call(_, arguments) | Atom::Apply(_, arguments) => {
+            arguments.iter().map(of_fraction).sum()
+        }
+        Atom::IntegerBase { base, .. } => base.bits() / 64,
         Atom::Symbol(name) => name.len() as u64 / 8,
         Atom::I | Atom::Pi | Atom::E => 0,
     }

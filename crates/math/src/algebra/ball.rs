@@ -23,11 +23,11 @@ pub(crate) struct Ball {
     exp: i64,
 }
 
-/// Numbers of at least `2^LIMIT` are not followed: their ball is the whole line. Numbers of less than `2^-LIMIT`
+/// Numbers of at least `2^LIMIT` are not followed: their ball is the real line. Numbers of less than `2^-LIMIT`
 /// become a ball about zero.
 const LIMIT: i64 = 1 << 48;
 
-/// The highest precision of elementary functions. Arithmetic and roots have no such limit.
+/// Highest precision of elementary functions. Arithmetic and roots have no such limit.
 const PRECISION: u32 = 1100;
 
 impl Ball {
@@ -35,7 +35,7 @@ impl Ball {
         Ball { mid, rad: 0, exp }
     }
 
-    /// Returns the whole line. Every operation on it gives the whole line or a bounded function's range.
+    /// Returns the real line. Every operation on it returns the line again, or a bounded function's range.
     fn everything() -> Ball {
         Ball { mid: BigInt::zero(), rad: 1, exp: 2 * LIMIT }
     }
@@ -44,33 +44,38 @@ impl Ball {
         self.exp > LIMIT
     }
 
-    /// Makes the ball of `mid·2^exp` with an error of at most `rad`, to `p` bits. It cuts the bits below the
-    /// error.
-    fn rounded(mut mid: BigInt, mut exp: i64, mut rad: Magnitude, p: u32) -> Ball {
+    /// Builds the ball of `mid·2^exp` with an error of at most `rad`, to `prec` bits. Bits below the error are dropped.
+    fn rounded(mut mid: BigInt, mut exp: i64, mut rad: Magnitude, prec: u32) -> Ball {
         let bits = mid.bits() as i64;
         let noise = if rad.is_zero() { i64::MIN } else { rad.exp() - exp };
-        let cut = (bits - i64::from(p)).max(noise);
+        // Bits beyond the precision are dropped, and so are bits below the error.
+        let cut = (bits - i64::from(prec)).max(noise);
+
         if cut > 0 {
             let zeros = mid.trailing_zeros().map_or(i64::MAX, |zeros| zeros as i64);
             mid = if cut > bits { BigInt::zero() } else { mid >> cut };
             exp += cut;
+            // Unless all bits that were cut are zero, the midpoint is up to one unit too low.
             if zeros < cut {
                 rad = rad + Magnitude::power_of_two(exp);
             }
         }
+
         if mid.is_zero() && rad.is_zero() {
             return Ball::exact(mid, 0);
         }
+
         if !rad.is_zero() && rad.exp() < exp {
-            // A short number gets the digits that its error has. Otherwise the error would be rounded up to a
-            // unit.
-            let finest = if mid.is_zero() { rad.exp() } else { exp + bits - i64::from(p) };
+            // A short midpoint is extended to the digits of its error, which would otherwise be rounded up to a
+            // whole unit.
+            let finest = if mid.is_zero() { rad.exp() } else { exp + bits - i64::from(prec) };
             let fill = exp - rad.exp().max(finest);
             if fill > 0 {
                 mid <<= fill;
                 exp -= fill;
             }
         }
+
         let top = (exp + mid.bits() as i64).max(rad.top());
         if top > LIMIT {
             return Ball::everything();
@@ -101,18 +106,20 @@ impl Ball {
     }
 
     /// Returns the smallest ball around two numbers in units of `2^exp`.
-    fn between(low: BigInt, high: BigInt, exp: i64, p: u32) -> Ball {
+    fn between(low: BigInt, high: BigInt, exp: i64, prec: u32) -> Ball {
+        // The midpoint is a half of the sum, so the unit is halved instead.
         let rad = Magnitude::above((&high - &low).magnitude(), exp - 1);
-        Ball::rounded(low + high, exp - 1, rad, p)
+        Ball::rounded(low + high, exp - 1, rad, prec)
     }
 
     /// Adds a further error to this ball.
-    fn widened(self, error: Magnitude, p: u32) -> Ball {
+    fn widened(self, error: Magnitude, prec: u32) -> Ball {
         if self.is_everything() {
             return self;
         }
+
         let rad = self.radius() + error;
-        Ball::rounded(self.mid, self.exp, rad, p)
+        Ball::rounded(self.mid, self.exp, rad, prec)
     }
 
     /// Returns the midpoint in units of `2^exp`, rounded down.
@@ -121,13 +128,14 @@ impl Ball {
         if shift >= 0 {
             &self.mid << shift
         } else if -shift > self.mid.bits() as i64 {
+            // No bit is left, and rounding down turns a negative number into −1.
             BigInt::from(if self.mid.is_negative() { -1 } else { 0 })
         } else {
             &self.mid >> -shift
         }
     }
 
-    /// Returns a `top` such that every number in the ball lies below `2^top` in size.
+    /// Returns a `top` such that every number in the ball is below `2^top` in absolute value.
     fn top(&self) -> i64 {
         if self.mid.is_zero() && self.rad == 0 {
             return -LIMIT;
@@ -155,10 +163,15 @@ impl Ball {
         if m == 0.0 || e.abs() > 1 << 12 {
             return None;
         }
-        let near = (e as f64 * std::f64::consts::LOG10_2).floor() as i64;
+
+        // The guess may be off by one next to a power of ten, so its neighbours are tried too.
+        let estimate = (e as f64 * std::f64::consts::LOG10_2).floor() as i64;
         let reaches = |decade: i64| {
             let power = BigUint::from(10u32).pow(decade.unsigned_abs() as u32);
-            let (mut size, mut bound) = (self.mid.magnitude().clone(), BigUint::one());
+
+            let mut size = self.mid.magnitude().clone();
+            let mut bound = BigUint::one();
+
             if decade < 0 {
                 size *= power
             } else {
@@ -171,7 +184,8 @@ impl Ball {
             }
             size >= bound
         };
-        (near - 1..=near + 1).rev().find(|decade| reaches(*decade))
+
+        (estimate - 1..=estimate + 1).rev().find(|decade| reaches(*decade))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The test whether an expression is sure to have a value.
+//! Tests whether an expression is sure to have a value.
 
 use num_rational::BigRational;
 use num_traits::{Signed, Zero};
@@ -16,14 +16,15 @@ use crate::{
     expr::{Constant, Expr, Function},
 };
 
-/// Tells whether an expression is sure to have a value. Then no denominator, no argument of a logarithm and no
-/// base of a power may be zero in disguise.
+/// Tells whether an expression is sure to have a value, so that no denominator, no argument of a logarithm and no
+/// base of a power can be zero in disguise.
 pub(super) fn has_value(e: &Expr, budget: &mut Budget) -> bool {
     let parts_have =
         |budget: &mut Budget| children(e).into_iter().all(|part| has_value(part, budget));
     if budget.spend(8).is_err() || !parts_have(budget) {
         return false;
     }
+
     match e {
         Expr::Constant(Constant::Infinity | Constant::NotANumber) => false,
         Expr::Quotient(parts) => is_nonzero(&parts[1], budget),
@@ -54,7 +55,7 @@ pub(super) fn has_value(e: &Expr, budget: &mut Budget) -> bool {
             Function::Binomial | Function::Permutations => parts
                 .iter()
                 .all(|n| matches!(n, Expr::Number(n) if n.is_integer() && !n.is_negative())),
-            // The other functions have values only here and there. Enclosures have to find out.
+            // The other functions are defined for some arguments only, which enclosures have to decide.
             _ => equals_itself(e, budget),
         },
         Expr::Fold(_) => equals_itself(e, budget),
@@ -66,22 +67,25 @@ fn equals_itself(e: &Expr, budget: &mut Budget) -> bool {
     matches!(numeric::agree(e, e, budget), Ok(Agreement::Close { .. }))
 }
 
-/// Tells whether an expression is sure not to be zero. If it has unknown functions, it is enough that it is not
-/// known to be zero.
+/// Tells whether an expression is sure not to be zero. With unknown functions in it, not being known to be zero is
+/// enough.
 fn is_nonzero(e: &Expr, budget: &mut Budget) -> bool {
     let mut attempt = budget.portion(EXACT_SHARE);
     let mut algebra = Algebra::new(&mut attempt);
     let exact = match algebra.evaluate(e) {
         Ok(Value::Number(number)) => Some(!number.is_zero()),
-        Ok(Value::Form(form)) if algebra.is_surely_nonzero(&form.numer) => Some(true),
-        Ok(Value::Form(_)) if holds(e, &|part| matches!(part, Expr::Apply(..))) => Some(true),
+        Ok(Value::Fraction(fraction)) if algebra.is_surely_nonzero(&fraction.numer) => Some(true),
+        Ok(Value::Fraction(_)) if holds(e, &|part| matches!(part, Expr::Apply(..))) => Some(true),
         _ => None,
     };
     budget.settle(attempt);
+
+    // Residues are cheaper than enclosures, so they come first.
     exact.unwrap_or_else(|| {
         let mut attempt = budget.portion(MODULAR_SHARE);
         let nonzero = modular::is_nonzero(e, &mut attempt);
         budget.settle(attempt);
+
         nonzero || {
             let zero = Expr::Number(BigRational::zero());
             matches!(numeric::agree(e, &zero, budget), Ok(Agreement::Distinct))

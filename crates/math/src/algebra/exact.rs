@@ -1,4 +1,4 @@
-//! The exact value of an expression, if there is one.
+//! Computes the exact value of an expression, if there is one.
 
 use num_bigint::BigInt;
 use num_rational::{BigRational, Ratio};
@@ -7,34 +7,34 @@ use num_traits::{One, Signed, ToPrimitive, Zero};
 use super::{
     atom::{Algebra, Atom},
     integer,
-    limits::Stop,
-    polynomial::{Form, Polynomial},
+    limits::AlgebraError,
+    polynomial::{Polynomial, RationalFunction},
 };
 use crate::expr::{Constant, Expr, Fold, FoldKind};
 
-/// An exact value. Numbers are kept apart from forms for speed, because most answers are numbers.
+/// An exact value. Numbers are kept apart from quotients of polynomials for speed, because most answers are numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Number(BigRational),
-    Form(Form),
+    Fraction(RationalFunction),
     /// Infinity of either sign.
     Infinity {
         positive: bool,
     },
 }
 
-impl From<Form> for Value {
-    fn from(form: Form) -> Self {
-        match form.as_number() {
+impl From<RationalFunction> for Value {
+    fn from(fraction: RationalFunction) -> Self {
+        match fraction.as_number() {
             Some(number) => Value::Number(number),
-            None => Value::Form(form),
+            None => Value::Fraction(fraction),
         }
     }
 }
 
 impl From<Polynomial> for Value {
     fn from(polynomial: Polynomial) -> Self {
-        Form::from(polynomial).into()
+        RationalFunction::from(polynomial).into()
     }
 }
 
@@ -58,19 +58,19 @@ impl Value {
         }
     }
 
-    /// Returns the form of a value that is not infinite.
-    pub(super) fn into_form(self) -> Result<Form, Stop> {
+    /// Returns a value that is not infinite as a quotient of polynomials.
+    pub(super) fn into_fraction(self) -> Result<RationalFunction, AlgebraError> {
         match self {
             Value::Number(number) => Ok(number.into()),
-            Value::Form(form) => Ok(form),
-            Value::Infinity { .. } => Err(Stop::Opaque),
+            Value::Fraction(fraction) => Ok(fraction),
+            Value::Infinity { .. } => Err(AlgebraError::Opaque),
         }
     }
 
     fn negated(self) -> Self {
         match self {
             Value::Number(number) => Value::Number(-number),
-            Value::Form(form) => Value::Form(form.negated()),
+            Value::Fraction(fraction) => Value::Fraction(fraction.negated()),
             Value::Infinity { positive } => Value::Infinity { positive: !positive },
         }
     }
@@ -78,14 +78,14 @@ impl Value {
 
 impl Algebra<'_> {
     /// Computes the exact value.
-    pub(super) fn evaluate(&mut self, expr: &Expr) -> Result<Value, Stop> {
+    pub(super) fn evaluate(&mut self, expr: &Expr) -> Result<Value, AlgebraError> {
         self.budget.spend(8)?;
         match expr {
             Expr::Number(number) | Expr::Decimal(number) => {
                 let bits = integer::bits(number);
                 self.budget.spend(bits / 64)?;
                 if bits > integer::MAX_BITS {
-                    Err(Stop::TooLarge)
+                    Err(AlgebraError::TooLarge)
                 } else {
                     Ok(number.clone().into())
                 }
@@ -96,6 +96,7 @@ impl Algebra<'_> {
             },
             Expr::Constant(Constant::Infinity) => Ok(Value::Infinity { positive: true }),
             Expr::Constant(constant) => Ok(self.constant(*constant)?.into()),
+
             Expr::Sum(terms) => {
                 let mut values = Vec::with_capacity(terms.len());
                 for term in terms {
@@ -103,6 +104,7 @@ impl Algebra<'_> {
                 }
                 self.sum(values)
             }
+
             Expr::Product(factors) => {
                 let mut product = Value::Number(BigRational::one());
                 for factor in factors {
@@ -112,31 +114,37 @@ impl Algebra<'_> {
                 Ok(product)
             }
             Expr::Negate(inner) => Ok(self.evaluate(inner)?.negated()),
+
             Expr::Quotient(parts) => {
                 let numer = self.evaluate(&parts[0])?;
                 let denom = self.evaluate(&parts[1])?;
                 self.quotient(numer, denom)
             }
+
             Expr::Power(parts) => {
                 let base = self.evaluate(&parts[0])?;
                 let exponent = self.evaluate(&parts[1])?;
                 self.raise(base, exponent)
             }
+
             Expr::Root(parts) => {
                 let degree = self.evaluate(&parts[0])?;
                 let radicand = self.evaluate(&parts[1])?;
                 let exponent = self.quotient(Value::Number(BigRational::one()), degree)?;
                 self.raise(radicand, exponent)
             }
+
             Expr::Call(function, arguments) => self.call(*function, arguments),
             Expr::Fold(fold) => self.fold(fold),
+
             Expr::Apply(name, arguments) => {
-                let mut forms = Vec::with_capacity(arguments.len());
+                let mut fractions = Vec::with_capacity(arguments.len());
                 for argument in arguments {
-                    forms.push(self.evaluate(argument)?.into_form()?);
+                    fractions.push(self.evaluate(argument)?.into_fraction()?);
                 }
-                Ok(self.polynomial(Atom::Apply(name.clone(), forms), Ratio::one())?.into())
+                Ok(self.polynomial(Atom::Apply(name.clone(), fractions), Ratio::one())?.into())
             }
+
             Expr::Degrees(angle) => {
                 let angle = self.evaluate(angle)?;
                 let unit = self.constant(Constant::Pi)?;
@@ -147,47 +155,53 @@ impl Algebra<'_> {
     }
 
     /// Adds all values, and collects like terms only once.
-    fn sum(&mut self, values: Vec<Value>) -> Result<Value, Stop> {
+    fn sum(&mut self, values: Vec<Value>) -> Result<Value, AlgebraError> {
         let mut number = BigRational::zero();
         let mut terms = vec![];
-        let mut quotients: Option<Form> = None;
+        let mut quotients: Option<RationalFunction> = None;
         let mut infinity = None;
+
         for value in values {
             match value {
                 Value::Number(summand) => {
                     number = integer::sum(&number, &summand, self.budget)?;
                 }
-                Value::Form(Form { numer, denom: None }) => terms.extend(numer.0),
-                Value::Form(form) => {
+                Value::Fraction(RationalFunction { numer, denom: None }) => terms.extend(numer.0),
+                Value::Fraction(fraction) => {
                     quotients = Some(match quotients {
-                        Some(sum) => self.add(&sum, &form)?,
-                        None => form,
+                        Some(sum) => self.add(&sum, &fraction)?,
+                        None => fraction,
                     });
                 }
                 Value::Infinity { positive } => {
+                    // ∞ − ∞ has no value.
                     if infinity.is_some_and(|before| before != positive) {
-                        return Err(Stop::Undefined);
+                        return Err(AlgebraError::Undefined);
                     }
                     infinity = Some(positive);
                 }
             }
         }
+
         if terms.is_empty() && quotients.is_none() {
             return Ok(infinity.map_or(number.into(), |positive| Value::Infinity { positive }));
         }
+
         terms.extend(Polynomial::constant(number).0);
-        let mut sum: Form = self.collect(terms)?.into();
+        let mut sum: RationalFunction = self.collect(terms)?.into();
         if let Some(quotients) = quotients {
             sum = self.add(&sum, &quotients)?;
         }
+
+        // Infinity plus a real number is infinity. Infinity plus a complex number is not decided here.
         match infinity {
             None => Ok(sum.into()),
             Some(positive) if self.is_real(&sum) => Ok(Value::Infinity { positive }),
-            Some(_) => Err(Stop::Opaque),
+            Some(_) => Err(AlgebraError::Opaque),
         }
     }
 
-    pub(super) fn product(&mut self, left: Value, right: Value) -> Result<Value, Stop> {
+    pub(super) fn product(&mut self, left: Value, right: Value) -> Result<Value, AlgebraError> {
         match (left, right) {
             (Value::Number(a), Value::Number(b)) => {
                 Ok(integer::product(&a, &b, self.budget)?.into())
@@ -197,36 +211,37 @@ impl Algebra<'_> {
                 Ok(Value::Infinity { positive: positive == factor })
             }
             (a, b) => {
-                let (a, b) = (a.into_form()?, b.into_form()?);
+                let a = a.into_fraction()?;
+                let b = b.into_fraction()?;
                 Ok(self.multiply(&a, &b)?.into())
             }
         }
     }
 
     /// Tells whether a factor of infinity is positive.
-    fn sign(&self, value: &Value) -> Result<bool, Stop> {
+    fn sign(&self, value: &Value) -> Result<bool, AlgebraError> {
         match value {
-            Value::Number(number) if number.is_zero() => Err(Stop::Undefined),
+            Value::Number(number) if number.is_zero() => Err(AlgebraError::Undefined),
             Value::Number(number) => Ok(number.is_positive()),
             Value::Infinity { positive } => Ok(*positive),
-            Value::Form(form) if self.is_positive(form) => Ok(true),
-            Value::Form(form) if self.is_positive(&form.clone().negated()) => Ok(false),
-            Value::Form(_) => Err(Stop::Opaque),
+            Value::Fraction(fraction) if self.is_positive(fraction) => Ok(true),
+            Value::Fraction(fraction) if self.is_positive(&fraction.clone().negated()) => Ok(false),
+            Value::Fraction(_) => Err(AlgebraError::Opaque),
         }
     }
 
-    pub(super) fn quotient(&mut self, numer: Value, denom: Value) -> Result<Value, Stop> {
+    pub(super) fn quotient(&mut self, numer: Value, denom: Value) -> Result<Value, AlgebraError> {
         match (numer, denom) {
             (Value::Number(a), Value::Number(b)) => {
                 if b.is_zero() {
-                    return Err(Stop::Undefined);
+                    return Err(AlgebraError::Undefined);
                 }
                 Ok(integer::product(&a, &b.recip(), self.budget)?.into())
             }
-            (Value::Infinity { .. }, Value::Infinity { .. }) => Err(Stop::Undefined),
+            (Value::Infinity { .. }, Value::Infinity { .. }) => Err(AlgebraError::Undefined),
             (_, Value::Infinity { .. }) => Ok(BigRational::zero().into()),
             (numer, denom) => {
-                let denom = denom.into_form()?;
+                let denom = denom.into_fraction()?;
                 let inverse = self.inverse(&denom)?;
                 self.product(numer, inverse.into())
             }
@@ -234,17 +249,24 @@ impl Algebra<'_> {
     }
 
     /// Computes a finite sum or product, term by term.
-    fn fold(&mut self, fold: &Fold) -> Result<Value, Stop> {
-        let (from, to) = (self.evaluate(&fold.from)?, self.evaluate(&fold.to)?);
+    fn fold(&mut self, fold: &Fold) -> Result<Value, AlgebraError> {
+        let from = self.evaluate(&fold.from)?;
+        let to = self.evaluate(&fold.to)?;
         let whole = |value: &Value| {
             value.as_number().filter(|number| number.is_integer()).map(|n| n.numer().clone())
         };
-        let (Some(from), Some(to)) = (whole(&from), whole(&to)) else { return Err(Stop::Opaque) };
-        let Some(count) = (&to - &from + 1u32).to_u64() else { return Err(Stop::Opaque) };
+        let (Some(from), Some(to)) = (whole(&from), whole(&to)) else {
+            return Err(AlgebraError::Opaque);
+        };
+
+        let Some(count) = (&to - &from + 1u32).to_u64() else { return Err(AlgebraError::Opaque) };
         self.budget.spend(count.saturating_mul(32))?;
+
         let mut values = vec![];
         let mut product = Value::Number(BigRational::one());
+
         for step in 0..count {
+            // The index is removed from the scope before an error can leave the loop.
             self.scope.push((fold.index.clone(), BigRational::from_integer(&from + step)));
             let value = self.evaluate(&fold.body);
             self.scope.pop();
@@ -253,6 +275,7 @@ impl Algebra<'_> {
                 FoldKind::Product => product = self.product(product, value?)?,
             }
         }
+
         match fold.kind {
             FoldKind::Sum => self.sum(values),
             FoldKind::Product => Ok(product),

@@ -9,29 +9,35 @@ use super::{
     atom::{Algebra, Atom},
     exact::Value,
     integer,
-    limits::Stop,
+    limits::AlgebraError,
     modular,
-    polynomial::{Form, Monomial, Polynomial},
+    polynomial::{Monomial, Polynomial, RationalFunction},
 };
 use crate::expr::{Constant, Expr, Function};
 
-/// The largest shift of a factorial that is multiplied out: (n+2)! = (n+2)(n+1)·n!.
+/// Largest shift of a factorial that is multiplied out: (n+2)! = (n+2)(n+1)·n!.
 const MAX_SHIFT: u64 = 32;
 
 impl Algebra<'_> {
-    pub(super) fn call(&mut self, function: Function, arguments: &[Expr]) -> Result<Value, Stop> {
+    pub(super) fn call(
+        &mut self,
+        function: Function,
+        arguments: &[Expr],
+    ) -> Result<Value, AlgebraError> {
         if let (Function::Mod, [number, modulus]) = (function, arguments)
             && let Some(rest) = self.residue(number, modulus)?
         {
             return Ok(rest);
         }
+
         let mut values = Vec::with_capacity(arguments.len());
         for argument in arguments {
             values.push(self.evaluate(argument)?);
         }
         if values.is_empty() || function.arity().is_some_and(|arity| arity != values.len()) {
-            return Err(Stop::Opaque);
+            return Err(AlgebraError::Opaque);
         }
+
         if let Some(numbers) = values.iter().map(Value::as_number).collect::<Option<Vec<_>>>()
             && let Some(value) = self.of_numbers(function, &numbers)?
         {
@@ -40,18 +46,21 @@ impl Algebra<'_> {
         if let [Value::Infinity { positive }] = values.as_slice() {
             return self.of_infinity(function, *positive);
         }
-        let mut forms = Vec::with_capacity(values.len());
+
+        let mut fractions = Vec::with_capacity(values.len());
         for value in values {
-            forms.push(value.into_form()?);
+            fractions.push(value.into_fraction()?);
         }
-        Ok(self.of_forms(function, forms)?.into())
+        Ok(self.of_fractions(function, fractions)?.into())
     }
 
     /// Computes the remainder of a number too large to be computed itself: 10^500 mod 7.
-    fn residue(&mut self, number: &Expr, modulus: &Expr) -> Result<Option<Value>, Stop> {
+    fn residue(&mut self, number: &Expr, modulus: &Expr) -> Result<Option<Value>, AlgebraError> {
+        // Residues do not see the indices in scope, and a literal number needs no residue.
         if !self.scope.is_empty() || matches!(number, Expr::Number(_) | Expr::Decimal(_)) {
             return Ok(None);
         }
+
         let modulus = self.evaluate(modulus)?;
         let Some(modulus) = modulus.as_number().filter(|m| m.is_integer()) else { return Ok(None) };
         let Some(modulus) = modulus.numer().to_u64().filter(|m| *m > 0) else { return Ok(None) };
@@ -64,13 +73,15 @@ impl Algebra<'_> {
         &mut self,
         function: Function,
         numbers: &[&BigRational],
-    ) -> Result<Option<Value>, Stop> {
+    ) -> Result<Option<Value>, AlgebraError> {
         let size: u64 = numbers.iter().map(|number| integer::bits(number)).sum();
         self.budget.spend(size / 64 * (size / 64) + 8 * numbers.len() as u64)?;
+
         let natural = |at: usize| -> Option<u64> {
             numbers[at].is_integer().then(|| numbers[at].numer().to_u64()).flatten()
         };
         let first = numbers[0];
+
         Ok(Some(match function {
             Function::Abs => first.abs().into(),
             Function::Floor => first.floor().into(),
@@ -84,25 +95,30 @@ impl Algebra<'_> {
                 };
                 extreme.map_or(first, |extreme| extreme).clone().into()
             }
+
             Function::Factorial | Function::DoubleFactorial if first.is_integer() => {
                 if function == Function::Factorial && first.is_negative() {
-                    return Err(Stop::Undefined);
+                    return Err(AlgebraError::Undefined);
                 }
                 let step = if function == Function::Factorial { 1 } else { 2 };
                 if first.is_negative() {
                     return Ok(None);
                 }
-                let n = first.numer().to_u64().ok_or(Stop::TooLarge)?;
+
+                let n = first.numer().to_u64().ok_or(AlgebraError::TooLarge)?;
                 integer::factorial(n, step, self.budget)?.into()
             }
+
             Function::Permutations => match (natural(0), natural(1)) {
                 (Some(n), Some(k)) if k > n => BigInt::zero().into(),
                 (Some(n), Some(k)) => integer::permutations(n, k, self.budget)?.into(),
                 _ => return Ok(None),
             },
+
             Function::Binomial => match (natural(0), natural(1)) {
                 (Some(n), Some(k)) if k > n => BigInt::zero().into(),
                 (Some(n), Some(k)) => {
+                    // C(n, k) = C(n, n−k), and the smaller k is less work.
                     let k = k.min(n - k);
                     let numer = integer::permutations(n, k, self.budget)?;
                     let denom = integer::factorial(k, 1, self.budget)?;
@@ -112,10 +128,11 @@ impl Algebra<'_> {
                 }
                 _ => return Ok(None),
             },
+
             Function::Mod => {
                 let modulus = numbers[1];
                 if modulus.is_zero() {
-                    return Err(Stop::Undefined);
+                    return Err(AlgebraError::Undefined);
                 }
                 if modulus.is_negative() {
                     return Ok(None);
@@ -123,16 +140,19 @@ impl Algebra<'_> {
                 if first.is_integer() && modulus.is_integer() {
                     return Ok(Some(first.numer().mod_floor(modulus.numer()).into()));
                 }
+
+                // a mod m = a − m·⌊a/m⌋
                 let quotient = integer::product(first, &modulus.recip(), self.budget)?.floor();
                 let multiple = integer::product(modulus, &quotient, self.budget)?;
                 integer::sum(first, &-multiple, self.budget)?.into()
             }
+
             Function::Gcd | Function::Lcm if numbers.iter().all(|number| number.is_integer()) => {
                 let mut result = first.numer().abs();
                 for number in &numbers[1..] {
                     let bits = result.bits() + number.numer().bits();
                     if bits > integer::MAX_BITS {
-                        return Err(Stop::TooLarge);
+                        return Err(AlgebraError::TooLarge);
                     }
                     self.budget.spend(16 + bits * (bits / 64 + 1))?;
                     result = match function {
@@ -146,7 +166,7 @@ impl Algebra<'_> {
         }))
     }
 
-    fn of_infinity(&mut self, function: Function, positive: bool) -> Result<Value, Stop> {
+    fn of_infinity(&mut self, function: Function, positive: bool) -> Result<Value, AlgebraError> {
         match (function, positive) {
             (Function::Abs, _) | (Function::Exp | Function::Ln | Function::Factorial, true) => {
                 Ok(Value::Infinity { positive: true })
@@ -157,19 +177,25 @@ impl Algebra<'_> {
                 let pi = self.constant(Constant::Pi)?;
                 Ok(self.scale(&pi, &half)?.into())
             }
-            _ => Err(Stop::Opaque),
+            _ => Err(AlgebraError::Opaque),
         }
     }
 
-    fn of_forms(&mut self, function: Function, mut forms: Vec<Form>) -> Result<Form, Stop> {
+    fn of_fractions(
+        &mut self,
+        function: Function,
+        mut fractions: Vec<RationalFunction>,
+    ) -> Result<RationalFunction, AlgebraError> {
         use Function::*;
-        let second = (forms.len() == 2).then(|| forms[1].clone());
-        let first = forms[0].clone();
+        let second = (fractions.len() == 2).then(|| fractions[1].clone());
+        let first = fractions[0].clone();
+
         match (function, second) {
             (Sin, _) => self.sine(first),
             (Cos, _) => self.cosine(first),
             (Tan | Cot, _) => {
-                let (sine, cosine) = (self.sine(first.clone())?, self.cosine(first)?);
+                let sine = self.sine(first.clone())?;
+                let cosine = self.cosine(first)?;
                 let (over, under) = if function == Tan { (sine, cosine) } else { (cosine, sine) };
                 let inverse = self.inverse(&under)?;
                 self.multiply(&over, &inverse)
@@ -198,67 +224,74 @@ impl Algebra<'_> {
             (Re | Im | Conjugate, _) => self.part(function, first),
             (Factorial, _) => self.symbolic_factorial(first),
             (Binomial | Permutations, Some(second)) => self.choices(function, &first, &second),
+
             (Min | Max | Gcd | Lcm, _) => {
-                let mut distinct: Vec<Form> = vec![];
-                for form in forms {
+                let mut distinct: Vec<RationalFunction> = vec![];
+                for fraction in fractions {
                     self.budget.spend(8 * distinct.len() as u64)?;
-                    if !distinct.contains(&form) {
-                        distinct.push(form);
+                    if !distinct.contains(&fraction) {
+                        distinct.push(fraction);
                     }
                 }
+
+                // The order of the arguments does not matter.
                 distinct.sort_by(|a, b| a.numer.0.cmp(&b.numer.0));
                 self.opaque(function, distinct)
             }
             (Arcsin | Arctan, _) => {
-                let (form, negative) = self.signed(forms.remove(0));
-                let value = self.opaque(function, vec![form])?;
+                // Both functions are odd.
+                let (fraction, negative) = self.signed(fractions.remove(0));
+                let value = self.opaque(function, vec![fraction])?;
                 Ok(if negative { value.negated() } else { value })
             }
-            _ => self.opaque(function, forms),
+            _ => self.opaque(function, fractions),
         }
     }
 
     pub(super) fn opaque(
         &mut self,
         function: Function,
-        arguments: Vec<Form>,
-    ) -> Result<Form, Stop> {
+        arguments: Vec<RationalFunction>,
+    ) -> Result<RationalFunction, AlgebraError> {
         Ok(self.polynomial(Atom::Call(function, arguments), Ratio::one())?.into())
     }
 
-    /// Returns the form or its negation, whichever has a positive last coefficient, and whether the form was
-    /// negated.
-    pub(super) fn signed(&self, form: Form) -> (Form, bool) {
-        match form.numer.0.last() {
-            Some((_, coefficient)) if coefficient.is_negative() => (form.negated(), true),
-            _ => (form, false),
+    /// Returns the quotient or its negation, whichever has a positive last coefficient, and whether it was negated.
+    pub(super) fn signed(&self, fraction: RationalFunction) -> (RationalFunction, bool) {
+        match fraction.numer.0.last() {
+            Some((_, coefficient)) if coefficient.is_negative() => (fraction.negated(), true),
+            _ => (fraction, false),
         }
     }
 
     /// Computes the natural logarithm. The logarithm of a positive product is split into its factors.
-    fn logarithm(&mut self, argument: Form) -> Result<Form, Stop> {
+    fn logarithm(&mut self, argument: RationalFunction) -> Result<RationalFunction, AlgebraError> {
         if argument.numer.is_zero() {
-            return Err(Stop::Undefined);
+            return Err(AlgebraError::Undefined);
         }
+
         if !self.is_surely_nonzero(&argument.numer) {
-            self.doubtful = true;
+            self.uncertain = true;
         }
         let Some(polynomial) = argument.as_polynomial() else {
             return self.opaque(Function::Ln, vec![argument]);
         };
+
         let (outside, inside) = match polynomial.as_term().cloned() {
             Some((monomial, coefficient)) => {
                 let (positive, rest) = monomial
                     .0
                     .into_iter()
                     .partition::<Vec<_>, _>(|(id, _)| self.atoms[*id as usize].positive);
-                let mut sum: Form = Polynomial::default().into();
+
+                let mut sum: RationalFunction = Polynomial::default().into();
                 for (id, power) in positive {
                     let power = BigRational::new((*power.numer()).into(), (*power.denom()).into());
                     let part = self.logarithm_of_atom(id)?;
                     let part = self.multiply(&part, &power.into())?;
                     sum = self.add(&sum, &part)?;
                 }
+
                 let of_number = self.logarithm_of_number(&coefficient.abs())?;
                 sum = self.add(&sum, &of_number)?;
                 let sign = coefficient.signum();
@@ -270,21 +303,23 @@ impl Algebra<'_> {
                 (self.logarithm_of_number(&content)?, inside)
             }
         };
+
         if inside.as_number().is_some_and(|number| number.is_one()) {
             return Ok(outside);
         }
+
         let inside = self.opaque(Function::Ln, vec![inside.into()])?;
         self.add(&outside, &inside)
     }
 
-    fn logarithm_of_atom(&mut self, id: u32) -> Result<Form, Stop> {
+    fn logarithm_of_atom(&mut self, id: u32) -> Result<RationalFunction, AlgebraError> {
         match self.atom(id).clone() {
             Atom::E => Ok(BigRational::one().into()),
             Atom::Power { base, exponent } => {
                 let logarithm = self.logarithm(*base)?;
                 self.multiply(&logarithm, &exponent)
             }
-            Atom::Whole { base, .. } => {
+            Atom::IntegerBase { base, .. } => {
                 self.logarithm_of_number(&BigRational::from_integer(base.into()))
             }
             _ => {
@@ -294,7 +329,11 @@ impl Algebra<'_> {
         }
     }
 
-    fn logarithm_of_number(&mut self, number: &BigRational) -> Result<Form, Stop> {
+    fn logarithm_of_number(
+        &mut self,
+        number: &BigRational,
+    ) -> Result<RationalFunction, AlgebraError> {
+        // The logarithm of a product of primes is the sum of theirs.
         let mut sum = Polynomial::default();
         for factor in integer::factors(number, self.budget)? {
             let base = BigRational::from_integer(factor.base.into());
@@ -308,32 +347,41 @@ impl Algebra<'_> {
     }
 
     /// Computes the absolute value. Factors that are known to be positive come out of it: |−2πx| = 2π|x|.
-    pub(super) fn absolute(&mut self, form: &Form) -> Result<Form, Stop> {
-        if self.is_positive(form) || form.numer.is_zero() {
-            return Ok(form.clone());
+    pub(super) fn absolute(
+        &mut self,
+        fraction: &RationalFunction,
+    ) -> Result<RationalFunction, AlgebraError> {
+        if self.is_positive(fraction) || fraction.numer.is_zero() {
+            return Ok(fraction.clone());
         }
-        if let Some(denom) = &form.denom {
-            let numer = self.absolute(&form.numer.clone().into())?;
+
+        if let Some(denom) = &fraction.denom {
+            let numer = self.absolute(&fraction.numer.clone().into())?;
             let denom = self.absolute(&denom.clone().into())?;
             let inverse = self.inverse(&denom)?;
             return self.multiply(&numer, &inverse);
         }
-        if !self.is_real(form) {
-            let (real, imaginary) = match self.parts(&form.numer) {
+
+        if !self.is_real(fraction) {
+            let (real, imaginary) = match self.parts(&fraction.numer) {
                 Some(parts) => parts,
-                None => return self.opaque(Function::Abs, vec![form.clone()]),
+                None => return self.opaque(Function::Abs, vec![fraction.clone()]),
             };
+
+            // |a + bi| = √(a² + b²)
             let real = self.power(&real.into(), 2)?;
             let imaginary = self.power(&imaginary.into(), 2)?;
             let square = self.add(&real, &imaginary)?;
             let half = Value::Number(BigRational::new(1.into(), 2.into()));
-            return self.raise(square.into(), half)?.into_form();
+            return self.raise(square.into(), half)?.into_fraction();
         }
-        match form.numer.as_term().cloned() {
+
+        match fraction.numer.as_term().cloned() {
             Some((monomial, coefficient)) => {
-                let mut product: Form = coefficient.abs().into();
+                let mut product: RationalFunction = coefficient.abs().into();
                 for (id, power) in monomial.0 {
                     let positive = self.atoms[id as usize].positive;
+                    // Positive factors and even powers need no bars.
                     let even = power.is_integer() && power.to_integer().is_even();
                     let factor = if positive || even {
                         Polynomial::term(Monomial::of(id, power), BigRational::one()).into()
@@ -344,18 +392,19 @@ impl Algebra<'_> {
                             Atom::Call(Function::Abs, _) => atom.into(),
                             _ => self.opaque(Function::Abs, vec![atom.into()])?,
                         };
-                        match power.is_integer() {
-                            true => self.power(&atom, power.to_integer())?,
-                            false => return self.opaque(Function::Abs, vec![form.clone()]),
+                        if !power.is_integer() {
+                            return self.opaque(Function::Abs, vec![fraction.clone()]);
                         }
+                        self.power(&atom, power.to_integer())?
                     };
+
                     product = self.multiply(&product, &factor)?;
                 }
                 Ok(product)
             }
             None => {
-                let content = self.content(&form.numer)?;
-                let inside = self.scale(&form.numer, &content.recip())?;
+                let content = self.content(&fraction.numer)?;
+                let inside = self.scale(&fraction.numer, &content.recip())?;
                 let inside = self.opaque(Function::Abs, vec![inside.into()])?;
                 self.multiply(&inside, &content.abs().into())
             }
@@ -364,25 +413,33 @@ impl Algebra<'_> {
 
     /// Splits a polynomial into real and imaginary part, if all its atoms but i are known to be real.
     fn parts(&self, polynomial: &Polynomial) -> Option<(Polynomial, Polynomial)> {
-        let (mut real, mut imaginary) = (vec![], vec![]);
+        let mut real = vec![];
+        let mut imaginary = vec![];
         for (monomial, coefficient) in &polynomial.0 {
             let mut rest = monomial.clone();
             rest.0.retain(|(id, _)| *self.atom(*id) != Atom::I);
             if !rest.0.iter().all(|(id, _)| self.atoms[*id as usize].real) {
                 return None;
             }
+
             let turned = rest.0.len() < monomial.0.len();
             if turned { &mut imaginary } else { &mut real }.push((rest, coefficient.clone()));
         }
+
         // Monomials may have changed their order when i was taken out.
         real.sort_by(|a, b| a.0.cmp(&b.0));
         imaginary.sort_by(|a, b| a.0.cmp(&b.0));
         Some((Polynomial(real), Polynomial(imaginary)))
     }
 
-    fn part(&mut self, function: Function, form: Form) -> Result<Form, Stop> {
-        let parts = form.as_polynomial().and_then(|polynomial| self.parts(polynomial));
-        let Some((real, imaginary)) = parts else { return self.opaque(function, vec![form]) };
+    fn part(
+        &mut self,
+        function: Function,
+        fraction: RationalFunction,
+    ) -> Result<RationalFunction, AlgebraError> {
+        let parts = fraction.as_polynomial().and_then(|polynomial| self.parts(polynomial));
+        let Some((real, imaginary)) = parts else { return self.opaque(function, vec![fraction]) };
+
         match function {
             Function::Re => Ok(real.into()),
             Function::Im => Ok(imaginary.into()),
@@ -395,35 +452,49 @@ impl Algebra<'_> {
     }
 
     /// Expands (f+k)! = (f+k)(f+k−1)…(f+1)·f! for the whole part k of the constant term.
-    fn symbolic_factorial(&mut self, argument: Form) -> Result<Form, Stop> {
+    fn symbolic_factorial(
+        &mut self,
+        argument: RationalFunction,
+    ) -> Result<RationalFunction, AlgebraError> {
         let Some(polynomial) = argument.as_polynomial() else {
             return self.opaque(Function::Factorial, vec![argument]);
         };
+
         let constant = polynomial.0.iter().find(|(monomial, _)| monomial.0.is_empty());
         let shift = constant.map_or_else(BigRational::zero, |(_, number)| number.floor());
         let Some(shift) = shift.numer().to_i64().filter(|k| k.unsigned_abs() <= MAX_SHIFT) else {
             return self.opaque(Function::Factorial, vec![argument]);
         };
+
         let shifted = |by: i64| BigRational::from_integer(by.into()).into();
         let base = self.add(&argument, &shifted(-shift))?;
         if base.as_number().is_some() {
             return self.opaque(Function::Factorial, vec![argument]);
         }
+
         let mut product = self.opaque(Function::Factorial, vec![base.clone()])?;
+        // Upwards, the factors are f+1 … f+k. Downwards, they are the inverses of f … f−k+1.
         for step in 1..=shift.abs() {
             let factor = self.add(&base, &shifted(if shift > 0 { step } else { 1 - step }))?;
             let factor = if shift > 0 { factor } else { self.inverse(&factor)? };
             product = self.multiply(&product, &factor)?;
         }
+
         Ok(product)
     }
 
     /// Computes n (n−1) … (n−k+1), divided by k! for a binomial coefficient.
-    fn choices(&mut self, function: Function, n: &Form, k: &Form) -> Result<Form, Stop> {
+    fn choices(
+        &mut self,
+        function: Function,
+        n: &RationalFunction,
+        k: &RationalFunction,
+    ) -> Result<RationalFunction, AlgebraError> {
         let small = k.as_number().filter(|k| k.is_integer()).and_then(|k| k.to_integer().to_u64());
+
         let falling = match small.filter(|k| *k <= MAX_SHIFT) {
             Some(k) => {
-                let mut product: Form = BigRational::one().into();
+                let mut product: RationalFunction = BigRational::one().into();
                 for step in 0..k {
                     let step = BigRational::from_integer((-BigInt::from(step)).clone());
                     let factor = self.add(n, &step.into())?;
@@ -439,6 +510,7 @@ impl Algebra<'_> {
                 self.multiply(&numer, &inverse)?
             }
         };
+
         if function == Function::Permutations {
             return Ok(falling);
         }
@@ -447,10 +519,13 @@ impl Algebra<'_> {
         self.multiply(&falling, &inverse)
     }
 
-    fn any_factorial(&mut self, argument: Form) -> Result<Form, Stop> {
+    fn any_factorial(
+        &mut self,
+        argument: RationalFunction,
+    ) -> Result<RationalFunction, AlgebraError> {
         match argument.as_number() {
             Some(number) => match self.of_numbers(Function::Factorial, &[&number])? {
-                Some(value) => value.into_form(),
+                Some(value) => value.into_fraction(),
                 None => self.opaque(Function::Factorial, vec![argument]),
             },
             None => self.symbolic_factorial(argument),

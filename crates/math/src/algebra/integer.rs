@@ -1,20 +1,20 @@
-//! Whole numbers and fractions: their costs, their factors, their powers.
+//! Integers and fractions: their costs, factors and powers.
 
 use num_bigint::{BigInt, BigUint};
 use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
 
-use super::{limits::Stop, modular_u64};
+use super::{limits::AlgebraError, modular_u64};
 use crate::{
     budget::{Budget, OverBudget},
     expr::Expr,
 };
 
-/// The length in bits of the longest number that is computed. Residues and logarithms judge longer numbers.
+/// Bits of the longest number that is computed. Longer numbers are left to residues and logarithms.
 pub(super) const MAX_BITS: u64 = 65_536;
 
-/// The bound up to which factors are sought. A rest below the square of this bound is therefore prime.
+/// Bound up to which factors are sought, so that what is left below its square is prime.
 const TRIAL_BOUND: u64 = 2_048;
 
 /// Counts the bits of numerator and denominator together.
@@ -27,12 +27,13 @@ pub(super) fn sum(
     left: &BigRational,
     right: &BigRational,
     budget: &mut Budget,
-) -> Result<BigRational, Stop> {
+) -> Result<BigRational, AlgebraError> {
     charge(left, right, budget)?;
-    // Whole numbers need no common divisor, and most numbers are whole.
-    Ok(match left.is_integer() && right.is_integer() {
-        true => BigRational::from_integer(left.numer() + right.numer()),
-        false => left + right,
+    // Integers need no common divisor, and most numbers are integers.
+    Ok(if left.is_integer() && right.is_integer() {
+        BigRational::from_integer(left.numer() + right.numer())
+    } else {
+        left + right
     })
 }
 
@@ -41,46 +42,57 @@ pub(super) fn product(
     left: &BigRational,
     right: &BigRational,
     budget: &mut Budget,
-) -> Result<BigRational, Stop> {
+) -> Result<BigRational, AlgebraError> {
     charge(left, right, budget)?;
-    Ok(match left.is_integer() && right.is_integer() {
-        true => BigRational::from_integer(left.numer() * right.numer()),
-        false => left * right,
+    Ok(if left.is_integer() && right.is_integer() {
+        BigRational::from_integer(left.numer() * right.numer())
+    } else {
+        left * right
     })
 }
 
 /// Charges for one operation: limbs times limbs. Operations that seek common divisors cost 64 times as much,
 /// because that search goes bit by bit.
-fn charge(left: &BigRational, right: &BigRational, budget: &mut Budget) -> Result<(), Stop> {
+fn charge(
+    left: &BigRational,
+    right: &BigRational,
+    budget: &mut Budget,
+) -> Result<(), AlgebraError> {
     let bits = bits(left) + bits(right);
     if bits > 2 * MAX_BITS {
-        return Err(Stop::TooLarge);
+        return Err(AlgebraError::TooLarge);
     }
     let limbs = bits / 64 + 1;
     let whole = left.is_integer() && right.is_integer();
     Ok(budget.spend(if whole { 16 + limbs * limbs } else { 64 + limbs * bits })?)
 }
 
-/// Raises a rational number to a whole power.
+/// Raises a rational number to an integer power.
 pub(super) fn power(
     base: &BigRational,
     exponent: i64,
     budget: &mut Budget,
-) -> Result<BigRational, Stop> {
+) -> Result<BigRational, AlgebraError> {
     if base.is_zero() {
-        return if exponent > 0 { Ok(base.clone()) } else { Err(Stop::Undefined) };
+        return if exponent > 0 { Ok(base.clone()) } else { Err(AlgebraError::Undefined) };
     }
+
+    // Powers of 1 and −1 cost nothing, however large the exponent is.
     if base.numer().magnitude().is_one() && base.denom().is_one() {
         let negative = base.is_negative() && exponent.is_odd();
         return Ok(if negative { base.clone() } else { BigRational::one() });
     }
+
     let size = bits(base).saturating_mul(exponent.unsigned_abs());
     if size > MAX_BITS {
-        return Err(Stop::TooLarge);
+        return Err(AlgebraError::TooLarge);
     }
     budget.spend(32 + (size / 64) * (size / 64))?;
+
     let raised = exponent.unsigned_abs() as u32;
-    let (numer, denom) = (base.numer().pow(raised), base.denom().pow(raised));
+    let numer = base.numer().pow(raised);
+    let denom = base.denom().pow(raised);
+
     // A power of a fraction in lowest terms is in lowest terms.
     Ok(match (exponent < 0, numer.is_negative()) {
         (false, _) => BigRational::new_raw(numer, denom),
@@ -97,118 +109,137 @@ pub(super) struct Factor {
     pub(super) prime: bool,
 }
 
-/// Factors a positive fraction. The factors of its denominator have negative exponents.
-pub(super) fn factors(number: &BigRational, budget: &mut Budget) -> Result<Vec<Factor>, Stop> {
-    let mut found = vec![];
-    factor(number.numer().magnitude().clone(), 1, &mut found, budget)?;
-    factor(number.denom().magnitude().clone(), -1, &mut found, budget)?;
-    Ok(found)
+/// Factors a fraction, without its sign. Factors of the denominator have negative exponents.
+pub(super) fn factors(
+    number: &BigRational,
+    budget: &mut Budget,
+) -> Result<Vec<Factor>, AlgebraError> {
+    let mut powers = vec![];
+    factor(number.numer().magnitude().clone(), 1, &mut powers, budget)?;
+    factor(number.denom().magnitude().clone(), -1, &mut powers, budget)?;
+    Ok(powers)
 }
 
 fn factor(
-    mut left: BigUint,
+    mut remaining: BigUint,
     sign: i64,
-    found: &mut Vec<Factor>,
+    powers: &mut Vec<Factor>,
     budget: &mut Budget,
-) -> Result<(), Stop> {
-    if left.bits() > MAX_BITS {
-        return Err(Stop::TooLarge);
+) -> Result<(), AlgebraError> {
+    if remaining.bits() > MAX_BITS {
+        return Err(AlgebraError::TooLarge);
     }
+
     let mut divisor = 2u64;
-    while !left.is_one() {
-        if let Some(word) = left.to_u64() {
-            return factor_word(word, divisor, sign, found, budget);
+    while !remaining.is_one() {
+        if let Some(word) = remaining.to_u64() {
+            return factor_word(word, divisor, sign, powers, budget);
         }
         if divisor > TRIAL_BOUND {
-            return leftover(left, sign, found, budget);
+            return leftover(remaining, sign, powers, budget);
         }
+
         let mut exponent = 0;
         loop {
-            budget.spend(8 + left.bits() / 64)?;
-            let (quotient, rest) = left.div_rem(&BigUint::from(divisor));
+            budget.spend(8 + remaining.bits() / 64)?;
+            let (quotient, rest) = remaining.div_rem(&BigUint::from(divisor));
             if !rest.is_zero() {
                 break;
             }
-            left = quotient;
+            remaining = quotient;
             exponent += sign;
         }
+
         if exponent != 0 {
-            found.push(Factor { base: divisor.into(), exponent, prime: true });
+            powers.push(Factor { base: divisor.into(), exponent, prime: true });
         }
         divisor += if divisor == 2 { 1 } else { 2 };
     }
+
     Ok(())
 }
 
 fn factor_word(
-    mut left: u64,
+    mut remaining: u64,
     from: u64,
     sign: i64,
-    found: &mut Vec<Factor>,
+    powers: &mut Vec<Factor>,
     budget: &mut Budget,
-) -> Result<(), Stop> {
+) -> Result<(), AlgebraError> {
     let mut divisor = from;
-    while divisor <= TRIAL_BOUND && divisor * divisor <= left {
+    while divisor <= TRIAL_BOUND && divisor * divisor <= remaining {
         budget.spend(2)?;
         let mut exponent = 0;
-        while left.is_multiple_of(divisor) {
-            left /= divisor;
+        while remaining.is_multiple_of(divisor) {
+            remaining /= divisor;
             exponent += sign;
         }
         if exponent != 0 {
-            found.push(Factor { base: divisor.into(), exponent, prime: true });
+            powers.push(Factor { base: divisor.into(), exponent, prime: true });
         }
         divisor += if divisor == 2 { 1 } else { 2 };
     }
-    if left == 1 {
+
+    if remaining == 1 {
         return Ok(());
     }
+
+    // This pays for the test of primality.
     budget.spend(4_000)?;
-    if divisor * divisor > left || modular_u64::is_prime(left) {
-        found.push(Factor { base: left.into(), exponent: sign, prime: true });
+    if divisor * divisor > remaining || modular_u64::is_prime(remaining) {
+        powers.push(Factor { base: remaining.into(), exponent: sign, prime: true });
         return Ok(());
     }
-    leftover(left.into(), sign, found, budget)
+
+    leftover(remaining.into(), sign, powers, budget)
 }
 
-/// Takes the rest after trial division as it is, unless it is a power.
+/// Adds what trial division left as a separate factor, unless it is a power.
 fn leftover(
-    left: BigUint,
+    remaining: BigUint,
     sign: i64,
-    found: &mut Vec<Factor>,
+    powers: &mut Vec<Factor>,
     budget: &mut Budget,
-) -> Result<(), Stop> {
+) -> Result<(), AlgebraError> {
     for degree in [2u32, 3, 5, 7] {
-        budget.spend(64 + left.bits() * (left.bits() / 64))?;
-        let root = left.nth_root(degree);
-        if Pow::pow(&root, degree) == left {
+        budget.spend(64 + remaining.bits() * (remaining.bits() / 64))?;
+        let root = remaining.nth_root(degree);
+        if Pow::pow(&root, degree) == remaining {
+            // The root may be composite too, but without small factors.
             return match root.to_u64() {
                 Some(word) => {
-                    factor_word(word, TRIAL_BOUND + 1, sign * i64::from(degree), found, budget)
+                    factor_word(word, TRIAL_BOUND + 1, sign * i64::from(degree), powers, budget)
                 }
-                None => leftover(root, sign * i64::from(degree), found, budget),
+                None => leftover(root, sign * i64::from(degree), powers, budget),
             };
         }
     }
-    found.push(Factor { base: left, exponent: sign, prime: false });
+
+    powers.push(Factor { base: remaining, exponent: sign, prime: false });
     Ok(())
 }
 
 /// Computes `n (n − step) (n − 2 step) …` down to the last positive factor.
-pub(super) fn factorial(n: u64, step: u64, budget: &mut Budget) -> Result<BigInt, Stop> {
+pub(super) fn factorial(n: u64, step: u64, budget: &mut Budget) -> Result<BigInt, AlgebraError> {
     // No factor is longer than n, which bounds the product well enough.
     let size = (n / step).saturating_mul(u64::from(64 - n.leading_zeros()));
     falling(n, n / step, step, size, budget)
 }
 
 /// Computes `n (n − 1) … (n − k + 1)`.
-pub(super) fn permutations(n: u64, k: u64, budget: &mut Budget) -> Result<BigInt, Stop> {
+pub(super) fn permutations(n: u64, k: u64, budget: &mut Budget) -> Result<BigInt, AlgebraError> {
     falling(n, k, 1, k.saturating_mul(u64::from(64 - n.leading_zeros())), budget)
 }
 
-fn falling(n: u64, count: u64, step: u64, size: u64, budget: &mut Budget) -> Result<BigInt, Stop> {
+fn falling(
+    n: u64,
+    count: u64,
+    step: u64,
+    size: u64,
+    budget: &mut Budget,
+) -> Result<BigInt, AlgebraError> {
     if size > MAX_BITS {
-        return Err(Stop::TooLarge);
+        return Err(AlgebraError::TooLarge);
     }
     budget.spend(16 + count * (4 + size / 64))?;
     let mut product = BigUint::one();
@@ -220,9 +251,9 @@ fn falling(n: u64, count: u64, step: u64, size: u64, budget: &mut Budget) -> Res
     Ok(product.into())
 }
 
-/// Tells whether two numbers are the same to `places` digits after the point. Rounding must not wipe a number out.
-/// Numbers below 1 and below `10^(3 - places)` are therefore compared to `places` significant digits instead, and
-/// to one at least.
+/// Tells whether two numbers are the same to `places` digits after the point. Rounding must not turn a number into
+/// zero, so numbers below 1 and below `10^(3 - places)` are compared to `places` significant digits instead, and to one
+/// at least.
 pub(super) fn same_to(
     a: &BigRational,
     b: &BigRational,
@@ -230,12 +261,15 @@ pub(super) fn same_to(
     budget: &mut Budget,
 ) -> Result<bool, OverBudget> {
     budget.spend(16 + (bits(a) + bits(b)) / 16)?;
+
     let greater = if a.abs() > b.abs() { a.abs() } else { b.abs() };
     let mut places = places;
     let small = BigRational::new(1.into(), BigInt::from(10).pow(places.clamp(3, 1_000) - 3));
+
     if !greater.is_zero() && greater < small {
         places = places.max(1).saturating_add(zeros(&greater, budget)?);
     }
+
     Ok(rounded(a, places, budget)? == rounded(b, places, budget)?)
 }
 
@@ -244,8 +278,10 @@ fn zeros(number: &BigRational, budget: &mut Budget) -> Result<u32, OverBudget> {
     // The number is below 2^-lead, and log10 2 is a little more than 0.3010.
     let lead = number.denom().bits().saturating_sub(number.numer().bits() + 1);
     let mut zeros = u32::try_from(lead.saturating_mul(3010) / 10_000).map_err(|_| OverBudget)?;
+
     let limbs = bits(number) / 64 + u64::from(zeros) / 16 + 1;
     budget.spend(16 + limbs * limbs)?;
+
     let mut shifted = number.numer() * BigInt::from(10).pow(zeros + 1);
     while shifted < *number.denom() {
         budget.spend(limbs)?;
@@ -255,17 +291,20 @@ fn zeros(number: &BigRational, budget: &mut Budget) -> Result<u32, OverBudget> {
     Ok(zeros)
 }
 
-/// Returns the places after the point of a number that is written as a decimal, if they are at most 40.
+/// Counts the digits after the point of a number that is written as a decimal. Returns `None` beyond 40.
 pub(super) fn places_given(e: &Expr) -> Option<u32> {
     const MOST: u32 = 40;
     let Expr::Decimal(value) = e else { return None };
     let scale = BigInt::from(10).pow(MOST);
+    // A number with more digits after the point does not divide the scale.
     let mut scaled = (&scale % value.denom()).is_zero().then(|| scale / value.denom())?;
+
     let mut places = MOST;
     while places > 0 && (&scaled % 10_u32).is_zero() {
         scaled /= 10_u32;
         places -= 1;
     }
+
     Some(places)
 }
 
@@ -273,8 +312,10 @@ pub(super) fn places_given(e: &Expr) -> Option<u32> {
 fn rounded(number: &BigRational, places: u32, budget: &mut Budget) -> Result<BigInt, OverBudget> {
     let limbs = bits(number) / 64 + u64::from(places) / 16 + 1;
     budget.spend(16 + limbs * limbs)?;
+
     let scaled = number.numer().magnitude() * BigUint::from(10u32).pow(places);
     let denom = number.denom().magnitude();
+    // ⌊x + 1/2⌋ is ⌊(2n + d)/2d⌋ for x = n/d.
     let whole = BigInt::from((scaled * 2u32 + denom) / (denom * 2u32));
     Ok(if number.is_negative() { -whole } else { whole })
 }
@@ -298,6 +339,7 @@ mod tests {
             }
             assert_eq!(product, BigUint::from(value as u64));
         }
+
         // The square of a product of two primes above the bound is recognised as a square.
         let square = BigRational::from_integer(BigInt::from(4_000_037u64 * 4_000_063).pow(2u32));
         let found = factors(&square, &mut budget).unwrap();
@@ -307,11 +349,11 @@ mod tests {
     #[test]
     fn sizes_are_refused_before_they_are_computed() {
         let mut budget = Budget::new(u64::MAX);
-        assert_eq!(power(&number(2, 1), 1 << 40, &mut budget), Err(Stop::TooLarge));
+        assert_eq!(power(&number(2, 1), 1 << 40, &mut budget), Err(AlgebraError::TooLarge));
         assert_eq!(power(&number(-1, 1), i64::MIN, &mut budget), Ok(number(1, 1)));
         assert_eq!(power(&number(-2, 3), -3, &mut budget), Ok(number(-27, 8)));
-        assert_eq!(power(&number(0, 1), 0, &mut budget), Err(Stop::Undefined));
-        assert_eq!(factorial(1_000_000, 1, &mut budget), Err(Stop::TooLarge));
+        assert_eq!(power(&number(0, 1), 0, &mut budget), Err(AlgebraError::Undefined));
+        assert_eq!(factorial(1_000_000, 1, &mut budget), Err(AlgebraError::TooLarge));
         assert_eq!(factorial(9, 2, &mut budget), Ok(945.into()));
         assert_eq!(permutations(5, 2, &mut budget), Ok(20.into()));
     }
@@ -333,10 +375,12 @@ mod tests {
             ((1234, 1_000_000), (1239, 1_000_000), 3, false),
             ((1, 1), (0, 1), 0, false),
         ] {
-            let (left, right) = (number(a.0, a.1), number(b.0, b.1));
+            let left = number(a.0, a.1);
+            let right = number(b.0, b.1);
             assert_eq!(same_to(&left, &right, places, &mut budget), Ok(expected), "{a:?} {b:?}");
             assert_eq!(same_to(&right, &left, places, &mut budget), Ok(expected), "{b:?} {a:?}");
         }
+
         for (numer, denom, expected) in
             [(1, 10, 0), (99, 1000, 1), (1, 100, 1), (999, 1000, 0), (1, 1 << 40, 12)]
         {

@@ -27,6 +27,8 @@ pub(super) fn is_prime(number: u64) -> bool {
     if number < 2 || BASES.iter().any(|base| number.is_multiple_of(*base)) {
         return BASES.contains(&number);
     }
+
+    // Miller–Rabin: by repeated squaring, each base has to start at 1 or to pass −1.
     let twos = (number - 1).trailing_zeros();
     BASES.iter().all(|base| {
         let mut value = power(*base, (number - 1) >> twos, number);

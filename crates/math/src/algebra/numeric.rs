@@ -1,8 +1,8 @@
-//! The comparison of two expressions by enclosures of their values.
+//! Compares two expressions by enclosures of their values.
 //!
 //! Floats come first: they tell most numbers apart in about a microsecond. Balls of rising precision follow.
 //! Enclosures that exclude each other prove that the values differ. Values that agree to hundreds of bits are not
-//! proved to be equal; [`Agreement::Close`] gives the number of bits.
+//! proved to be equal; [`Agreement::Close`] holds the number of bits.
 //!
 //! Constants are compared as complex numbers. Expressions with unknowns are compared as real functions, at points
 //! that depend only on the unknowns' names. A point does not count if a divisor is zero there, or if a square root
@@ -25,11 +25,11 @@ use crate::{
     budget::{Budget, OverBudget},
     expr::{Constant, Expr},
 };
-use evaluate::Stop;
+use evaluate::EnclosureError;
 use pair::{Pair, Values};
 use points::{FIRST, POINTS};
 
-/// The knowledge about two values.
+/// What is known about two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Agreement {
     /// They certainly differ, at a point where both are defined.
@@ -43,24 +43,24 @@ pub(crate) enum Agreement {
     Unknown,
 }
 
-/// The precisions at which constants are compared, in bits. The last ones are for integers within huge numbers,
+/// Precisions at which constants are compared, in bits. The last ones are for integers within huge numbers,
 /// and are tried only if no other precision decides.
 const LEVELS: [u32; 6] = [128, 256, 512, 1024, 2048, 4096];
 
-/// The precision at which values that agree are not examined any further.
+/// Precision from which values that agree are not examined any further.
 const HIGHEST: u32 = 1024;
 
-/// The precisions at which functions are compared at a point. They need not be higher, because there are many
-/// points, and identities that hold nearly, but not quite, hold at none.
+/// Precisions at which functions are compared at a point. Higher ones are not needed, because there are many
+/// points, and an identity that only nearly holds fails at all of them.
 const POINT_LEVELS: [u32; 3] = [128, 256, 512];
 
-/// The number of points that is enough.
+/// Number of points that is enough.
 const ENOUGH: u32 = 4;
 
-/// The fewest points that mean anything.
+/// Minimum number of points that count as evidence.
 const FEWEST: u32 = 2;
 
-/// The fewest bits that mean anything.
+/// Minimum number of bits that count as evidence.
 const FEWEST_BITS: i64 = 64;
 
 /// Tells whether two expressions have the same value.
@@ -72,14 +72,14 @@ pub(crate) fn agree(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement
     if pair.is_constant() { constants(&pair, budget) } else { functions(&pair, budget) }
 }
 
-/// Tells whether two constants certainly differ, as far as little work can show it.
+/// Tells whether two constants certainly differ, as far as a cheap comparison can show it.
 pub(crate) fn are_apart(a: &Expr, b: &Expr, budget: &mut Budget) -> bool {
     let Ok(Some(pair)) = Pair::new(a, b, budget) else { return false };
-    let p = LEVELS[0];
+    let prec = LEVELS[0];
     let floats = |values: Values<Interval>| values.agreement(0).is_none();
-    let balls = |values: Values<Ball>| values.agreement(p).is_none();
+    let balls = |values: Values<Ball>| values.agreement(prec).is_none();
     pair.is_constant()
-        && (pair.at(0, 0, budget).is_ok_and(floats) || pair.at(0, p, budget).is_ok_and(balls))
+        && (pair.at(0, 0, budget).is_ok_and(floats) || pair.at(0, prec, budget).is_ok_and(balls))
 }
 
 /// Tells which of two real constants is greater. Returns `None` if that is not known, and also if they are equal.
@@ -89,33 +89,40 @@ pub(crate) fn order(
     budget: &mut Budget,
 ) -> Result<Option<Ordering>, OverBudget> {
     let Some(pair) = Pair::new(a, b, budget)?.filter(Pair::is_constant) else { return Ok(None) };
+
     match (infinity(a), infinity(b)) {
         (None, None) => (),
         (first, second) => {
-            let (first, second) = (first.map_or(0, sign), second.map_or(0, sign));
+            let first = first.map_or(0, sign);
+            let second = second.map_or(0, sign);
             let finite = agree(a, b, budget)? == Agreement::Distinct;
             return Ok((finite && first != second).then(|| first.cmp(&second)));
         }
     }
+
     match pair.at::<Interval>(0, 0, budget) {
         Ok(values) => {
             if let Some(order) = values.order(0) {
                 return Ok(Some(order));
             }
         }
-        Err(Stop::OverBudget) => return Err(OverBudget),
-        Err(Stop::Undefined) => return Ok(None),
-        Err(Stop::Unknown) => (),
+        Err(EnclosureError::OverBudget) => return Err(OverBudget),
+        Err(EnclosureError::Undefined) => return Ok(None),
+        Err(EnclosureError::Unknown) => (),
     }
+
     let mut ladder = Ladder::default();
-    for p in LEVELS {
-        let Some(found) = ladder.climb(&pair, p, budget)? else { break };
+    for prec in LEVELS {
+        let Some(found) = ladder.climb(&pair, prec, budget)? else { break };
         match found {
-            Ok(values) if p >= HIGHEST || values.order(p).is_some() => return Ok(values.order(p)),
-            Err(Stop::Undefined) => break,
+            Ok(values) if prec >= HIGHEST || values.order(prec).is_some() => {
+                return Ok(values.order(prec));
+            }
+            Err(EnclosureError::Undefined) => break,
             _ => (),
         }
     }
+
     Ok(None)
 }
 
@@ -127,6 +134,7 @@ pub(crate) fn ratio(
     budget: &mut Budget,
 ) -> Result<Option<(bool, Agreement)>, OverBudget> {
     let Some(pair) = Pair::new(a, b, budget)? else { return Ok(None) };
+
     for points in [0..FIRST, pair.probes()] {
         if let Some(distinct) = proportion::<Interval>(&pair, &[0], points, budget)?
             && distinct.1 == Agreement::Distinct
@@ -134,10 +142,11 @@ pub(crate) fn ratio(
             return Ok(Some(distinct));
         }
     }
+
     proportion::<Ball>(&pair, &POINT_LEVELS, 0..POINTS, budget)
 }
 
-/// Returns the sign of an expression that is nothing but infinity: true if positive.
+/// Returns the sign of an expression that is only infinity: true if positive.
 fn infinity(expr: &Expr) -> Option<bool> {
     match expr {
         Expr::Constant(Constant::Infinity) => Some(true),
@@ -159,17 +168,19 @@ fn infinities(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement, Over
         (Some(_), None) => b,
         _ => a,
     };
+
     // The value of an expression with an infinity inside is not known here.
     if finite.any(&|part| infinity(part).is_some()) {
         return Ok(Agreement::Unknown);
     }
+
     // The other value is not infinite, unless the expression has no value at all.
     let own = agree(finite, finite, budget)?;
     Ok(if own == Agreement::Undefined { own } else { Agreement::Distinct })
 }
 
-/// The levels of precision that the budget can be expected to pay for, judged by the cost of the last level. The
-/// first level may take everything.
+/// Levels of precision that the budget can be expected to pay for, judged by the cost of the last level. The first
+/// level may take everything.
 #[derive(Default)]
 struct Ladder {
     last: Option<(u32, u64)>,
@@ -180,26 +191,31 @@ impl Ladder {
     fn climb(
         &mut self,
         pair: &Pair,
-        p: u32,
+        prec: u32,
         budget: &mut Budget,
-    ) -> Result<Option<Result<Values<Ball>, Stop>>, OverBudget> {
+    ) -> Result<Option<Result<Values<Ball>, EnclosureError>>, OverBudget> {
+        // A level costs as much more than the last one as the operation whose price rises most.
         let expected = self.last.map(|(last, spent)| {
-            let (last, next) = (Ball::cost(last), Ball::cost(p));
+            let last = Ball::cost(last);
+            let next = Ball::cost(prec);
             let grown = |next: u64, last: u64| spent.saturating_mul(next) / last;
             grown(next.operation, last.operation)
                 .max(grown(next.root, last.root))
                 .max(grown(next.elementary, last.elementary))
         });
+
         if expected.is_some_and(|expected| expected > budget.left()) {
             return Ok(None);
         }
+
         let before = budget.left();
-        let found = pair.at(0, p, budget);
-        self.last = Some((p, before - budget.left()));
-        match found {
-            Err(Stop::OverBudget) if expected.is_none() => Err(OverBudget),
-            Err(Stop::OverBudget) => Ok(None),
-            found => Ok(Some(found)),
+        let values = pair.at(0, prec, budget);
+        self.last = Some((prec, before - budget.left()));
+
+        match values {
+            Err(EnclosureError::OverBudget) if expected.is_none() => Err(OverBudget),
+            Err(EnclosureError::OverBudget) => Ok(None),
+            values => Ok(Some(values)),
         }
     }
 }
@@ -211,24 +227,27 @@ fn constants(pair: &Pair, budget: &mut Budget) -> Result<Agreement, OverBudget> 
             Some(_) if values.are_same() => return Ok(close(HIGHEST.into(), 1)),
             Some(_) => (),
         },
-        Err(Stop::OverBudget) => return Err(OverBudget),
-        Err(Stop::Undefined) => return Ok(Agreement::Undefined),
+        Err(EnclosureError::OverBudget) => return Err(OverBudget),
+        Err(EnclosureError::Undefined) => return Ok(Agreement::Undefined),
         _ => (),
     }
-    let (mut ladder, mut most) = (Ladder::default(), 0);
-    for p in LEVELS {
-        if p > HIGHEST && most >= FEWEST_BITS {
+
+    let mut ladder = Ladder::default();
+    let mut most_bits = 0;
+    for prec in LEVELS {
+        if prec > HIGHEST && most_bits >= FEWEST_BITS {
             break;
         }
-        let Some(found) = ladder.climb(pair, p, budget)? else { break };
-        match found.map(|values| values.agreement(p)) {
-            Ok(Some(bits)) => most = bits.max(most),
+        let Some(found) = ladder.climb(pair, prec, budget)? else { break };
+        match found.map(|values| values.agreement(prec)) {
+            Ok(Some(bits)) => most_bits = bits.max(most_bits),
             Ok(None) => return Ok(Agreement::Distinct),
-            Err(Stop::Undefined) => return Ok(Agreement::Undefined),
+            Err(EnclosureError::Undefined) => return Ok(Agreement::Undefined),
             Err(_) => (),
         }
     }
-    Ok(close(most, 1))
+
+    Ok(close(most_bits, 1))
 }
 
 fn close(bits: i64, points: u32) -> Agreement {
@@ -243,16 +262,16 @@ fn functions(pair: &Pair, budget: &mut Budget) -> Result<Agreement, OverBudget> 
         pair,
         budget,
         |values, _| values.agreement(0).is_none(),
-        |values, p| match values.agreement(p) {
-            None => Finding::Distinct,
-            Some(bits) if bits >= FEWEST_BITS => Finding::Close(bits),
-            Some(_) => Finding::Unknown,
+        |values, prec| match values.agreement(prec) {
+            None => PointComparison::Distinct,
+            Some(bits) if bits >= FEWEST_BITS => PointComparison::Close(bits),
+            Some(_) => PointComparison::Unknown,
         },
     )
 }
 
-/// The result of comparing the values at one point.
-enum Finding {
+/// Result of comparing the values at one point.
+enum PointComparison {
     Distinct,
     Close(i64),
     Unknown,
@@ -263,65 +282,76 @@ fn at_points(
     pair: &Pair,
     budget: &mut Budget,
     distinct: impl Fn(&Values<Interval>, u32) -> bool,
-    compare: impl Fn(&Values<Ball>, u32) -> Finding,
+    compare: impl Fn(&Values<Ball>, u32) -> PointComparison,
 ) -> Result<Agreement, OverBudget> {
+    // One bit for each point outside the domain. The balls skip it there.
     let mut outside = 0u64;
     for point in 0..FIRST {
         match pair.at(point, 0, budget) {
             Ok(values) if distinct(&values, 0) => return Ok(Agreement::Distinct),
-            Err(Stop::OverBudget) => return Err(OverBudget),
-            Err(Stop::Undefined) => outside |= 1 << point,
+            Err(EnclosureError::OverBudget) => return Err(OverBudget),
+            Err(EnclosureError::Undefined) => outside |= 1 << point,
             _ => (),
         }
     }
+
     if differs_at_probes(pair, budget, &distinct, &compare)? {
         return Ok(Agreement::Distinct);
     }
-    let (mut points, mut least) = (0, i64::MAX);
+
+    let mut points = 0;
+    let mut least_bits = i64::MAX;
     for point in (0..POINTS).filter(|point| outside >> point & 1 == 0) {
+        // Later points only help functions that are undefined at too many of the first.
         if point >= FIRST && points >= ENOUGH {
             break;
         }
-        for p in POINT_LEVELS {
-            match pair.at(point, p, budget).map(|values| compare(&values, p)) {
-                Ok(Finding::Distinct) => return Ok(Agreement::Distinct),
-                Ok(Finding::Close(bits)) => {
+
+        for prec in POINT_LEVELS {
+            match pair.at(point, prec, budget).map(|values| compare(&values, prec)) {
+                Ok(PointComparison::Distinct) => return Ok(Agreement::Distinct),
+                Ok(PointComparison::Close(bits)) => {
                     points += 1;
-                    least = bits.min(least);
+                    least_bits = bits.min(least_bits);
                     break;
                 }
-                Ok(Finding::Unknown) | Err(Stop::Unknown) => (),
-                Err(Stop::Undefined) => break,
-                Err(Stop::OverBudget) if points >= ENOUGH => return Ok(close(least, points)),
-                Err(Stop::OverBudget) => return Err(OverBudget),
+                Ok(PointComparison::Unknown) | Err(EnclosureError::Unknown) => (),
+                Err(EnclosureError::Undefined) => break,
+                Err(EnclosureError::OverBudget) if points >= ENOUGH => {
+                    return Ok(close(least_bits, points));
+                }
+                Err(EnclosureError::OverBudget) => return Err(OverBudget),
             }
         }
     }
-    Ok(if points < FEWEST { Agreement::Unknown } else { close(least, points) })
+
+    Ok(if points < FEWEST { Agreement::Unknown } else { close(least_bits, points) })
 }
 
-/// Tells whether functions made of pieces are distinct at one of their probes. Balls help if floats cannot tell on
-/// which piece a probe lies.
+/// Tells whether functions made of pieces are distinct at one of their probes. Balls decide if floats cannot tell on
+/// which piece a probe is.
 fn differs_at_probes(
     pair: &Pair,
     budget: &mut Budget,
     distinct: impl Fn(&Values<Interval>, u32) -> bool,
-    compare: impl Fn(&Values<Ball>, u32) -> Finding,
+    compare: impl Fn(&Values<Ball>, u32) -> PointComparison,
 ) -> Result<bool, OverBudget> {
     for point in pair.probes() {
         match pair.at(point, 0, budget) {
             Ok(values) if distinct(&values, 0) => return Ok(true),
-            Err(Stop::OverBudget) => return Err(OverBudget),
-            Ok(_) | Err(Stop::Undefined) => continue,
-            Err(Stop::Unknown) => (),
+            Err(EnclosureError::OverBudget) => return Err(OverBudget),
+            Ok(_) | Err(EnclosureError::Undefined) => continue,
+            Err(EnclosureError::Unknown) => (),
         }
-        let p = POINT_LEVELS[0];
-        match pair.at(point, p, budget).map(|values| compare(&values, p)) {
-            Ok(Finding::Distinct) => return Ok(true),
-            Err(Stop::OverBudget) => return Err(OverBudget),
+
+        let prec = POINT_LEVELS[0];
+        match pair.at(point, prec, budget).map(|values| compare(&values, prec)) {
+            Ok(PointComparison::Distinct) => return Ok(true),
+            Err(EnclosureError::OverBudget) => return Err(OverBudget),
             _ => (),
         }
     }
+
     Ok(false)
 }
 
@@ -334,50 +364,64 @@ fn proportion<R: Real>(
 ) -> Result<Option<(bool, Agreement)>, OverBudget> {
     let mut factor = None;
     let mut positive = false;
-    let (mut points, mut least) = (0, i64::MAX);
-    let wanted = if pair.is_constant() { 1 } else { FEWEST };
+    let mut points = 0;
+    let mut least_bits = i64::MAX;
+    let min_points = if pair.is_constant() { 1 } else { FEWEST };
+
     for point in range {
         if ((FIRST..POINTS).contains(&point) && points >= ENOUGH)
-            || points >= wanted && pair.is_constant()
+            || points >= min_points && pair.is_constant()
         {
             break;
         }
-        for &p in levels {
-            let values = match pair.at::<R>(point, p, budget) {
+
+        for &prec in levels {
+            let values = match pair.at::<R>(point, prec, budget) {
                 Ok(values) => values,
-                Err(Stop::OverBudget) => return Err(OverBudget),
-                Err(Stop::Undefined) => break,
-                Err(Stop::Unknown) => continue,
+                Err(EnclosureError::OverBudget) => return Err(OverBudget),
+                Err(EnclosureError::Undefined) => break,
+                Err(EnclosureError::Unknown) => continue,
             };
+
             if values.first.is_zero() && values.second.is_zero() {
                 break;
             }
+            // Only the factor zero turns a value other than zero into zero.
             if values.first.is_zero() && values.second.is_nonzero() {
                 return Ok(Some((positive, Agreement::Distinct)));
             }
-            let Some(here) = values.first.div(&values.second, p).filter(|k| k.is_nonzero()) else {
+
+            let Some(here) = values.first.div(&values.second, prec).filter(|k| k.is_nonzero())
+            else {
                 continue;
             };
+
+            // The first factor that is known is the one that all others have to equal.
             let known = factor.get_or_insert_with(|| {
                 positive = here.as_real().is_some_and(|k| k.sign() == Some(Ordering::Greater));
                 here.clone()
             });
-            let difference = here.sub(known, p);
+
+            let difference = here.sub(known, prec);
             if difference.is_nonzero() {
                 return Ok(Some((positive, Agreement::Distinct)));
             }
+
             let bits =
-                if difference.is_zero() { p.into() } else { here.log2() - difference.log2() };
-            if bits < FEWEST_BITS && p > 0 {
+                if difference.is_zero() { prec.into() } else { here.log2() - difference.log2() };
+            // Floats (`prec` is 0) never agree to that many bits. They are only asked for factors that differ.
+            if bits < FEWEST_BITS && prec > 0 {
                 continue;
             }
+
             points += 1;
-            least = bits.min(least);
+            least_bits = bits.min(least_bits);
             break;
         }
     }
-    let close = close(least.min(HIGHEST.into()), points);
-    Ok((points >= wanted && close != Agreement::Unknown).then_some((positive, close)))
+
+    let close = close(least_bits.min(HIGHEST.into()), points);
+    Ok((points >= min_points && close != Agreement::Unknown).then_some((positive, close)))
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! Quotients of generalised polynomials: the exact normal form of expressions.
 //!
-//! A monomial is a product of atoms with rational exponents, also negative ones. So only a denominator of several
-//! terms has to be kept apart.
+//! A monomial is a product of atoms with rational exponents. These may be negative, so only a denominator of
+//! several terms has to be kept apart.
 
 use num_rational::{BigRational, Ratio};
 use num_traits::{One, ToPrimitive, Zero};
 
-use super::limits::Stop;
+use super::limits::AlgebraError;
 
-/// The place of an atom in [`Algebra`](super::atom::Algebra).
+/// Index of an atom in [`Algebra`](super::atom::Algebra).
 pub(super) type AtomId = u32;
 
 /// An atom's exponent.
@@ -24,7 +24,7 @@ pub(super) struct Polynomial(pub(super) Vec<(Monomial, BigRational)>);
 
 /// A quotient of polynomials. A missing denominator means one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Form {
+pub(super) struct RationalFunction {
     pub(super) numer: Polynomial,
     pub(super) denom: Option<Polynomial>,
 }
@@ -80,19 +80,19 @@ impl Polynomial {
     }
 }
 
-impl From<Polynomial> for Form {
+impl From<Polynomial> for RationalFunction {
     fn from(numer: Polynomial) -> Self {
-        Form { numer, denom: None }
+        RationalFunction { numer, denom: None }
     }
 }
 
-impl From<BigRational> for Form {
+impl From<BigRational> for RationalFunction {
     fn from(number: BigRational) -> Self {
         Polynomial::constant(number).into()
     }
 }
 
-impl Form {
+impl RationalFunction {
     pub(super) fn as_number(&self) -> Option<BigRational> {
         if self.denom.is_none() { self.numer.as_number() } else { None }
     }
@@ -102,7 +102,7 @@ impl Form {
     }
 
     pub(super) fn negated(self) -> Self {
-        Form { numer: self.numer.negated(), denom: self.denom }
+        RationalFunction { numer: self.numer.negated(), denom: self.denom }
     }
 
     pub(super) fn atoms(&self) -> impl Iterator<Item = &(AtomId, Exponent)> {
@@ -111,31 +111,34 @@ impl Form {
 }
 
 /// Multiplies two exponents.
-pub(super) fn times(left: Exponent, right: Exponent) -> Result<Exponent, Stop> {
+pub(super) fn times(left: Exponent, right: Exponent) -> Result<Exponent, AlgebraError> {
     use num_traits::CheckedMul;
     bounded(left.checked_mul(&right))
 }
 
 /// Checks that an exponent is well below the range of its type, so that the sum of two cannot overflow.
-fn bounded(exponent: Option<Exponent>) -> Result<Exponent, Stop> {
+fn bounded(exponent: Option<Exponent>) -> Result<Exponent, AlgebraError> {
     const BOUND: u64 = 1 << 40;
     exponent
         .filter(|e| e.numer().unsigned_abs() < BOUND && e.denom().unsigned_abs() < 1 << 20)
-        .ok_or(Stop::TooLarge)
+        .ok_or(AlgebraError::TooLarge)
 }
 
-pub(super) fn exponent(number: &BigRational) -> Result<Exponent, Stop> {
+pub(super) fn exponent(number: &BigRational) -> Result<Exponent, AlgebraError> {
     match (number.numer().to_i64(), number.denom().to_i64()) {
         (Some(numer), Some(denom)) => bounded(Some(Ratio::new_raw(numer, denom))),
-        _ => Err(Stop::TooLarge),
+        _ => Err(AlgebraError::TooLarge),
     }
 }
 
 /// Multiplies two monomials without applying the rules of their atoms.
-pub(super) fn merge(left: &Monomial, right: &Monomial) -> Result<Monomial, Stop> {
+pub(super) fn merge(left: &Monomial, right: &Monomial) -> Result<Monomial, AlgebraError> {
     use num_traits::CheckedAdd;
     let mut merged = Vec::with_capacity(left.0.len() + right.0.len());
-    let (mut first, mut second) = (left.0.iter().peekable(), right.0.iter().peekable());
+    let mut first = left.0.iter().peekable();
+    let mut second = right.0.iter().peekable();
+
+    // Both lists are in the order of the atoms, so the lower atom comes next.
     loop {
         let order = match (first.peek(), second.peek()) {
             (Some(a), Some(b)) => a.0.cmp(&b.0),
@@ -143,6 +146,7 @@ pub(super) fn merge(left: &Monomial, right: &Monomial) -> Result<Monomial, Stop>
             (None, Some(_)) => std::cmp::Ordering::Greater,
             (None, None) => return Ok(Monomial(merged)),
         };
+
         if order.is_lt() {
             merged.extend(first.next().copied());
         } else if order.is_gt() {

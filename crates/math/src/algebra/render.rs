@@ -7,49 +7,51 @@ use super::{
     atom::{Algebra, Atom},
     exact::Value,
     integer,
-    limits::Stop,
-    polynomial::{AtomId, Exponent, Form, Monomial, Polynomial},
+    limits::AlgebraError,
+    polynomial::{AtomId, Exponent, Monomial, Polynomial, RationalFunction},
 };
 use crate::expr::{Constant, Expr, FoldKind};
 
 impl Algebra<'_> {
-    /// Writes a value. The text can be longer than the forms that it is made of, because they occur in it again
-    /// and again. So every piece of the text is paid for.
-    pub(super) fn render(&mut self, value: &Value) -> Result<String, Stop> {
+    /// Writes a value. Every piece of the text is paid for, because it can grow longer than the quotients that it is
+    /// made of, which may occur in it many times.
+    pub(super) fn render(&mut self, value: &Value) -> Result<String, AlgebraError> {
         match value {
             Value::Number(number) => self.number(number),
-            Value::Form(form) => self.form_text(form),
+            Value::Fraction(fraction) => self.fraction_text(fraction),
             Value::Infinity { positive } => {
                 Ok(if *positive { "infinity" } else { "-infinity" }.into())
             }
         }
     }
 
-    fn pay(&mut self, text: String) -> Result<String, Stop> {
+    fn pay(&mut self, text: String) -> Result<String, AlgebraError> {
         self.budget.spend(8 + text.len() as u64)?;
         Ok(text)
     }
 
-    fn number(&mut self, number: &BigRational) -> Result<String, Stop> {
+    fn number(&mut self, number: &BigRational) -> Result<String, AlgebraError> {
         let limbs = integer::bits(number) / 64;
         self.budget.spend(limbs * limbs)?;
         self.pay(number.to_string())
     }
 
-    fn form_text(&mut self, form: &Form) -> Result<String, Stop> {
-        let Some(denom) = &form.denom else { return self.polynomial_text(&form.numer) };
-        // The denominator has whole coefficients; the numerator gets them too.
-        let factor = BigRational::from_integer(self.content(&form.numer)?.denom().clone());
-        let (numer, denom) = (self.scale(&form.numer, &factor)?, self.scale(denom, &factor)?);
+    fn fraction_text(&mut self, fraction: &RationalFunction) -> Result<String, AlgebraError> {
+        let Some(denom) = &fraction.denom else { return self.polynomial_text(&fraction.numer) };
+        // The denominator has integer coefficients; the numerator gets them too.
+        let factor = BigRational::from_integer(self.content(&fraction.numer)?.denom().clone());
+        let numer = self.scale(&fraction.numer, &factor)?;
+        let denom = self.scale(denom, &factor)?;
+
         let numer = self.polynomial_text(&numer)?;
         let denom = self.polynomial_text(&denom)?;
-        let numer = if form.numer.0.len() > 1 { format!("({numer})") } else { numer };
+        let numer = if fraction.numer.0.len() > 1 { format!("({numer})") } else { numer };
         self.pay(format!("{numer}/({denom})"))
     }
 
-    /// Writes the terms, terms of higher degree first. Terms of one degree are ordered by name, but numbers stand
-    /// before other constants.
-    fn polynomial_text(&mut self, polynomial: &Polynomial) -> Result<String, Stop> {
+    /// Writes the terms, those of higher degree first. Terms of one degree are ordered by name, but numbers precede
+    /// other constants.
+    fn polynomial_text(&mut self, polynomial: &Polynomial) -> Result<String, AlgebraError> {
         let mut terms = Vec::with_capacity(polynomial.0.len());
         for (monomial, coefficient) in &polynomial.0 {
             let degree: Exponent = monomial
@@ -61,10 +63,11 @@ impl Algebra<'_> {
             let text = self.term_text(monomial, &coefficient.abs())?;
             terms.push((-degree, !monomial.0.is_empty(), text, coefficient.is_negative()));
         }
+
         terms.sort();
         let mut sum = String::new();
-        for (place, (_, _, text, negative)) in terms.iter().enumerate() {
-            sum += match (place, negative) {
+        for (index, (_, _, text, negative)) in terms.iter().enumerate() {
+            sum += match (index, negative) {
                 (0, false) => "",
                 (0, true) => "-",
                 (_, false) => " + ",
@@ -72,6 +75,7 @@ impl Algebra<'_> {
             };
             sum += text;
         }
+
         self.pay(if sum.is_empty() { "0".into() } else { sum })
     }
 
@@ -79,25 +83,31 @@ impl Algebra<'_> {
         &mut self,
         monomial: &Monomial,
         coefficient: &BigRational,
-    ) -> Result<String, Stop> {
-        let (mut over, mut under) = (vec![], vec![]);
+    ) -> Result<String, AlgebraError> {
+        let mut over = vec![];
+        let mut under = vec![];
         let mut under_root = BigRational::one();
+
         for (id, exponent) in &monomial.0 {
-            if let Atom::Whole { base, .. } = self.atom(*id)
+            if let Atom::IntegerBase { base, .. } = self.atom(*id)
                 && *exponent == Ratio::new(1, 2)
             {
+                // All square roots of whole numbers share one sign.
                 let base = BigRational::from_integer(base.clone().into());
                 under_root = integer::product(&under_root, &base, self.budget)?;
                 continue;
             }
+
             let text = self.power_text(*id, exponent.abs())?;
             if exponent.is_negative() { &mut under } else { &mut over }.push(text);
         }
+
         over.sort();
         under.sort();
         if !under_root.is_one() {
             over.insert(0, format!("sqrt({})", self.number(&under_root)?));
         }
+
         let whole = |number: &num_bigint::BigInt| BigRational::from_integer(number.clone());
         if !coefficient.numer().is_one() || over.is_empty() {
             over.insert(0, self.number(&whole(coefficient.numer()))?);
@@ -105,6 +115,7 @@ impl Algebra<'_> {
         if !coefficient.denom().is_one() {
             under.insert(0, self.number(&whole(coefficient.denom()))?);
         }
+
         let over = over.join("*");
         self.pay(match under.as_slice() {
             [] => over,
@@ -113,13 +124,15 @@ impl Algebra<'_> {
         })
     }
 
-    fn power_text(&mut self, id: AtomId, exponent: Exponent) -> Result<String, Stop> {
+    fn power_text(&mut self, id: AtomId, exponent: Exponent) -> Result<String, AlgebraError> {
         let text = match self.atom(id).clone() {
             Atom::I => "i".into(),
             Atom::Pi => "pi".into(),
             Atom::E => "e".into(),
             Atom::Symbol(name) => name.into(),
-            Atom::Whole { base, .. } => self.number(&BigRational::from_integer(base.into()))?,
+            Atom::IntegerBase { base, .. } => {
+                self.number(&BigRational::from_integer(base.into()))?
+            }
             Atom::Root { radicand, .. } => {
                 let inside = self.polynomial_text(&radicand)?;
                 if exponent == Ratio::new(1, 2) {
@@ -128,10 +141,12 @@ impl Algebra<'_> {
                 format!("({inside})")
             }
             Atom::Power { base, exponent: mut inner } => {
+                // The atom's own exponent is a factor of the exponent that is written.
                 let factor =
                     BigRational::new((*exponent.numer()).into(), (*exponent.denom()).into());
                 inner.numer = self.scale(&inner.numer, &factor)?;
-                let (base, inner) = (self.form_text(&base)?, self.form_text(&inner)?);
+                let base = self.fraction_text(&base)?;
+                let inner = self.fraction_text(&inner)?;
                 return self.pay(format!("{}^{}", closed(base), closed(inner)));
             }
             Atom::Call(function, arguments) => {
@@ -140,6 +155,7 @@ impl Algebra<'_> {
             }
             Atom::Apply(name, arguments) => format!("{name}({})", self.list(&arguments)?),
         };
+
         self.pay(if exponent.is_one() {
             text
         } else if exponent.is_integer() {
@@ -149,10 +165,10 @@ impl Algebra<'_> {
         })
     }
 
-    fn list(&mut self, forms: &[Form]) -> Result<String, Stop> {
-        let mut texts = Vec::with_capacity(forms.len());
-        for form in forms {
-            texts.push(self.form_text(form)?);
+    fn list(&mut self, fractions: &[RationalFunction]) -> Result<String, AlgebraError> {
+        let mut texts = Vec::with_capacity(fractions.len());
+        for fraction in fractions {
+            texts.push(self.fraction_text(fraction)?);
         }
         self.pay(texts.join(", "))
     }
@@ -160,10 +176,7 @@ impl Algebra<'_> {
 
 /// Puts the text in parentheses, unless it is a single name or number.
 fn closed(text: String) -> String {
-    match text.chars().all(char::is_alphanumeric) {
-        true => text,
-        false => format!("({text})"),
-    }
+    if text.chars().all(char::is_alphanumeric) { text } else { format!("({text})") }
 }
 
 /// Writes an expression in its original form.
@@ -188,6 +201,7 @@ fn write(e: &Expr, text: &mut String) {
         }
         Expr::Sum(terms) => write_all(terms, " + ", text),
         Expr::Product(factors) => write_all(factors, "*", text),
+
         Expr::Negate(inner) => {
             text.push('-');
             write_closed(inner, text);
@@ -199,6 +213,7 @@ fn write(e: &Expr, text: &mut String) {
             write_all(parts.as_slice(), ", ", text);
             text.push(')');
         }
+
         Expr::Call(function, arguments) => {
             *text += &format!("{function:?}").to_lowercase();
             write_arguments(arguments, text);
@@ -207,6 +222,7 @@ fn write(e: &Expr, text: &mut String) {
             *text += name;
             write_arguments(arguments, text);
         }
+
         Expr::Fold(fold) => {
             *text += if fold.kind == FoldKind::Sum { "sum(" } else { "product(" };
             write(&fold.body, text);
@@ -218,6 +234,7 @@ fn write(e: &Expr, text: &mut String) {
             write(&fold.to, text);
             text.push(')');
         }
+
         Expr::Degrees(angle) => {
             write_closed(angle, text);
             *text += " degrees";
@@ -228,31 +245,32 @@ fn write(e: &Expr, text: &mut String) {
 /// Writes a number. If it is too long to be worth its digits, its size is written instead.
 fn write_number(number: &BigRational, text: &mut String) {
     let bits = integer::bits(number);
-    *text += &match bits > integer::MAX_BITS {
-        true => format!("[a number of {bits} bits]"),
-        false => number.to_string(),
+    *text += &if bits > integer::MAX_BITS {
+        format!("[a number of {bits} bits]")
+    } else {
+        number.to_string()
     };
 }
 
 fn write_arguments(arguments: &[Expr], text: &mut String) {
     text.push('(');
-    for (place, argument) in arguments.iter().enumerate() {
-        *text += if place == 0 { "" } else { ", " };
+    for (index, argument) in arguments.iter().enumerate() {
+        *text += if index == 0 { "" } else { ", " };
         write(argument, text);
     }
     text.push(')');
 }
 
 fn write_all(parts: &[Expr], between: &str, text: &mut String) {
-    for (place, part) in parts.iter().enumerate() {
-        *text += if place == 0 { "" } else { between };
+    for (index, part) in parts.iter().enumerate() {
+        *text += if index == 0 { "" } else { between };
         write_closed(part, text);
     }
 }
 
 /// Writes an expression so that it can stand next to any operator.
 fn write_closed(e: &Expr, text: &mut String) {
-    let whole = match e {
+    let stands_alone = match e {
         Expr::Number(number) | Expr::Decimal(number) => {
             number.is_integer() && !number.is_negative() || number.is_zero()
         }
@@ -262,7 +280,8 @@ fn write_closed(e: &Expr, text: &mut String) {
         Expr::Root(_) => true,
         _ => false,
     };
-    if whole {
+
+    if stands_alone {
         write(e, text);
     } else {
         text.push('(');

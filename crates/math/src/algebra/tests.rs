@@ -45,6 +45,7 @@ fn power(chars: &mut Peekable<Chars>) -> Expr {
     if chars.next_if_eq(&'-').is_some() {
         return Expr::Negate(Box::new(power(chars)));
     }
+
     let mut base = atom(chars);
     while chars.next_if_eq(&'!').is_some() {
         base = Expr::Call(Function::Factorial, vec![base]);
@@ -61,16 +62,19 @@ fn atom(chars: &mut Peekable<Chars>) -> Expr {
         assert_eq!(chars.next(), Some(')'));
         return inner;
     }
+
     let mut word = String::new();
     while let Some(c) = chars.next_if(|c| c.is_alphanumeric() || *c == '.') {
         word.push(c);
     }
+
     if word.starts_with(|c: char| c.is_ascii_digit()) {
         let (whole, fraction) = word.split_once('.').unwrap_or((&word, ""));
         let digits: BigInt = format!("{whole}{fraction}").parse().unwrap();
         let value = BigRational::new(digits, BigInt::from(10).pow(fraction.len() as u32));
         return if word.contains('.') { Expr::Decimal(value) } else { Expr::Number(value) };
     }
+
     if chars.next_if_eq(&'(').is_none() {
         return match word.as_str() {
             "pi" => Expr::Constant(Constant::Pi),
@@ -80,6 +84,7 @@ fn atom(chars: &mut Peekable<Chars>) -> Expr {
             _ => Expr::Symbol(word.into()),
         };
     }
+
     let mut parts = vec![sum(chars)];
     while chars.next_if_eq(&',').is_some() {
         parts.push(sum(chars));
@@ -127,6 +132,7 @@ fn call(name: &str, mut parts: Vec<Expr>) -> Expr {
         "conj" => Conjugate,
         _ => return Expr::Apply(name.into(), parts),
     };
+
     Expr::Call(function, parts)
 }
 
@@ -136,7 +142,8 @@ fn budget() -> Budget {
 
 /// Returns the decision, which has to be the same in both directions.
 fn decide(a: &str, b: &str) -> Decision {
-    let (left, right) = (read(a), read(b));
+    let left = read(a);
+    let right = read(b);
     let decision = equal(&left, &right, &mut budget());
     assert_eq!(decision, equal(&right, &left, &mut budget()), "{a} and {b}");
     decision
@@ -340,7 +347,7 @@ const UNDEFINED: &[(&str, &str)] = &[
     ("sum(k, 0, 3, 1/k)", "1"),
 ];
 
-/// The pairs that exact arithmetic and residues must leave to enclosures.
+/// Pairs that exact arithmetic and residues must leave to enclosures.
 const OPEN: &[(&str, &str)] = &[
     ("sqrt(x^2)", "x"),
     ("sqrt(10^20+1)", "10^10"),
@@ -385,10 +392,16 @@ fn undefined_forms_equal_nothing() {
 #[test]
 fn what_has_no_unique_form_is_left_to_enclosures() {
     for (a, b) in OPEN {
-        let (left, right) = (read(a), read(b));
+        let left = read(a);
+        let right = read(b);
+
         let exact = exactly(&left, &right, &mut budget(), &mut false);
-        assert!(!matches!(exact, Exact::Decided(_)), "{a} = {b}");
-        assert_eq!(modular::compare(&left, &right, &mut budget()), Err(Stop::Opaque), "{a} = {b}");
+        assert!(!matches!(exact, ExactVerdict::Decided(_)), "{a} = {b}");
+        assert_eq!(
+            modular::compare(&left, &right, &mut budget()),
+            Err(AlgebraError::Opaque),
+            "{a} = {b}"
+        );
     }
 }
 
@@ -429,7 +442,8 @@ fn proportional_sides_are_found() {
         assert_eq!(proportional(&read(a), &read(b), &mut budget()), expected, "{a} and {b}");
         assert_eq!(proportional(&read(b), &read(a), &mut budget()), expected, "{b} and {a}");
     }
-    // The factor is found although it is no rational number, but its sign is left to enclosures.
+
+    // The factor is found although it is not a rational number, but its sign is left to enclosures.
     let mut budget = budget();
     let mut algebra = Algebra::new(&mut budget);
     let exact = algebra.proportional(&read("x*sqrt(2)-2"), &read("x-sqrt(2)"));
@@ -506,6 +520,7 @@ fn a_small_budget_leaves_things_undecided_but_never_wrong() {
                 "{a} = {b} with {operations}: {decision:?}"
             );
         }
+
         for (a, b) in DIFFERENT.iter().chain(UNDEFINED) {
             let decision = equal(&read(a), &read(b), &mut Budget::new(operations));
             assert!(
@@ -523,8 +538,7 @@ fn times((a, b): Complex, (c, d): Complex) -> Complex {
     (a * c - b * d, a * d + b * c)
 }
 
-/// Returns the logarithm of the modulus, and the argument. The logarithm is NaN if an error of rounding would
-/// decide it.
+/// Returns the logarithm of the modulus, and the argument. The logarithm is NaN if a rounding error would decide it.
 fn logarithm((a, b): Complex) -> Complex {
     let noise = a.hypot(b) < 1e-9 || (a < 0.0 && b != 0.0 && b.abs() < 1e-9 * a.abs());
     (
@@ -538,9 +552,11 @@ fn raised(base: Complex, exponent: &Expr, point: f64) -> Complex {
     if !(base.0.is_finite() && base.1.is_finite()) {
         return (f64::NAN, 0.0);
     }
+
     if base.0.hypot(base.1) < 1e-9 {
         return (f64::NAN, f64::NAN);
     }
+
     if let Some(reduced) = rational(exponent, &mut budget())
         && (reduced.denom() % 2u32 == BigInt::from(1))
         && base.1 == 0.0
@@ -549,6 +565,7 @@ fn raised(base: Complex, exponent: &Expr, point: f64) -> Complex {
         let size = base.0.abs().powf(num_traits::ToPrimitive::to_f64(&reduced).unwrap());
         return (if odd && base.0 < 0.0 { -size } else { size }, 0.0);
     }
+
     // With logarithms i³ would be a little off -i, and i + i³ would not be 0.
     let whole = rational(exponent, &mut budget()).filter(|it| it.is_integer());
     let whole = whole.and_then(|it| num_traits::ToPrimitive::to_i32(it.numer()));
@@ -556,6 +573,7 @@ fn raised(base: Complex, exponent: &Expr, point: f64) -> Complex {
         let times_itself = (0..whole.abs()).map(|_| base).fold((1.0, 0.0), times);
         return if whole < 0 { inverted(times_itself) } else { times_itself };
     }
+
     let (re, im) = value(exponent, point);
     let (log, angle) = times(logarithm(base), (re, im));
     let angle = turned(angle);
@@ -614,10 +632,10 @@ fn value(e: &Expr, point: f64) -> Complex {
             let (a, b) = value(&parts[0], point);
             match function {
                 Function::Sin => {
-                    (told(turned(a).sin() * b.cosh()), told(turned(a).cos() * b.sinh()))
+                    (trusted(turned(a).sin() * b.cosh()), trusted(turned(a).cos() * b.sinh()))
                 }
                 Function::Cos => {
-                    (told(turned(a).cos() * b.cosh()), told(-turned(a).sin() * b.sinh()))
+                    (trusted(turned(a).cos() * b.cosh()), trusted(-turned(a).sin() * b.sinh()))
                 }
                 Function::Exp => (a.exp() * turned(b).cos(), a.exp() * turned(b).sin()),
                 Function::Ln => logarithm((a, b)),
@@ -629,16 +647,17 @@ fn value(e: &Expr, point: f64) -> Complex {
     }
 }
 
-/// Returns `x`, or NaN if `x` may be nothing but an error of rounding: the sine of π is 0, but 10⁻¹⁶ here.
-fn told(x: f64) -> f64 {
+/// Returns `x`, or NaN if `x` may be only a rounding error: the sine of π is 0, but 10⁻¹⁶ here.
+fn trusted(x: f64) -> f64 {
     if x != 0.0 && x.abs() < 1e-12 { f64::NAN } else { x }
 }
 
-/// Generates expressions of every kind whose branches floating point finds too. An expression is left out if only
-/// an error of rounding puts a base on the negative real axis.
+/// Generates expressions of every kind whose branches floating point finds too. An expression is left out if only a
+/// rounding error puts a base on the negative real axis.
 fn expressions() -> impl Strategy<Value = String> {
     let leaf =
         prop::sample::select(vec!["x", "y", "2", "3", "-1", "-4", "1/2", "6", "pi", "e", "i"]);
+
     leaf.prop_map(str::to_owned).prop_recursive(4, 24, 3, |inner| {
         let two = (inner.clone(), inner.clone());
         prop_oneof![
@@ -672,7 +691,7 @@ proptest! {
 
     #[test]
     fn exact_verdicts_agree_with_floating_point(a in expressions(), b in expressions()) {
-        // These pairs stand a chance to be equal: they say the same in another way.
+        // Each of these pairs has a chance of being equal: its sides say the same in different ways.
         let pairs = [
             (format!("({a})*({b})"), format!("({b})*({a})")),
             (format!("(({a})+({b}))^2"), format!("({a})^2+2*({a})*({b})+({b})^2")),
@@ -686,16 +705,20 @@ proptest! {
             (a.clone(), b.clone()),
             (a.clone(), a.clone()),
         ];
+
         for (a, b) in pairs {
-            let (left, right) = (read(&a), read(&b));
+            let left = read(&a);
+            let right = read(&b);
             let decision = equal(&left, &right, &mut budget());
             prop_assert_eq!(decision, equal(&right, &left, &mut budget()), "{} and {}", a, b);
+
             let (left_side, right_side) = arranged(&left, &right);
-            let Exact::Decided(decision) =
+            let ExactVerdict::Decided(decision) =
                 exactly(left_side, right_side, &mut budget(), &mut false)
             else {
                 continue;
             };
+
             canonical(&left, &mut budget());
             let points: [f64; 40] = std::array::from_fn(|step| 0.3713 * step as f64 - 7.0);
             let values: Vec<_> =
@@ -704,6 +727,7 @@ proptest! {
                     [a, b, c, d].into_iter().all(|part| part.abs() < 1e6)
                 })
                 .collect();
+
             let floor = if matches!(decision, Decision::Equal(_)) { 1e-3 } else { 0.0 };
             let agree = values.iter().filter(|(a, b)| close(*a, *b, floor)).count();
             match decision {
@@ -720,7 +744,7 @@ proptest! {
 }
 
 #[test]
-fn pieces_are_looked_at_where_they_differ() {
+fn pieces_are_compared_where_they_differ() {
     for (a, b) in [
         ("abs(x+100)", "x+100"),
         ("abs(x-y+3000)", "x-y+3000"),
@@ -740,6 +764,7 @@ fn pieces_are_looked_at_where_they_differ() {
     ] {
         assert_eq!(decide(a, b), Decision::Different(Certainty::Proved), "{a} and {b}");
     }
+
     for (a, b) in [
         ("ceil(n/2)", "-floor(-n/2)"),
         ("abs(x+100)", "sqrt(x^2+200*x+10000)"),
@@ -754,13 +779,14 @@ fn pieces_are_looked_at_where_they_differ() {
     ] {
         assert!(matches!(decide(a, b), Decision::Equal(_)), "{a} and {b}: {:?}", decide(a, b));
     }
+
     let proportion = |a, b| proportional(&read(a), &read(b), &mut budget());
     assert_eq!(proportion("abs(x+100)", "x+100"), None);
     assert!(proportion("abs(2*x+200)", "abs(x+100)").is_some_and(|(positive, _)| positive));
 }
 
 #[test]
-fn pieces_far_out_are_seen_beside_decimals() {
+fn pieces_far_out_are_seen_next_to_decimals() {
     let rounded = |a, b| equal_rounded(&read(a), &read(b), 6, &mut budget());
     assert_eq!(rounded("abs(x+100.0)", "x+100"), Decision::Different(Certainty::Proved));
     assert!(matches!(rounded("abs(x-0.5)", "max(x-1/2, 1/2-x)"), Decision::Equal(_)));
@@ -771,11 +797,13 @@ fn numbers_made_for_the_primes_are_not_equal() {
     let [p, q, r] = modular::PRIMES[..3] else { panic!("there are three") };
     let forged = format!("5+{p}*{q}*{r}*20000!");
     assert_eq!(decide(&forged, "5"), Decision::Different(Certainty::Proved));
+
     // A product of all the primes, added to a number of moderate size, is congruent to that number whichever
     // primes are chosen.
     let all: Vec<_> = modular::PRIMES.iter().map(u64::to_string).collect();
     let forged = format!("5+{}*20000!", all.join("*"));
     assert_eq!(decide(&forged, "5"), Decision::Different(Certainty::Proved));
+
     let forged = format!("2^(({p}-1)*({q}-1)*({r}-1))");
     assert_eq!(decide(&forged, "1"), Decision::Different(Certainty::Proved));
 }
@@ -786,6 +814,7 @@ fn equal_calls_are_sought_within_the_budget() {
     let long = format!("f(({})*({}))", letters('a'), letters('b'));
     let short = vec!["f(x)"; 9_000].join("+");
     let expr = read(&format!("{long}+{short}"));
+
     let start = Budget::new(50_000_000);
     let mut budget = start.clone();
     assert!(matches!(

@@ -1,23 +1,23 @@
-//! Properties of an expression as it was written: its parts, and a word that stands for it.
+//! Properties of an expression as it was written: its parts and its fingerprint.
 
 use num_rational::BigRational;
 
 use crate::expr::{Constant, Expr};
 
-/// Puts two expressions into an order that does not depend on the order of the arguments. Then the results do not
-/// depend on it either, such as the place where the budget ends, or the normal form that is met first.
+/// Puts two expressions into an order that does not depend on which one comes first. So neither do the results,
+/// such as the step at which the budget ends, or the normal form that is met first.
 pub(super) fn arranged<'e>(a: &'e Expr, b: &'e Expr) -> (&'e Expr, &'e Expr) {
     if fingerprint(a) <= fingerprint(b) { (a, b) } else { (b, a) }
 }
 
-/// Returns a word that tells most expressions apart. It is the same on every platform and with every compiler.
+/// Returns a hash that tells most expressions apart. It is the same on every platform and with every compiler.
 pub(super) fn fingerprint(e: &Expr) -> u64 {
     let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
     hash.expression(e);
     hash.0
 }
 
-/// The hash FNV-1a.
+/// FNV-1a with 64 bits.
 struct Fnv(u64);
 
 impl Fnv {
@@ -27,7 +27,7 @@ impl Fnv {
         }
     }
 
-    /// Hashes any number of bytes, and marks their end.
+    /// Hashes the length and then the bytes, so that neighbouring texts do not run together.
     fn text(&mut self, bytes: &[u8]) {
         self.bytes(&(bytes.len() as u64).to_le_bytes());
         self.bytes(bytes);
@@ -70,6 +70,7 @@ impl Fnv {
             }
             Expr::Degrees(_) => self.bytes(&[13]),
         }
+
         let parts = children(e);
         self.bytes(&(parts.len() as u64).to_le_bytes());
         parts.into_iter().for_each(|part| self.expression(part));

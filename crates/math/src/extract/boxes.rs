@@ -14,42 +14,48 @@ use super::{
 struct Boxed {
     command: usize,
     content: Range<usize>,
-    /// The end of the box, its brace included.
+    /// End of the box, its brace included.
     end: usize,
 }
 
-/// Finds the last answer in boxes, and returns the place of its contents and their text. Neighbours that [`grouping`]
+/// Finds the last answer in boxes, and returns the range and the text of its contents. Neighbours that [`grouping`]
 /// allows are one answer.
 pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
     let boxes = outermost(text, within.clone());
     let mut range: Option<Range<usize>> = None;
     let mut pieces: Vec<String> = vec![];
     let mut next = 0;
+
+    // The last box counts, and those before it as long as they belong to the same answer.
     for boxed in boxes.iter().rev() {
         if range.is_some() && !grouping::joins_boxes(text, boxed.end..next) {
             break;
         }
+
         let content = trim::trim_around(text, boxed.content.clone());
         // A box inside a longer answer belongs to that answer.
         let mut piece = trim::read(text, content.clone(), false).replace("\\boxed{", "{");
         if is_form(&piece) {
             continue;
         }
+
         if !piece.contains('%') && trim::percent_follows(text, boxed.end, within.end) {
             piece.push_str(" \\%");
         }
+
         next = boxed.command;
         range = Some(content.start..range.map_or(content.end, |range| range.end));
-        // Two equal boxes in a row are one answer, repeated.
+        // Two equal boxes in a row repeat one answer.
         if pieces.last() != Some(&piece) {
             pieces.push(piece);
         }
     }
+
     pieces.reverse();
     Some((range?, pieces.join(", ")))
 }
 
-/// Finds the content of the box that a text consists of. Delimiters and punctuation around the box do not count.
+/// Finds the content of the box of which a text consists. Delimiters and punctuation around the box do not count.
 pub(super) fn only(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
     let range = trim::trim_around(text, within);
     match outermost(text, range.clone())[..] {
@@ -66,72 +72,86 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
     let Some(first) = memmem::find(&bytes[within.start..], b"box") else {
         return vec![];
     };
-    let mut at = (within.start + first).saturating_sub("\\frame".len()).max(within.start);
-    while at > within.start && bytes[at - 1] == b'\\' {
-        at -= 1;
+
+    // The pass starts at the command around the first `box`, with all its backslashes.
+    let mut position = (within.start + first).saturating_sub("\\frame".len()).max(within.start);
+    while position > within.start && bytes[position - 1] == b'\\' {
+        position -= 1;
     }
-    let (mut open, mut stack, mut closed) = (vec![], vec![], Vec::<Boxed>::new());
+
+    let mut open_boxes = vec![];
+    let mut stack = vec![];
+    let mut closed = Vec::<Boxed>::new();
     let mut formulas: Option<Vec<Formula>> = None;
-    while let Some(found) = memchr3(b'\\', b'{', b'}', &bytes[at..]) {
-        at += found;
-        match bytes[at] {
+
+    while let Some(found) = memchr3(b'\\', b'{', b'}', &bytes[position..]) {
+        position += found;
+        match bytes[position] {
             b'{' => stack.push(PLAIN),
             b'}' => {
                 if let Some(&(command, content)) =
-                    stack.pop().and_then(|top| open.get(top as usize))
+                    stack.pop().and_then(|top| open_boxes.get(top as usize))
                 {
-                    let mut content: Range<usize> = content..at;
-                    // A box that holds nothing but a box has the content of the inner box.
+                    let mut content: Range<usize> = content..position;
+                    // A box that holds only a box has the content of the inner box.
                     if let Some(inner) = closed.last()
                         && inner.command >= content.start
-                        && inner.end <= at
+                        && inner.end <= position
                         && hollow(&bytes[content.start..inner.command])
-                        && hollow(&bytes[inner.end..at])
+                        && hollow(&bytes[inner.end..position])
                     {
                         content = inner.content.clone();
                     }
-                    // A box that is inside this one, or reaches into it without braces, isn't outermost.
+
+                    // A box inside this one isn't outermost, and neither is one that reaches into it without braces.
                     closed.truncate(closed.partition_point(|inner| inner.end <= command));
-                    closed.push(Boxed { command, content, end: at + 1 });
+                    closed.push(Boxed { command, content, end: position + 1 });
                 }
             }
+
             _ => {
-                let name = at + bytes[at..].iter().take_while(|&&b| b == b'\\').count();
+                let name = position + bytes[position..].iter().take_while(|&&b| b == b'\\').count();
                 match command(bytes, name) {
                     Some(Argument::Braced(content)) => {
-                        stack.push(open.len() as u32);
-                        open.push((at, content));
-                        at = content;
+                        stack.push(open_boxes.len() as u32);
+                        open_boxes.push((position, content));
+                        position = content;
                     }
                     Some(Argument::Bare(content)) => {
                         let formulas = formulas
                             .get_or_insert_with(|| Formulas::new(text, within.clone()).collect());
-                        if in_mathematics(text, &within, at, formulas) {
-                            closed.truncate(closed.partition_point(|before| before.end <= at));
-                            closed.push(Boxed { command: at, end: content.end, content });
+                        if in_mathematics(text, &within, position, formulas) {
+                            closed
+                                .truncate(closed.partition_point(|before| before.end <= position));
+                            closed.push(Boxed { command: position, end: content.end, content });
                         }
-                        at = name;
+                        position = name;
                     }
                     // An odd backslash escapes a brace.
-                    None => at = name + usize::from((name - at) % 2 == 1 && brace(bytes, name)),
+                    None => {
+                        position =
+                            name + usize::from((name - position) % 2 == 1 && brace(bytes, name))
+                    }
                 }
                 continue;
             }
         }
-        at += 1;
+        position += 1;
     }
+
     if closed.is_empty()
         && let Some(&(command, content)) =
-            stack.iter().rev().find_map(|&top| open.get(top as usize))
+            stack.iter().rev().find_map(|&top| open_boxes.get(top as usize))
     {
         let end = content + until_delimiter(&bytes[content..]).unwrap_or_else(|end| end);
         closed.push(Boxed { command, content: content..end, end });
     }
+
     closed
 }
 
-/// Tells whether a formula is nothing but a box to fill in, or a name and that box: `\boxed{}`, `x = \boxed{...}`. In
-/// `5 + \boxed{} = 8` it is only a part, and the rest must not be read without it.
+/// Tells whether a formula is only a box to fill in, or a name and such a box: `\boxed{}`, `x = \boxed{...}`. In
+/// `5 + \boxed{} = 8` it is only a part, without which the rest must not be read.
 pub(super) fn is_blank(formula: &str) -> bool {
     let bytes = formula.as_bytes();
     let Some(found) = memmem::find(bytes, b"box").filter(|&at| at <= LINE) else { return false };
@@ -149,7 +169,7 @@ pub(super) fn is_blank(formula: &str) -> bool {
     inside.is_some_and(|inside| is_form(&inside.replace("\\boxed{", "{")))
 }
 
-/// Tells whether a box is a form to fill in and no answer: `\boxed{}`, `\boxed{...}`, `\boxed{\text{answer}}`.
+/// Tells whether a box is a form to fill in instead of an answer: `\boxed{}`, `\boxed{...}`, `\boxed{\text{answer}}`.
 fn is_form(piece: &str) -> bool {
     const NOTHING: [&str; 22] = [
         "\\,",
@@ -175,8 +195,11 @@ fn is_form(piece: &str) -> bool {
         "}",
         "…",
     ];
+
     let nothing = |c: char| c.is_whitespace() || matches!(c, '.' | '_' | '?');
     let mut rest = piece;
+
+    // Strips what leaves a box empty, until a word or an answer remains.
     loop {
         rest = rest.trim_start_matches(nothing);
         let space = ["\\hspace{", "\\phantom{"].iter().find_map(|space| rest.strip_prefix(space));
@@ -184,107 +207,121 @@ fn is_form(piece: &str) -> bool {
             rest = after;
             continue;
         }
+
         match NOTHING.iter().find_map(|known| rest.strip_prefix(known)) {
             Some(shorter) => rest = shorter,
             None => break,
         }
     }
+
     let word = rest.trim_end_matches(|c: char| c == '}' || nothing(c)).trim_end();
     let known = ["", "answer", "your answer", "the answer", "final answer", "your final answer"];
     let word = word.strip_suffix(" here").unwrap_or(word);
     known.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// Tells whether a box without braces stands in mathematics: in a formula, after an operator, or on a line of
-/// nothing else. In prose `\boxed` is only the name of the command, as in “I used \boxed twice”.
-fn in_mathematics(text: &str, within: &Range<usize>, at: usize, formulas: &[Formula]) -> bool {
-    let next = formulas.partition_point(|formula| formula.inner.end < at);
-    if formulas.get(next).is_some_and(|formula| formula.inner.contains(&at)) {
+/// Tells whether a box without braces is in mathematics: in a formula, after an operator, or on a line of its own. In
+/// prose `\boxed` is only the name of the command, as in “I used \boxed twice”.
+fn in_mathematics(
+    text: &str,
+    within: &Range<usize>,
+    position: usize,
+    formulas: &[Formula],
+) -> bool {
+    let next = formulas.partition_point(|formula| formula.inner.end < position);
+    if formulas.get(next).is_some_and(|formula| formula.inner.contains(&position)) {
         return true;
     }
 
-    if text[..at].trim_end_matches(' ').ends_with(prose::operator) {
+    if text[..position].trim_end_matches(' ').ends_with(prose::operator) {
         return true;
     }
 
     // A line that is longer than what is read of it is prose.
     let bytes = text.as_bytes();
-    let (from, to) = (at.saturating_sub(LINE).max(within.start), within.end.min(at + LINE));
-    let start = memrchr(b'\n', &bytes[from..at]).map(|newline| from + newline + 1);
-    let end = memchr(b'\n', &bytes[at..to]).map(|newline| at + newline);
+    let from = position.saturating_sub(LINE).max(within.start);
+    let to = within.end.min(position + LINE);
+    let start = memrchr(b'\n', &bytes[from..position]).map(|newline| from + newline + 1);
+    let end = memchr(b'\n', &bytes[position..to]).map(|newline| position + newline);
     let start = start.or((from == within.start).then_some(from));
     let end = end.or((to == within.end).then_some(to));
     let (Some(start), Some(end)) = (start, end) else { return false };
     sentence::is_maths(text, start..end)
 }
 
-/// The bytes on both sides of a box that are read to tell a line of mathematics from prose.
+/// Bytes on both sides of a box that are read to tell a line of mathematics from prose.
 const LINE: usize = 200;
 
 enum Argument {
-    /// The argument has a brace, and begins after it at this place.
+    /// The argument has a brace, and begins after it at this index.
     Braced(usize),
     /// The argument has no brace: `\boxed 5`.
     Bare(Range<usize>),
 }
 
-/// Tells whether the name of a box stands at `name`, and finds its argument.
+/// Tells whether the name of a box is at `name`, and finds its argument.
 fn command(bytes: &[u8], name: usize) -> Option<Argument> {
     let names: [&[u8]; 3] = [b"boxed", b"fbox", b"framebox"];
-    let mut at = name + names.iter().find(|known| bytes[name..].starts_with(known))?.len();
-    at += bytes[at..].iter().take_while(|b| b.is_ascii_whitespace()).count();
-    if bytes.get(at) == Some(&b'[') {
-        // A width or a position is short. Anything longer is no option of a box.
-        let option = bytes[at..].iter().take(16).position(|&b| b == b']');
-        at = option.filter(|_| bytes[name] == b'f').map_or(at, |close| at + close + 1);
+    let box_name_at = |at: usize| names.iter().find(|known| bytes[at..].starts_with(known));
+    let mut position = name + box_name_at(name)?.len();
+    position += bytes[position..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+
+    if bytes.get(position) == Some(&b'[') {
+        // A width or a position is short. Anything longer is not an option of a box.
+        let option = bytes[position..].iter().take(16).position(|&b| b == b']');
+        position =
+            option.filter(|_| bytes[name] == b'f').map_or(position, |close| position + close + 1);
     }
-    match *bytes.get(at)? {
-        b'{' => Some(Argument::Braced(at + 1)),
-        b'\\' if bytes[at..].iter().take(8).any(|&b| b == b'x') => None,
-        b if b.is_ascii_alphabetic() && bytes[at - 1].is_ascii_alphabetic() => None,
+
+    match *bytes.get(position)? {
+        b'{' => Some(Argument::Braced(position + 1)),
+        b'\\' if box_name_at(position + 1).is_some() => None,
+        b if b.is_ascii_alphabetic() && bytes[position - 1].is_ascii_alphabetic() => None,
+        // The text only names the command.
         b'}' | b'$' | b'.' | b',' | b'`' | b'"' => None,
         _ => {
-            let rest = &bytes[at..bytes.len().min(at + 200)];
+            let rest = &bytes[position..bytes.len().min(position + 200)];
             let token = rest.iter().position(|b| b.is_ascii_whitespace()).unwrap_or(rest.len());
             let end = until_delimiter(rest).unwrap_or(token);
-            Some(Argument::Bare(at..boundary(bytes, at + end)))
+            Some(Argument::Bare(position..boundary(bytes, position + end)))
         }
     }
 }
 
 /// Moves back to the start of a character, because a limit in bytes may have cut it.
-fn boundary(bytes: &[u8], mut at: usize) -> usize {
-    while at < bytes.len() && bytes[at] & 0xc0 == 0x80 {
-        at -= 1;
+fn boundary(bytes: &[u8], mut index: usize) -> usize {
+    while index < bytes.len() && bytes[index] & 0xc0 == 0x80 {
+        index -= 1;
     }
-    at
+    index
 }
 
 fn brace(bytes: &[u8], at: usize) -> bool {
     matches!(bytes.get(at), Some(b'{' | b'}'))
 }
 
-/// Finds the end of the surrounding mathematics on this line: `$`, `\)`, `\]` or the closing brace of a
-/// surrounding group. If there is none, returns the line's end as the error.
+/// Finds where the surrounding mathematics ends on this line: at `$`, `\)`, `\]` or the closing brace of a surrounding
+/// group. If there is none, the line's end is the error.
 fn until_delimiter(bytes: &[u8]) -> Result<usize, usize> {
-    let (mut at, mut depth) = (0, 0u32);
-    while at < bytes.len() {
-        match bytes[at] {
-            b'\n' => return Err(at),
-            b'$' => return Ok(at),
-            b'}' if depth == 0 => return Ok(at),
+    let mut position = 0;
+    let mut depth = 0u32;
+    while position < bytes.len() {
+        match bytes[position] {
+            b'\n' => return Err(position),
+            b'$' => return Ok(position),
+            b'}' if depth == 0 => return Ok(position),
             b'{' => depth += 1,
             b'}' => depth -= 1,
-            b'\\' if matches!(bytes.get(at + 1), Some(b')' | b']')) => return Ok(at),
-            b'\\' => at += 1,
+            b'\\' if matches!(bytes.get(position + 1), Some(b')' | b']')) => return Ok(position),
+            b'\\' => position += 1,
             _ => {}
         }
-        at += 1;
+        position += 1;
     }
     Err(bytes.len())
 }
 
-/// Tells whether only space, braces and delimiters stand between a box and the box inside it.
+/// Tells whether only space, braces and delimiters separate a box from the box inside it.
 fn hollow(gap: &[u8]) -> bool {
     gap.iter().all(|b| matches!(b, b' ' | b'\n' | b'\t' | b'$' | b'{' | b'}' | b'.'))
 }

@@ -1,24 +1,24 @@
-//! The fallback for a text without a box and without a marker: its last mathematics.
+//! Fallback for a text without a box and without a marker: its last mathematics.
 
 use std::ops::Range;
 
 use super::{
     formula::{self, Formula, Formulas},
     negation,
-    sentence::{self, Found},
+    sentence::{self, AnswerKind},
     trim,
 };
 
-/// The number of bytes at the end of a text in which formulas and numbers are looked for.
+/// Bytes at the end of a text in which formulas and numbers are searched.
 const WINDOW: usize = 64 << 10;
 
-/// The length up to which a text may be mathematics as a whole.
+/// Length in bytes up to which a text may be mathematics throughout.
 const WHOLE: usize = 2000;
 
-/// The number of bytes that are read of a line around its last number.
+/// Bytes that are read of a line around its last number.
 const LINE: usize = 4000;
 
-/// Returns the text if it is nothing but one line of mathematics (or an environment).
+/// Returns the text if it is a single line of mathematics (or an environment) and nothing else.
 pub(super) fn whole_text(text: &str, within: Range<usize>) -> Option<Range<usize>> {
     let range = trim::trim_around(text, within.clone());
     let part = &text[range.clone()];
@@ -42,17 +42,20 @@ pub(super) fn formulas(text: &str, within: Range<usize>) -> Vec<Formula> {
     formulas
 }
 
-/// Returns the end of a text, from the beginning of a line if there is one.
+/// Returns the last part of a text, from the beginning of a line if there is one.
 fn window(text: &str, within: Range<usize>) -> Range<usize> {
     if within.len() <= WINDOW {
         return within;
     }
+
     let mut from = within.end - WINDOW;
+    // A window that begins with a line is less likely to cut a formula in two.
     let line = memchr::memchr(b'\n', &text.as_bytes()[from..within.end]);
     from += line.filter(|&line| line < WINDOW / 2).map_or(0, |line| line + 1);
     while !text.is_char_boundary(from) {
         from += 1;
     }
+
     from..within.end
 }
 
@@ -61,26 +64,31 @@ pub(super) fn mathematics(
     text: &str,
     within: Range<usize>,
     formulas: &[Formula],
-) -> Option<(Range<usize>, String, Found)> {
+) -> Option<(Range<usize>, String, AnswerKind)> {
     let window = window(text, within.clone());
     let mut end = window.end;
-    // A digit may belong to a word. Then the search continues in the text before it.
+
+    // If a digit belongs to a word, the search continues in the text before it.
     while end > window.start {
         let formula = formulas.iter().rev().find(|formula| formula.outer.end <= end);
         let after = formula.map_or(window.start, |formula| formula.outer.end.max(window.start));
         let digit = text[after..end].rfind(char::is_numeric).map(|at| after + at);
         // A formula may begin before the window.
-        let last = digit.or(formula.map(|formula| formula.outer.start))?.max(window.start);
-        let line = memchr::memrchr(b'\n', &text.as_bytes()[window.start..last]);
+        let last_start = digit.or(formula.map(|formula| formula.outer.start))?.max(window.start);
+
+        let line = memchr::memrchr(b'\n', &text.as_bytes()[window.start..last_start]);
         let mut from = line.map_or(window.start, |line| window.start + line + 1);
-        let cut = last - from > LINE || from == window.start && from > within.start;
-        from = from.max(last.saturating_sub(LINE));
+        let cut = last_start - from > LINE || from == window.start && from > within.start;
+
+        // The cut must split neither a character nor a formula.
+        from = from.max(last_start.saturating_sub(LINE));
         while !text.is_char_boundary(from) {
             from += 1;
         }
         if let Some(inside) = formulas.iter().find(|formula| formula.outer.contains(&from)) {
             from = inside.outer.start;
         }
+
         if let Some(found) = sentence::last(text, from..end, formulas, cut) {
             return Some(affirmed(text, within.start, found));
         }
@@ -90,19 +98,20 @@ pub(super) fn mathematics(
 }
 
 /// Returns `found`, or its sentence if the sentence denies it. Words other than denials do not count here, because
-/// nothing shows that the sentence is meant to give an answer.
+/// nothing shows that the sentence is meant as an answer.
 pub(super) fn affirmed(
     text: &str,
     from: usize,
-    found: (Range<usize>, String, Found),
-) -> (Range<usize>, String, Found) {
+    found: (Range<usize>, String, AnswerKind),
+) -> (Range<usize>, String, AnswerKind) {
     let range = &found.0;
     let before = &text[from..range.start];
     if !negation::is_denied(before) {
         return found;
     }
+
     let sentence = [". ", "! ", "? ", "\n\n"].iter().filter_map(|end| Some(before.rfind(end)? + 2));
     let range = trim::trim_around(text, from + sentence.max().unwrap_or(0)..range.end);
     let read = trim::read(text, range.clone(), true);
-    (range, read, Found::Changed)
+    (range, read, AnswerKind::Changed)
 }

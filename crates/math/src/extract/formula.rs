@@ -6,25 +6,23 @@ use memchr::{memchr2, memmem, memrchr};
 
 use super::{boxes, grouping, prose, trim};
 
-/// A formula.
+/// A formula, with and without its delimiters.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Formula {
-    /// The formula with its delimiters.
     pub(super) outer: Range<usize>,
-    /// The formula without its delimiters.
     pub(super) inner: Range<usize>,
 }
 
-/// The formulas of a part of a text, from left to right, found in linear time.
+/// Finds the formulas of a part of a text from left to right, in linear time.
 ///
-/// `$…$` and `\(…\)` don't cross the end of a line, so a stray dollar sign spoils one line at most. For the same
-/// reason `$$…$$` doesn't cross an empty line. `\[` and `\]` can't be confused, and may stand any distance apart.
-/// A formula that is only a box to fill in is left out: it says what an answer looks like, and isn't one.
+/// `$…$` and `\(…\)` don't cross the end of a line, so a stray dollar sign spoils one line at most. For the same reason
+/// `$$…$$` doesn't cross an empty line. `\[` and `\]` can't be confused, and may be any distance apart. A formula that
+/// is only a box to fill in is left out, because it shows what an answer looks like but isn't one.
 pub(super) struct Formulas<'a> {
     text: &'a str,
     at: usize,
     end: usize,
-    /// For each [`Kind`] the place up to which an opening delimiter is known to have no closing one.
+    /// For each [`Kind`] the index up to which an opening delimiter is known to have no closing one.
     barren: [usize; 3],
 }
 
@@ -41,59 +39,65 @@ impl<'a> Formulas<'a> {
         Formulas { text, at: within.start, end: within.end, barren: [0; 3] }
     }
 
-    /// Finds the formula whose opening delimiter of two bytes ends before `from`, if its closing delimiter follows
-    /// in time.
+    /// Finds the formula whose opening delimiter of two bytes ends at `from`, if its closing delimiter follows soon
+    /// enough.
     fn closed(&mut self, kind: Kind, from: usize) -> Option<Formula> {
         if from < self.barren[kind as usize] {
             return None;
         }
+
         let (close, limit) = match kind {
             Kind::Dollars => (b"$$", Some("\n\n")),
             Kind::Round => (b"\\)", Some("\n")),
             Kind::Square => (b"\\]", None),
         };
+
         let bytes = &self.text.as_bytes()[..self.end];
-        let mut at = from;
-        while let Some(found) = memchr2(close[0], b'\n', &bytes[at..]) {
-            at += found;
-            if bytes[at..].starts_with(close) {
-                let inner = from..at;
-                return Some(Formula { outer: from - 2..at + 2, inner });
+        let mut position = from;
+        while let Some(found) = memchr2(close[0], b'\n', &bytes[position..]) {
+            position += found;
+            if bytes[position..].starts_with(close) {
+                let inner = from..position;
+                return Some(Formula { outer: from - 2..position + 2, inner });
             }
-            if limit.is_some_and(|limit| bytes[at..].starts_with(limit.as_bytes())) {
+            if limit.is_some_and(|limit| bytes[position..].starts_with(limit.as_bytes())) {
                 break;
             }
-            at += 1;
+            position += 1;
         }
-        self.barren[kind as usize] = at.max(from);
+
+        // Later openings before this position are not searched again, which keeps the time linear.
+        self.barren[kind as usize] = position.max(from);
         if limit.is_none() {
             self.barren[kind as usize] = self.end;
         }
         None
     }
 
-    /// Finds the formula between a dollar sign before `from` and the next one on its line.
+    /// Finds the formula between the dollar sign before `from` and the next one on its line.
     fn dollars(&self, from: usize) -> Option<Formula> {
         let bytes = &self.text.as_bytes()[..self.end];
-        let mut at = from;
+        let mut position = from;
         loop {
-            at += memchr2(b'$', b'\n', &bytes[at..])?;
-            if bytes[at] == b'\n' {
+            position += memchr2(b'$', b'\n', &bytes[position..])?;
+            if bytes[position] == b'\n' {
                 return None;
             }
-            let slashes = bytes[from..at].iter().rev().take_while(|&&b| b == b'\\').count();
+            // A dollar sign after an odd number of backslashes is escaped.
+            let slashes = bytes[from..position].iter().rev().take_while(|&&b| b == b'\\').count();
             if slashes % 2 == 0 {
                 break;
             }
-            at += 1;
+            position += 1;
         }
-        let inner = from..at;
-        let formula = Formula { outer: from - 1..at + 1, inner };
+
+        let inner = from..position;
+        let formula = Formula { outer: from - 1..position + 1, inner };
         (!currency(self.text, &formula)).then_some(formula)
     }
 }
 
-/// Tells whether the dollar signs are money: `$5 and then $6`. Then words follow a number, or a number follows the
+/// Tells whether the dollar signs are money, as in `$5 and then $6`: words follow a number, or a number follows the
 /// second sign.
 fn currency(text: &str, formula: &Formula) -> bool {
     let inner = &text[formula.inner.clone()];
@@ -114,7 +118,8 @@ impl Iterator for Formulas<'_> {
             let from = self.at;
             let slashes = bytes[from..].iter().take_while(|&&b| b == b'\\').count();
             let next = bytes.get(from + slashes);
-            let found = match (slashes, next) {
+
+            let candidate = match (slashes, next) {
                 (0, _) if bytes.get(from + 1) == Some(&b'$') => {
                     self.at = from + 2;
                     self.closed(Kind::Dollars, from + 2)
@@ -137,7 +142,8 @@ impl Iterator for Formulas<'_> {
                     None
                 }
             };
-            if let Some(formula) = found {
+
+            if let Some(formula) = candidate {
                 self.at = formula.outer.end;
                 let inner = self.text[formula.inner.clone()].trim();
                 if !inner.is_empty() && !boxes::is_blank(inner) {
@@ -148,7 +154,7 @@ impl Iterator for Formulas<'_> {
     }
 }
 
-/// Returns the place and the text of the last of `formulas`, together with the formulas before it that [`grouping`]
+/// Returns the range and the text of the last of `formulas`, together with the formulas before it that [`grouping`]
 /// adds.
 pub(super) fn last_group(text: &str, formulas: &[Formula]) -> Option<(Range<usize>, String)> {
     let mut first = formulas.len().checked_sub(1)?;
@@ -171,10 +177,11 @@ fn joined(text: &str, left: &Formula, right: &Formula) -> bool {
     grouping::joins_formulas(text, left.outer.end..right.outer.start)
 }
 
-/// Returns the place and the text of formulas that are one answer, without the outer delimiters.
+/// Returns the range and the text of formulas that are one answer, without the outer delimiters.
 pub(super) fn group(text: &str, formulas: &[Formula]) -> (Range<usize>, String) {
     let mut pieces: Vec<String> = vec![];
     let mut range = formulas[0].inner.clone();
+
     for formula in formulas {
         let inner = trim::trim_around(text, formula.inner.clone());
         let mut piece = trim::read(text, inner.clone(), false);
@@ -182,6 +189,7 @@ pub(super) fn group(text: &str, formulas: &[Formula]) -> (Range<usize>, String) 
             piece.push_str(" \\%");
         }
         range = if pieces.is_empty() { inner } else { range.start..inner.end };
+        // Equal neighbours repeat one answer.
         if pieces.last() != Some(&piece) {
             pieces.push(piece);
         }
@@ -189,31 +197,35 @@ pub(super) fn group(text: &str, formulas: &[Formula]) -> (Range<usize>, String) 
     (range, pieces.join(", "))
 }
 
-/// Finds the last environment of mathematics that stands without delimiters, such as
-/// `\begin{pmatrix}…\end{pmatrix}`.
+/// Finds the last environment of mathematics without delimiters, such as `\begin{pmatrix}…\end{pmatrix}`.
 pub(super) fn last_environment(text: &str, within: Range<usize>) -> Option<Formula> {
     let bytes = &text.as_bytes()[..within.end];
-    let mut at = within.start + memmem::rfind(&bytes[within.start..], b"\\end{")?;
-    let name_at = at + "\\end{".len();
+    let mut position = within.start + memmem::rfind(&bytes[within.start..], b"\\end{")?;
+    let name_at = position + "\\end{".len();
     let name = &text[name_at..name_at + memchr::memchr(b'}', &bytes[name_at..])?];
     let end = name_at + name.len() + 1;
     let name = name.trim_end_matches('*');
     if !MATRICES.contains(&name) && !DISPLAYS.contains(&name) {
         return None;
     }
-    let last = at;
+
+    // Goes back to the `\begin` that belongs to this `\end`.
+    let last = position;
     let mut depth = 1;
     while depth > 0 {
-        at = within.start + memrchr(b'\\', &bytes[within.start..at])?;
-        if bytes[at..].starts_with(b"\\end{") {
+        position = within.start + memrchr(b'\\', &bytes[within.start..position])?;
+        if bytes[position..].starts_with(b"\\end{") {
             depth += 1;
-        } else if bytes[at..].starts_with(b"\\begin{") {
+        } else if bytes[position..].starts_with(b"\\begin{") {
             depth -= 1;
         }
     }
-    let outer = at..end;
+
+    let outer = position..end;
+
+    // A display only surrounds its value, while a matrix is part of it.
     let inner = if DISPLAYS.contains(&name) {
-        at + memchr::memchr(b'}', &bytes[at..])? + 1..last
+        position + memchr::memchr(b'}', &bytes[position..])? + 1..last
     } else {
         outer.clone()
     };

@@ -1,4 +1,4 @@
-//! The rules by which several boxes or formulas beside each other are one answer.
+//! Rules by which neighbouring boxes or formulas are one answer.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use std::ops::Range;
 /// `\boxed{3} apples and \boxed{4} pears`.
 ///
 /// Fewer than 10 characters of space, commas and delimiters join them. So do at most 70 characters with a joining
-/// word or comma, unless the words between retract the first box or conclude the second.
+/// word or comma, unless the words between retract the first box or draw the second as a conclusion.
 pub(super) fn joins_boxes(text: &str, gap: Range<usize>) -> bool {
     if gap.len() > 4 * 70 {
         return false;
@@ -15,17 +15,22 @@ pub(super) fn joins_boxes(text: &str, gap: Range<usize>) -> bool {
     let bare = |c: char| {
         c.is_whitespace() || matches!(c, ',' | ';' | '$' | '\\' | '(' | ')' | '[' | ']' | '&')
     };
+
     let mut words = words(gap).peekable();
     if gap.chars().count() < 10 && words.peek().is_none() {
         let names = gap.replace("\\quad", "").replace("\\qquad", "");
         return names.chars().all(bare);
     }
+
     let concluding = |word: &str| CONCLUDING.iter().any(|known| word.eq_ignore_ascii_case(known));
-    let (mut joined, mut clean) = (gap.contains([',', ';']), !ends_sentence(gap));
+    let mut joined = gap.contains([',', ';']);
+    let mut clean = !ends_sentence(gap);
+
     for word in words {
         joined |= word == "and" || word == "or";
         clean &= !concluding(word);
     }
+
     gap.chars().count() <= 70 && joined && clean
 }
 
@@ -61,13 +66,14 @@ const CONCLUDING: [&str; 28] = [
     "finally",
 ];
 
-/// Tells whether the formulas on both sides of `gap` belong to one answer. Only a comma, `and` or `or` may stand
-/// between them, as in `$x=3$ and $y=4$`.
+/// Tells whether the formulas on both sides of `gap` belong to one answer. Only a comma, `and` or `or` may be between
+/// them, as in `$x=3$ and $y=4$`.
 pub(super) fn joins_formulas(text: &str, gap: Range<usize>) -> bool {
     if gap.len() > 24 {
         return false;
     }
     let gap = &text[gap];
+
     let mut joined = gap.contains([',', ';', '，', '、', '&']);
     for word in words(gap) {
         if !matches!(word, "and" | "or" | "或" | "和") {
@@ -75,6 +81,7 @@ pub(super) fn joins_formulas(text: &str, gap: Range<usize>) -> bool {
         }
         joined = true;
     }
+
     let bare = |c: char| {
         c.is_whitespace() || c.is_alphabetic() || matches!(c, ',' | ';' | '，' | '、' | '&' | '*')
     };

@@ -8,13 +8,13 @@ use memchr::{memchr, memmem, memrchr3};
 use super::{
     formula::{Formula, Formulas},
     prose::operator,
-    sentence::{self, Found},
+    sentence::{self, AnswerKind},
 };
 
-/// The number of bytes at the end of a text in which markers are looked for.
+/// Bytes at the end of a text in which markers are searched.
 const WINDOW: usize = 64 << 10;
 
-/// The sentence after the last marker, with its formulas; empty if nothing follows the marker.
+/// Sentence after the last marker, with its formulas. It is empty if nothing follows the marker.
 pub(super) struct Field {
     pub(super) range: Range<usize>,
     pub(super) formulas: Vec<Formula>,
@@ -22,7 +22,7 @@ pub(super) struct Field {
 
 impl Field {
     /// Finds the one answer in the field.
-    pub(super) fn answer(&self, text: &str) -> Option<(Range<usize>, String, Found)> {
+    pub(super) fn answer(&self, text: &str) -> Option<(Range<usize>, String, AnswerKind)> {
         sentence::answer(text, self.range.clone(), &self.formulas)
     }
 }
@@ -33,56 +33,64 @@ pub(super) fn last(text: &str, within: Range<usize>) -> Option<Field> {
     Some(field(text, tail..within.end))
 }
 
-/// Finds the end of the last marker. It examines every place once, and reads only as far as [`REACH`].
+/// Finds the end of the last marker. It examines each candidate once, and reads only as far as [`REACH`].
 fn tail(bytes: &[u8], within: &Range<usize>) -> Option<usize> {
     let bytes = &bytes[..within.end];
     let from = within.start.max(within.end.saturating_sub(WINDOW));
     let mut chinese = memmem::rfind_iter(&bytes[from..], "答").peekable();
-    let mut at = within.end;
+    let mut position = within.end;
+
     loop {
-        let ascii = memrchr3(b'w', b'W', b'#', &bytes[from..at]);
+        // Of the two kinds of markers, the later one is tried first.
+        let ascii = memrchr3(b'w', b'W', b'#', &bytes[from..position]);
         let end = match chinese.next_if(|&other| ascii < Some(other)) {
             Some(other) => after_chinese(bytes, from + other),
             None => {
-                at = from + ascii?;
-                match bytes[at] {
-                    b'#' => after_hashes(bytes, at),
-                    _ => after_word(bytes, at),
+                position = from + ascii?;
+                match bytes[position] {
+                    b'#' => after_hashes(bytes, position),
+                    _ => after_word(bytes, position),
                 }
             }
         };
+
         if end.is_some() {
             return end;
         }
     }
 }
 
-/// The number of bytes that a marker may reach from its word.
+/// How many bytes a marker may reach from its word.
 const REACH: usize = 64;
 
-/// Recognises `#### 18`, the mark of answers in GSM8K. Headings of the fourth level look the same. So the text
-/// after the mark has to begin as a number or a formula, and must not be the number of a heading (`#### 2. Area`).
-fn after_hashes(bytes: &[u8], last: usize) -> Option<usize> {
-    if !bytes[..=last].ends_with(b"####") {
+/// Recognises `#### 18`, the mark of answers in GSM8K. Headings of the fourth level look the same, so the text after
+/// the mark has to begin as a number or a formula, and must not be the number of a heading (`#### 2. Area`).
+fn after_hashes(bytes: &[u8], position: usize) -> Option<usize> {
+    if !bytes[..=position].ends_with(b"####") {
         return None;
     }
+
     let skip = |at: usize, of: &[u8]| {
         at + bytes[at..].iter().take(REACH).take_while(|b| of.contains(b)).count()
     };
-    let number = skip(last + 1, b" *$+-\\(");
+    let number = skip(position + 1, b" *$+-\\(");
     let digits = skip(number, b"0123456789");
+
     let decimal = digits == number && bytes.get(number) == Some(&b'.');
-    let delimited = bytes[last + 1..number].contains(&b'$');
+    let delimited = bytes[position + 1..number].contains(&b'$');
     let command =
         bytes[..number].ends_with(b"\\") && bytes.get(number).is_some_and(u8::is_ascii_alphabetic);
+
     // These are full-width digits, vulgar fractions and a typographic minus.
     let next = String::from_utf8_lossy(&bytes[number..bytes.len().min(number + 4)]);
     let unicode = next.starts_with(|c: char| !c.is_ascii() && (c.is_numeric() || c == '−'));
+
     let heading = matches!(bytes.get(digits), Some(b'.' | b')' | b':'))
         && matches!(bytes.get(digits + 1), Some(b' ' | b'*'))
         && bytes[digits + 2..].iter().take(2).any(|b| b.is_ascii_uppercase() || *b == b'*');
+
     ((digits > number || decimal || command || delimited || unicode) && !heading)
-        .then_some(last + 1)
+        .then_some(position + 1)
 }
 
 /// Recognises `Answer:`, “answer is”, and a heading that consists of the word.
@@ -93,20 +101,25 @@ fn after_word(bytes: &[u8], w: usize) -> Option<usize> {
     if joined || !word.eq_ignore_ascii_case(b"answer") {
         return None;
     }
+
     let mut end = start + 6;
     end += usize::from(bytes.get(end).is_some_and(|b| b.eq_ignore_ascii_case(&b's')));
+    // `answered` is not a marker.
     if bytes.get(end).is_some_and(|b| b.is_ascii_alphabetic()) {
         return None;
     }
+
     let after = closers(bytes, end);
     let rest = &bytes[after..];
     if rest.starts_with("：".as_bytes()) {
         return Some(after + "：".len());
     }
+
     let opening = start > 0 && bytes[start - 1] == b'<';
     if rest.starts_with(b"->") || rest.starts_with("→".as_bytes()) {
         return Some(after + if rest[0] == b'-' { 2 } else { "→".len() });
     }
+
     match rest.first() {
         // These are the tags `<answer>…</answer>`.
         Some(b'>') if opening => Some(after + 1),
@@ -127,16 +140,18 @@ fn verb(bytes: &[u8], end: usize) -> Option<usize> {
     let rest = &bytes[end..bytes.len().min(end + REACH)];
     let stop = |b: &u8| matches!(b, b'\n' | b'.' | b'?' | b'!' | b'$' | b':' | b';');
     let rest = &rest[..rest.iter().position(stop).unwrap_or(rest.len())];
+
     let mut first = true;
-    let mut at = 0;
+    let mut position = 0;
     for word in rest.split(|b| !b.is_ascii_alphabetic()) {
-        let until = at + word.len();
+        let until = position + word.len();
         if VERBS.iter().any(|verb| word.eq_ignore_ascii_case(verb)) {
             let next = bytes[end + until..].iter().take(REACH).skip_while(|b| **b == b' ');
             let next: Vec<u8> = next.take_while(|b| b.is_ascii_alphabetic()).copied().collect();
             let idle = IDLE.iter().any(|idle| next.eq_ignore_ascii_case(idle));
             return (!idle).then_some(end + until);
         }
+
         if !word.is_empty() {
             if first && !BRIDGES.iter().any(|bridge| word.eq_ignore_ascii_case(bridge)) {
                 return None;
@@ -147,14 +162,15 @@ fn verb(bytes: &[u8], end: usize) -> Option<usize> {
             }
             first = false;
         }
-        at = until + 1;
+
+        position = until + 1;
     }
     None
 }
 
 const VERBS: [&[u8]; 6] = [b"is", b"are", b"be", b"was", b"equals", b"becomes"];
 
-/// Words with which a verb denies. The last one is the end of “can't”.
+/// Words that turn the verb into a denial. The last one is the end of “can't”.
 const DENIALS: [&[u8]; 4] = [b"not", b"never", b"cannot", b"t"];
 
 /// Words that may lead from “answer” to its verb.
@@ -179,7 +195,7 @@ const BRIDGES: [&[u8]; 18] = [
     b"now",
 ];
 
-/// Words after “answer is” that show that the sentence is about an answer but doesn't give it.
+/// Words after “answer is” with which the sentence talks about an answer but doesn't state it.
 const IDLE: [&[u8]; 16] = [
     b"not",
     b"correct",
@@ -204,9 +220,11 @@ fn heading(bytes: &[u8], word: usize) -> bool {
     let from = word.saturating_sub(48);
     let line =
         bytes[from..word].iter().rposition(|&b| b == b'\n').map(|newline| from + newline + 1);
+    // A line that is longer than this is not a heading.
     let Some(line) = line.or((from == 0).then_some(0)) else {
         return false;
     };
+
     let words = bytes[line..word].split(|b| !b.is_ascii_alphabetic() && *b < 0x80);
     let known: [&[u8]; 9] =
         [b"", b"final", b"the", b"my", b"our", b"textbf", b"text", b"section", b"subsection"];
@@ -215,16 +233,17 @@ fn heading(bytes: &[u8], word: usize) -> bool {
 
 /// Recognises `答案：`, `答案是`, `答：`.
 fn after_chinese(bytes: &[u8], start: usize) -> Option<usize> {
-    let mut at = start + "答".len();
-    if bytes[at..].starts_with("案".as_bytes()) {
-        at += "案".len();
+    let mut position = start + "答".len();
+    if bytes[position..].starts_with("案".as_bytes()) {
+        position += "案".len();
     }
-    at = closers(bytes, at);
+    position = closers(bytes, position);
+
     let mut end = None;
     for part in ["应该", "应", "是", "为", "為", "：", ":"] {
-        if bytes[at..].starts_with(part.as_bytes()) {
-            at += part.len();
-            end = Some(at);
+        if bytes[position..].starts_with(part.as_bytes()) {
+            position += part.len();
+            end = Some(position);
         }
     }
     end
@@ -232,52 +251,59 @@ fn after_chinese(bytes: &[u8], start: usize) -> Option<usize> {
 
 /// Finds the field of a marker in `rest`: the rest of the marker's line, or the next lines if nothing is on it.
 fn field(text: &str, rest: Range<usize>) -> Field {
-    let mut at = rest.start;
+    let mut start = rest.start;
     // It takes two rounds, because the first line may only introduce the second: “The final answer is: the value”.
     for _ in 0..2 {
         let noise = |c: char| c.is_whitespace() || "*_`:：=}".contains(c);
-        at = rest.end - text[at..rest.end].trim_start_matches(noise).len();
+        start = rest.end - text[start..rest.end].trim_start_matches(noise).len();
+
         // This is the dash of a list. Before a number it would be the number's sign.
-        if text[at..rest.end]
+        if text[start..rest.end]
             .strip_prefix("- ")
             .is_some_and(|item| item.starts_with(char::is_alphabetic))
         {
-            at += 2;
+            start += 2;
         }
+
         let mut end =
-            memchr(b'\n', &text.as_bytes()[at..rest.end]).map_or(rest.end, |line| at + line);
+            memchr(b'\n', &text.as_bytes()[start..rest.end]).map_or(rest.end, |line| start + line);
         let mut formulas = vec![];
-        for formula in Formulas::new(text, at..rest.end) {
+        // A formula may extend beyond the end of the line.
+        for formula in Formulas::new(text, start..rest.end) {
             if formula.outer.start >= end {
                 break;
             }
             end = end.max(formula.outer.end);
             formulas.push(formula);
         }
-        end = environment(text, at, end, rest.end);
-        let line = text[at..end].trim_end_matches(|c: char| c.is_whitespace() || c == '*');
+
+        end = environment(text, start, end, rest.end);
+        let line = text[start..end].trim_end_matches(|c: char| c.is_whitespace() || c == '*');
         let opens = line.ends_with(':')
             || line.ends_with('：')
             || [" is", " are", " by"].iter().any(|w| line.ends_with(w));
+
         if opens && !line.contains(char::is_numeric) && !text[end..rest.end].trim().is_empty() {
-            at = end;
+            start = end;
             continue;
         }
-        let end = first_sentence(text, at..end, &formulas);
+
+        let end = first_sentence(text, start..end, &formulas);
         formulas.retain(|formula| formula.outer.end <= end);
-        return Field { range: at..end, formulas };
+        return Field { range: start..end, formulas };
     }
-    Field { range: at..at, formulas: vec![] }
+    Field { range: start..start, formulas: vec![] }
 }
 
 /// Finds the end of a field that opens environments without closing them on its line.
-fn environment(text: &str, at: usize, end: usize, limit: usize) -> usize {
+fn environment(text: &str, start: usize, end: usize, limit: usize) -> usize {
     let count =
         |range: Range<usize>, what: &str| memmem::find_iter(text[range].as_bytes(), what).count();
-    let open = count(at..end, "\\begin{").saturating_sub(count(at..end, "\\end{"));
+    let open = count(start..end, "\\begin{").saturating_sub(count(start..end, "\\end{"));
     if open == 0 {
         return end;
     }
+
     let closed = memmem::find_iter(&text.as_bytes()[end..limit], "\\end{").nth(open - 1);
     let close = closed.and_then(|close| {
         Some(end + close + memchr(b'}', &text.as_bytes()[end + close..limit])? + 1)
@@ -285,23 +311,27 @@ fn environment(text: &str, at: usize, end: usize, limit: usize) -> usize {
     close.unwrap_or(end)
 }
 
-/// Finds the end of the first sentence. A point before space ends it, unless the point abbreviates: after a
-/// letter, only a word that is not in small letters begins another sentence, and a number never does.
+/// Finds the end of the first sentence. A point before space ends it, unless the point abbreviates: after a letter,
+/// only a word that is not in lower case begins another sentence. A number never does.
 fn first_sentence(text: &str, within: Range<usize>, formulas: &[Formula]) -> usize {
     let mut formulas = formulas.iter().peekable();
     let mut before = ' ';
+
     for (offset, c) in text[within.clone()].char_indices() {
-        let at = within.start + offset;
-        while formulas.next_if(|formula| formula.outer.end <= at).is_some() {}
-        if formulas.peek().is_some_and(|formula| formula.outer.contains(&at)) {
+        let position = within.start + offset;
+        // A point within a formula does not end a sentence.
+        while formulas.next_if(|formula| formula.outer.end <= position).is_some() {}
+        if formulas.peek().is_some_and(|formula| formula.outer.contains(&position)) {
             before = c;
             continue;
         }
+
         if matches!(c, '。' | '！') {
-            return at;
+            return position;
         }
+
         if matches!(c, '.' | '!' | '?') {
-            let after = &text[at + 1..within.end];
+            let after = &text[position + 1..within.end];
             let rest = after.trim_start_matches(['*', '_', '"', ')']);
             let next = rest.trim_start().chars().next();
             let spaced = rest.len() < after.len() || rest.starts_with(char::is_whitespace);
@@ -310,10 +340,12 @@ fn first_sentence(text: &str, within: Range<usize>, formulas: &[Formula]) -> usi
                 before if before.is_alphabetic() => !next.is_lowercase(),
                 _ => true,
             };
+
             if spaced && next.is_some_and(begins) {
-                return at + usize::from(c == '!' && before.is_numeric());
+                return position + usize::from(c == '!' && before.is_numeric());
             }
         }
+
         before = c;
     }
     within.end

@@ -4,22 +4,25 @@ use std::ops::Range;
 
 use super::trim;
 
-/// Finds the last number in a part of a text, with its sign, fraction, exponent or percent, and returns its place
-/// and its text. Numbers inside words and names do not count.
+/// Finds the last number in a part of a text, with its sign, fraction, exponent or percent, and returns its range and
+/// its text. Numbers inside words and names do not count.
 pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
     let bytes = text.as_bytes();
     let mut end = within.end;
+
     while let Some(digit) = bytes[within.start..end].iter().rposition(u8::is_ascii_digit) {
-        let found =
+        let range =
             Candidate { bytes, from: within.start, until: within.start + digit + 1 }.widest();
-        if fits(text, &within, &found) {
-            let mut read = decimal_point(&text[found.clone()]);
-            if trim::percent_follows(text, found.end, within.end) {
+        if fits(text, &within, &range) {
+            let mut read = decimal_point(&text[range.clone()]);
+            if trim::percent_follows(text, range.end, within.end) {
                 read.push_str(" \\%");
             }
-            return Some((found, read));
+            return Some((range, read));
         }
-        end = found.start;
+
+        // The digit is part of a word or a name, so the search continues before it.
+        end = range.start;
     }
     None
 }
@@ -41,10 +44,10 @@ impl Candidate<'_> {
     }
 
     /// Finds the start of the digits, points and commas that end at `at`.
-    fn digits(&self, at: usize) -> usize {
-        let mut start = self.back(at, |b| b.is_ascii_digit() || matches!(b, b'.' | b','));
-        // A comma belongs to the sentence, and so does a point after a word; `.5` is a number.
-        while start < at && (self.bytes[start] == b',' || !decimal_start(self.bytes, start, at)) {
+    fn digits(&self, end: usize) -> usize {
+        let mut start = self.back(end, |b| b.is_ascii_digit() || matches!(b, b'.' | b','));
+        // A comma belongs to the sentence, and so does a point after a word, although `.5` is a number.
+        while start < end && (self.bytes[start] == b',' || !decimal_start(self.bytes, start, end)) {
             start += 1;
         }
         start
@@ -52,11 +55,13 @@ impl Candidate<'_> {
 
     fn widest(&self) -> Range<usize> {
         let mut start = self.digits(self.until);
+
         // The digits may be an exponent.
         let sign = start - usize::from(matches!(self.before(start), b'+' | b'-'));
         if matches!(self.before(sign), b'e' | b'E') && self.before(sign - 1).is_ascii_digit() {
             start = self.digits(sign - 1);
         }
+
         // The digits may be a group of three after a space.
         while self.before(start) == b' '
             && self.before(start - 1).is_ascii_digit()
@@ -64,10 +69,12 @@ impl Candidate<'_> {
         {
             start = self.back(start - 1, |b| b.is_ascii_digit());
         }
-        // The digits may belong to a fraction, or to a chain of slashes, which is refused as a whole.
+
+        // The digits may belong to a fraction, or to a chain of slashes, which is refused altogether.
         while self.before(start) == b'/' && self.before(start - 1).is_ascii_digit() {
             start = self.digits(start - 1);
         }
+
         if matches!(self.before(start), b'-' | b'+')
             && !self.before(start - 1).is_ascii_alphanumeric()
         {
@@ -75,6 +82,7 @@ impl Candidate<'_> {
         } else if self.bytes[self.from..start].ends_with("−".as_bytes()) {
             start -= "−".len();
         }
+
         start..self.until
     }
 }
@@ -83,23 +91,24 @@ fn decimal_start(bytes: &[u8], start: usize, end: usize) -> bool {
     bytes[start].is_ascii_digit() || start + 1 < end && bytes[start + 1].is_ascii_digit()
 }
 
-/// Tells whether a number stands by itself.
-fn fits(text: &str, within: &Range<usize>, found: &Range<usize>) -> bool {
-    let before = text[within.start..found.start].chars().next_back();
-    let after = &text[found.end..within.end];
+/// Tells whether a number stands alone.
+fn fits(text: &str, within: &Range<usize>, range: &Range<usize>) -> bool {
+    let before = text[within.start..range.start].chars().next_back();
+    let after = &text[range.end..within.end];
     let letters = after.len() - after.trim_start_matches(char::is_alphabetic).len();
     let unit =
         letters == 0 || letters > 1 && !["st", "nd", "rd", "th"].contains(&&after[..letters]);
+
     let inside = |c: char| c.is_alphanumeric() || matches!(c, '_' | '^' | '/' | '.');
-    let number = &text[found.clone()];
+    let number = &text[range.clone()];
+
     unit && !before.is_some_and(inside)
         && !after.starts_with(['_', '^', '/'])
         && number.matches('/').count() < 2
         && number.split('/').all(|part| part.matches('.').count() < 2)
 }
 
-/// Writes `2,74` with a decimal point. The comma must stand before a group that isn't of three digits; after `0,`
-/// the group may have any length.
+/// Writes `2,74` with a decimal point. The group after the comma must not have three digits, except after `0,`.
 fn decimal_point(number: &str) -> String {
     let digits = number.trim_start_matches(['-', '+', '−']);
     match digits.split_once(',') {

@@ -1,5 +1,5 @@
-//! The distinction of words and mathematics in plain text: in “the total is x = 5 apples” it finds where the
-//! formula begins and ends.
+//! Tells words from mathematics in plain text: in “the total is x = 5 apples” it finds where the formula begins and
+//! ends.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -14,7 +14,7 @@ pub(super) enum Kind {
     Maths,
     /// A formula in delimiters.
     Formula,
-    /// A token that mathematics does not cross: the end of a sentence or a line, a colon, a pictograph.
+    /// Something that mathematics does not cross: the end of a sentence or a line, a colon, a pictograph.
     Break,
 }
 
@@ -24,22 +24,21 @@ pub(super) struct Token {
     pub(super) kind: Kind,
 }
 
-/// The tokens of a part of a text. `formulas` are the formulas in it, in order.
+/// Tokens of a part of a text. `formulas` are the formulas in it, in order.
 pub(super) struct Tokens<'a> {
     text: &'a str,
     at: usize,
     end: usize,
     formulas: &'a [Formula],
-    /// The number of open braces and environments. Their content is mathematics, whatever it looks like.
+    /// Number of open braces and environments. Their content is mathematics, whatever it looks like.
     depth: usize,
-    /// True if a brace wasn't closed. Then a search for the end of the next one would be of no use.
+    /// True once a brace wasn't closed, so that searching for the end of the next one is useless.
     unclosed: bool,
 }
 
 impl<'a> Tokens<'a> {
     pub(super) fn new(text: &'a str, within: Range<usize>, formulas: &'a [Formula]) -> Self {
-        let (at, end) = (within.start, within.end);
-        Tokens { text, at, end, formulas, depth: 0, unclosed: false }
+        Tokens { text, at: within.start, end: within.end, formulas, depth: 0, unclosed: false }
     }
 
     fn rest(&self) -> &'a str {
@@ -53,13 +52,16 @@ impl<'a> Tokens<'a> {
         if name == 0 {
             return 1 + rest[1..].chars().next().map_or(0, char::len_utf8);
         }
+
         // An environment is mathematics up to its end, across lines.
         match &rest[1..1 + name] {
             "begin" => self.depth += 1,
             "end" => self.depth = self.depth.saturating_sub(1),
             _ => {}
         }
+
         let after = &rest[1 + name..];
+        // Only these commands have words between their braces.
         let wordy = ["text", "mbox", "begin", "end", "operatorname"];
         if self.unclosed
             || !after.starts_with('{')
@@ -67,6 +69,7 @@ impl<'a> Tokens<'a> {
         {
             return 1 + name;
         }
+
         let mut depth = 0usize;
         for (at, b) in after.bytes().enumerate() {
             depth = depth + usize::from(b == b'{') - usize::from(b == b'}');
@@ -74,26 +77,30 @@ impl<'a> Tokens<'a> {
                 return 1 + name + at + 1;
             }
         }
+
         self.unclosed = true;
         1 + name
     }
 
-    /// Returns the length and the kind of the run of letters at the cursor.
+    /// Returns the length and the kind of the letters at the cursor.
     fn letters(&self) -> (usize, Kind) {
         let rest = self.rest();
         let mut length = run(rest, |c| c.is_alphabetic());
+        // An apostrophe within a word belongs to it: “isn't”.
         while let Some(more) = rest[length..].strip_prefix(['\'', '’'])
             && length > 1
             && more.starts_with(char::is_alphabetic)
         {
             length = rest.len() - more.len() + run(more, |c| c.is_alphabetic());
         }
+
         let before = self.text[..self.at].chars().next_back();
         let word = &rest[..length];
         if self.depth > 0 || matches!(before, Some('_' | '^')) || !self.is_word(word, before) {
             return (length, Kind::Maths);
         }
-        // A word such as the name of a product may have letters and digits. It hides no number.
+
+        // A word may mix letters and digits, as the name of a product does. It does not contain a number.
         let glued = if word.len() > 1 { run(&rest[length..], char::is_alphanumeric) } else { 0 };
         (length + glued, Kind::Word)
     }
@@ -102,6 +109,8 @@ impl<'a> Tokens<'a> {
         let after = &self.rest()[word.len()..];
         let next = after.trim_start().chars().next();
         let mut letters = word.chars();
+
+        // A single letter is a variable, unless it is an article or of another script.
         if let (Some(letter), None) = (letters.next(), letters.next()) {
             let article = matches!(letter, 'a' | 'A' | 'I')
                 && after.starts_with(' ')
@@ -109,10 +118,13 @@ impl<'a> Tokens<'a> {
                 && !self.text[..self.at].trim_end().ends_with(operator);
             return article || foreign(letter);
         }
+
         // `12 L/min`
         if before == Some('/') && matches!(word, "min" | "sec") {
             return false;
         }
+
+        // Letters that stick to a number are variables, unless they are a unit.
         if before.is_some_and(char::is_numeric) && moment::is_afternoon(word).is_none() {
             let joiner = joiner_glued(word);
             return !joiner && UNITS.iter().any(|unit| word.eq_ignore_ascii_case(unit));
@@ -120,6 +132,7 @@ impl<'a> Tokens<'a> {
         if matches!(before, Some(')' | '}' | ']')) && joiner_glued(word) {
             return false;
         }
+
         let left = self.text[..self.at].trim_end();
         if self.is_of_moment(word, left, after) {
             return false;
@@ -127,24 +140,30 @@ impl<'a> Tokens<'a> {
         if UNITS.contains(&word) && left.ends_with(char::is_numeric) {
             return true;
         }
+
+        // `x in (0, 1)` is mathematics.
         let element = word == "in"
             && left.ends_with(char::is_alphabetic)
             && matches!(next, Some('(' | '[' | '{'));
         if element || NAMES.contains(&word) {
             return false;
         }
+
+        // Capitals such as `AB` name points and segments.
         let upper = word.bytes().all(|b| b.is_ascii_uppercase());
         if upper && (word.len() <= 2 || word.len() <= 4 && next.is_some_and(operator)) {
             return false;
         }
+
+        // Next to an operator, a short word or one without a vowel is a product of variables.
         let vowel = |b: u8| matches!(b.to_ascii_lowercase(), b'a' | b'e' | b'i' | b'o' | b'u');
         let product = word.len() <= 2 && !SHORT.contains(&word) || !word.bytes().any(vowel);
-        let beside = next.is_some_and(operator) || left.ends_with(operator);
-        !(product && word.len() <= 4 && word.is_ascii() && beside)
+        let near_operator = next.is_some_and(operator) || left.ends_with(operator);
+        !(product && word.len() <= 4 && word.is_ascii() && near_operator)
     }
 
-    /// Tells whether a word is part of a day or of a time of day: a month beside its day, or `pm` behind a number. The
-    /// number alone would be another answer. In “May 5 people come” it is none.
+    /// Tells whether a word is part of a day or of a time of day: a month next to its day, or `pm` after a number. The
+    /// number alone would be another answer. In “May 5 people come” the word is not a month.
     fn is_of_moment(&self, word: &str, left: &str, after: &str) -> bool {
         if matches!(word, "am" | "pm" | "AM" | "PM") {
             return left.ends_with(char::is_numeric);
@@ -152,17 +171,19 @@ impl<'a> Tokens<'a> {
         if moment::month(word).is_none() {
             return false;
         }
+
         let after = after.trim_start_matches(['.', ' ']);
-        let behind = after.trim_start_matches(|c: char| c.is_ascii_digit());
-        let day = (1..=4).contains(&(after.len() - behind.len()));
-        let ordinal = ORDINALS.iter().find_map(|ending| behind.strip_prefix(ending));
-        let behind = ordinal.unwrap_or(behind).trim_start_matches(' ');
-        day && !behind.starts_with(char::is_alphabetic)
+        let following = after.trim_start_matches(|c: char| c.is_ascii_digit());
+        let day = (1..=4).contains(&(after.len() - following.len()));
+        let ordinal = ORDINALS.iter().find_map(|ending| following.strip_prefix(ending));
+        let following = ordinal.unwrap_or(following).trim_start_matches(' ');
+
+        day && !following.starts_with(char::is_alphabetic)
             || left.ends_with(|c: char| c.is_ascii_digit())
     }
 
-    /// Returns the length and the kind of the run of digits at the cursor, with its points and commas. With an
-    /// ordinal's ending it is a word.
+    /// Returns the length and the kind of the digits at the cursor, with their points and commas. With an ordinal's
+    /// ending they are a word.
     fn digits(&self) -> (usize, Kind) {
         let rest = self.rest();
         let mut length = 0;
@@ -173,13 +194,17 @@ impl<'a> Tokens<'a> {
                 _ => break,
             }
         }
+
         let ending = run(&rest[length..], char::is_alphabetic);
         let ordinal = ORDINALS.contains(&&rest[length..length + ending]);
+
+        // The ordinal of a day is a number: `June 5th`.
         let left = self.text[..self.at].trim_end();
         let month = &left[left.trim_end_matches(char::is_alphabetic).len()..];
         if ordinal && moment::month(month).is_some() {
             return (length + ending, Kind::Maths);
         }
+
         if ordinal && self.depth == 0 {
             (length + ending, Kind::Word)
         } else {
@@ -192,6 +217,7 @@ impl Iterator for Tokens<'_> {
     type Item = Token;
 
     fn next(&mut self) -> Option<Token> {
+        // Space and the marks of code and of bold are not tokens.
         loop {
             let skip = run(self.rest(), |c| c != '\n' && c.is_whitespace() || c == '`');
             let bold = if self.rest()[skip..].starts_with("**") { 2 } else { 0 };
@@ -200,11 +226,14 @@ impl Iterator for Tokens<'_> {
             }
             self.at += skip + bold;
         }
+
         let start = self.at;
         let c = self.rest().chars().next()?;
+        // Formulas before the cursor are dropped, which keeps the search linear.
         while self.formulas.first().is_some_and(|formula| formula.outer.start < start) {
             self.formulas = &self.formulas[1..];
         }
+
         let (length, kind) = match c {
             _ if self.formulas.first().is_some_and(|formula| formula.outer.start == start) => {
                 (self.formulas[0].outer.end.min(self.end) - start, Kind::Formula)
@@ -229,6 +258,7 @@ impl Iterator for Tokens<'_> {
             _ if c.is_numeric() => self.digits(),
             _ => (c.len_utf8(), if symbol(c) { Kind::Maths } else { Kind::Break }),
         };
+
         self.at += length;
         Some(Token { range: start..self.at, kind })
     }
@@ -269,7 +299,7 @@ pub(super) fn operator(c: char) -> bool {
     )
 }
 
-/// Tells whether a letter is of a script that mathematics takes no variables from.
+/// Tells whether a letter is of a script from which mathematics takes no variables.
 fn foreign(c: char) -> bool {
     const ALPHABETS: [RangeInclusive<char>; 6] = [
         '\0'..='\u{bf}',
@@ -282,7 +312,7 @@ fn foreign(c: char) -> bool {
     !ALPHABETS.iter().any(|range| range.contains(&c))
 }
 
-/// Tells whether a character is a sign of mathematics, money or measure, an accent, or shows nothing.
+/// Tells whether a character is a sign of mathematics, money or measure, an accent, or invisible.
 fn symbol(c: char) -> bool {
     const SIGNS: [RangeInclusive<char>; 13] = [
         '\0'..='\u{36f}',
@@ -309,7 +339,7 @@ fn joiner_glued(word: &str) -> bool {
         .any(|joiner| word.strip_prefix(joiner).is_some_and(|rest| rest.chars().count() <= 1))
 }
 
-/// The endings of ordinals.
+/// Endings of ordinals.
 const ORDINALS: [&str; 4] = ["st", "nd", "rd", "th"];
 
 /// Words of mathematics.
@@ -321,7 +351,7 @@ const NAMES: [&str; 48] = [
     "cis", "abs",
 ];
 
-/// Words of two letters that are no product of variables.
+/// Words of two letters that are not a product of variables.
 const SHORT: [&str; 24] = [
     "is", "of", "to", "in", "we", "as", "at", "by", "so", "if", "it", "an", "be", "no", "on", "my",
     "do", "go", "he", "me", "up", "us", "cm", "km",

@@ -16,14 +16,16 @@ const MODES: [Extraction; 6] = [
 ];
 
 fn check(extraction: Extraction, cases: &[(&str, Option<&str>)]) {
-    let mut wrong = vec![];
+    let mut failures = vec![];
+
     for &(text, expected) in cases {
         let found = extract(text, extraction).map(|answer| answer.span.text);
         if found.as_deref() != expected {
-            wrong.push(format!("{text:?}: {found:?}, not {expected:?}"));
+            failures.push(format!("{text:?}: {found:?}, not {expected:?}"));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
@@ -265,6 +267,7 @@ fn a_value_that_words_change_is_not_read_alone() {
             ("In the end it takes at least 5", Some("5")),
         ],
     );
+
     check(
         Extraction::Latex,
         &[
@@ -324,6 +327,7 @@ fn each_mode_has_its_own_rule() {
             (r"\boxed{5}", None),
         ],
     );
+
     check(Extraction::Boxed, &[(r"<think>\boxed{4}</think> 5", None), (r"<think>\boxed{4}", None)]);
     check(
         Extraction::Bare,
@@ -335,6 +339,7 @@ fn each_mode_has_its_own_rule() {
             ("", None),
         ],
     );
+
     check(
         Extraction::Latex,
         &[
@@ -345,6 +350,7 @@ fn each_mode_has_its_own_rule() {
             ("Therefore $x <= 2$ is our answer.", Some("x <= 2")),
         ],
     );
+
     check(
         Extraction::Plain,
         &[
@@ -365,18 +371,18 @@ fn each_mode_has_its_own_rule() {
 
 #[test]
 fn spans_are_where_the_answer_stands() {
-    for (text, place) in [
+    for (text, expected) in [
         (r"Ünder $x = \boxed{ 5. }$", "5"),
         (r"Answer: **$\frac12$**.", r"\frac12"),
         (r"\boxed{3} and \boxed{4}", r"3} and \boxed{4"),
         ("é 7 percent", "7"),
     ] {
         let span = extract(text, Extraction::Auto).unwrap().span;
-        assert_eq!(&text[span.range], place);
+        assert_eq!(&text[span.range], expected);
     }
 }
 
-/// The pieces of awkward texts.
+/// Pieces of awkward texts.
 const PIECES: [&str; 58] = [
     "$",
     "$$",
@@ -477,6 +483,7 @@ fn time_is_linear_in_the_text() {
         "(1) ",
         "not the 5 ",
     ];
+
     for piece in PIECES.iter().chain(&repeats) {
         let mut text = piece.repeat((1 << 20) / piece.len());
         for end in ["", " Answer: $5$", "}"] {
@@ -494,12 +501,14 @@ fn time_is_linear_in_the_text() {
             text.truncate(length);
         }
     }
-    // Here a marker stands before 60 KiB on one line, and a box around a megabyte.
+
+    // A marker before 60 KiB on one line, and a box around a megabyte.
     for piece in PIECES.iter().chain(&repeats) {
         let text = format!("Answer: {}", piece.repeat((60 << 10) / piece.len()));
         let start = Instant::now();
         extract(&text, Extraction::Auto);
         assert!(start.elapsed() < Duration::from_secs(1), "{piece:?} after a marker");
+
         let text = format!("\\boxed{{{}}}", piece.repeat((1 << 20) / piece.len()));
         let start = Instant::now();
         extract(&text, Extraction::Auto);

@@ -22,7 +22,7 @@ const ENDS: [&str; 11] = [
     "<start_of_turn>",
 ];
 
-/// The turn of the model: the text before the first token that ends it. A token with nothing before it opens the turn
+/// Turn of the model: the text before the first token that ends it. A token with nothing before it opens the turn
 /// instead.
 pub(super) struct Turn {
     pub(super) range: Range<usize>,
@@ -30,9 +30,11 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Finds the turn and its thoughts, in one pass each over the signs that a token or a tag may begin with.
+    /// Finds the turn and its thoughts, in one pass each over the signs with which a token or a tag may begin.
     pub(super) fn of(text: &str) -> Turn {
-        let (mut end, mut blank) = (text.len(), 0);
+        let mut end = text.len();
+        let mut blank = 0;
+
         for at in memchr::memchr_iter(b'<', text.as_bytes()) {
             let rest = &text[at..];
             if let Some(token) = ENDS.iter().find(|&&token| rest.starts_with(token)) {
@@ -43,18 +45,19 @@ impl Turn {
                 blank = at + token.len();
             }
         }
+
         Turn { range: 0..end, thoughts: Thoughts::of("", &text[..end]) }
     }
 
-    /// Returns the text after the thoughts: all of it if nothing in it is a thought. Returns `None` if the text breaks
-    /// off within a thought, whose last box or number is no answer.
+    /// Returns the text after the thoughts, which is all of it if it has no thoughts. Returns `None` if the text breaks
+    /// off within a thought, because a thought's last box or number is not an answer.
     pub(super) fn after_thoughts(&self) -> Option<Range<usize>> {
         let from = self.thoughts.end.unwrap_or(self.range.start);
         (!self.thoughts.are_open).then_some(from..self.range.end)
     }
 
-    /// Returns the text after the thoughts, or after the heading of a response that has one in place of a tag.
-    /// Returns `None` if the text has neither.
+    /// Returns the text after the thoughts, or after the heading that a response has instead of a tag. Returns `None`
+    /// if the text has neither.
     pub(super) fn after_an_end(&self, text: &str) -> Option<Range<usize>> {
         let after = self.after_thoughts()?;
         let heading = after_last(text, self.range.clone(), &["###Response"]);
@@ -70,8 +73,8 @@ fn after_last(text: &str, within: Range<usize>, ends: &[&str]) -> Option<Range<u
     last.max().map(|from| within.start + from..within.end)
 }
 
-/// Takes off everything around the answer in `within` that isn't part of it: white space, Markdown, delimiters and
-/// quotes around all of it, final punctuation, currency signs.
+/// Strips what surrounds the answer in `within`: white space, Markdown, delimiters and quotes around all of it, final
+/// punctuation, currency signs.
 pub(super) fn trim_around(text: &str, within: Range<usize>) -> Range<usize> {
     let mut rest = &text[within.clone()];
     loop {
@@ -81,12 +84,15 @@ pub(super) fn trim_around(text: &str, within: Range<usize>) -> Range<usize> {
         }
         rest = shorter;
     }
+
+    // The rest is a part of `text`, so the addresses tell its position.
     let start = rest.as_ptr() as usize - text.as_ptr() as usize;
     start..start + rest.len()
 }
 
 fn once(text: &str) -> &str {
     let text = text.trim_matches(|c: char| c.is_whitespace() || invisible(c));
+    // One pair is removed at a time, because another may be inside.
     for (open, close) in PAIRS {
         if let Some(inner) = text.strip_prefix(open).and_then(|text| text.strip_suffix(close))
             && !inner.contains(open)
@@ -96,12 +102,14 @@ fn once(text: &str) -> &str {
             return inner;
         }
     }
+
     let text = text.trim_start_matches(['*', '`', ':', '：', '=', '≈']);
     let text = match text.trim_end_matches(['*', '`']) {
         // The star is a conjugate: `z^*`.
         short if short.ends_with('^') => text,
         short => short,
     };
+
     let text = without_tokens(text);
     let text = unpaired_dollars(text);
     let text = match text.strip_suffix('.') {
@@ -109,6 +117,7 @@ fn once(text: &str) -> &str {
         Some(short) if !short.ends_with('.') => short,
         _ => text,
     };
+
     let text = text.trim_end_matches([',', ';', ':', '。', '，', '；', '、']);
     let text = text.strip_suffix("\\!").unwrap_or(text).trim_matches(['€', '£', '¥', '₹']);
     // The backslash is a line break, or belongs to a space at the end (`\,` or `\;`).
@@ -127,7 +136,7 @@ const PAIRS: [(&str, &str); 9] = [
     ("“", "”"),
 ];
 
-/// Takes off a token such as `<|im_end|>` at the end.
+/// Strips a token such as `<|im_end|>` from the end.
 fn without_tokens(text: &str) -> &str {
     let head = text.strip_suffix("|>").and_then(|head| Some((head, head.rfind("<|")?)));
     match head {
@@ -136,7 +145,7 @@ fn without_tokens(text: &str) -> &str {
     }
 }
 
-/// Takes off a dollar sign at one end that has no partner. It is currency, or half of a delimiter cut in two.
+/// Strips a dollar sign at one end that has no partner. It is currency, or half of a delimiter cut in two.
 fn unpaired_dollars(text: &str) -> &str {
     if text.len() - text.trim_matches('$').len() == 0 || text.ends_with("\\$") {
         return text;
@@ -145,8 +154,8 @@ fn unpaired_dollars(text: &str) -> &str {
     if inner.contains('$') { text } else { inner }
 }
 
-/// Tells whether a character shows nothing. The overrides of the writing direction are not among these, because
-/// they change what a reader sees.
+/// Tells whether a character is invisible. Overrides of the writing direction are not, because they change what a
+/// reader sees.
 fn invisible(c: char) -> bool {
     matches!(
         c,
@@ -163,18 +172,20 @@ fn invisible(c: char) -> bool {
     )
 }
 
-/// Returns the text of `range` without invisible characters, terminal colours and Markdown's bold. If `plain` is
-/// true, the range mixes formulas with plain text, and dollar signs are removed too.
+/// Returns the text of `range` without invisible characters, terminal colours and Markdown's bold. With `plain`, the
+/// range mixes formulas and plain text, so their delimiters are removed too.
 pub(super) fn read(text: &str, range: Range<usize>, plain: bool) -> String {
     let part = &text[range];
     let mut out = String::with_capacity(part.len());
     let mut chars = part.char_indices().peekable();
+
     while let Some((at, c)) = chars.next() {
         match c {
             '\u{1b}' => skip_colour(&mut chars),
             _ if invisible(c) => {}
             '*' if part[at + 1..].starts_with('*') => {
                 chars.next();
+                // Two stars between operands are a power. Elsewhere they are Markdown's bold.
                 let operand = |c: char| c.is_alphanumeric() || matches!(c, ')' | '(' | '-');
                 if out.ends_with(operand) && part[at + 2..].starts_with(operand) {
                     out.push_str("**");
@@ -193,6 +204,7 @@ pub(super) fn read(text: &str, range: Range<usize>, plain: bool) -> String {
             _ => out.push(c),
         }
     }
+
     out
 }
 
@@ -205,9 +217,9 @@ fn skip_colour(chars: &mut std::iter::Peekable<std::str::CharIndices>) {
 }
 
 /// Tells whether a percent sign or word follows at `at`, with only delimiters and space before it.
-pub(super) fn percent_follows(text: &str, at: usize, end: usize) -> bool {
-    let mut rest = &text[at..end];
-    // The gap is short in honest text, and a limit keeps the search linear.
+pub(super) fn percent_follows(text: &str, start: usize, end: usize) -> bool {
+    let mut rest = &text[start..end];
+    // Honest text has a short gap, and the limit keeps the search linear.
     for _ in 0..12 {
         let gap =
             [" ", "\u{a0}", "$", "\\)", "\\]", "\\ ", "\\,", "\\;", "**", "\\text{", "\\mathrm{"];
@@ -216,14 +228,17 @@ pub(super) fn percent_follows(text: &str, at: usize, end: usize) -> bool {
             None => break,
         }
     }
+
     if rest.starts_with('%') || rest.starts_with("\\%") || rest.starts_with('％') {
         return true;
     }
+
     let word = &rest
         [..rest.bytes().take(12).take_while(|b| b.is_ascii_alphabetic() || *b == b' ').count()];
     let mut words = word.split(' ');
     let first = words.next().unwrap_or_default();
     let is = |word: &str| first.eq_ignore_ascii_case(word);
+
     is("percent")
         || is("pct")
         || is("percentage")

@@ -1,4 +1,4 @@
-//! Sums and products, of numbers and of matrices.
+//! Reads sums and products of numbers and of matrices.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -14,13 +14,15 @@ use crate::{
 };
 
 impl Parser<'_> {
-    /// Reads terms with signs between.
+    /// Reads terms with signs between them.
     pub(super) fn sum(&mut self) -> Result<Value, ParseError> {
         let mut sign = self.sign();
-        // A sign that stands before all belongs to the number whose remainder is taken: `-1 mod 5` is 4. Between
-        // terms it does not: `7 - 1 mod 5` is 6.
+
+        // A leading sign belongs to the number whose remainder is taken, so `-1 mod 5` is 4. Between terms it does not,
+        // so `7 - 1 mod 5` is 6.
         let mut first = self.product(&mut sign)?;
         let mut terms = vec![];
+
         loop {
             terms.push(self.signed(sign, first)?);
             sign = match self.peek() {
@@ -31,13 +33,14 @@ impl Parser<'_> {
             };
             first = self.product(&mut Sign::Plus)?;
         }
+
         if terms.len() == 1 {
             return Ok(terms.remove(0));
         }
         self.add(terms)
     }
 
-    /// Reads any number of signs, as one.
+    /// Reads any number of signs as one.
     fn sign(&mut self) -> Sign {
         let mut sign = Sign::Plus;
         loop {
@@ -57,16 +60,16 @@ impl Parser<'_> {
     }
 
     fn signed(&mut self, sign: Sign, value: Value) -> Result<Value, ParseError> {
-        let both = || Value::Scalar(Expr::Symbol(BOTH_SIGNS.into()));
+        let both_signs = || Value::Scalar(Expr::Symbol(BOTH_SIGNS.into()));
         match (sign, value) {
             (Sign::Plus, value) => Ok(value),
             (Sign::Minus, Value::Scalar(expr)) => Ok(Value::Scalar(negated(expr))),
             (Sign::Minus, value @ Value::Matrix(_)) => {
                 self.multiply(Value::Scalar(integer(-1)), value)
             }
-            // The method `add` makes the difference of sets.
+            // The method `add` turns this into the difference of sets.
             (Sign::Minus, set) if set.is_set() => Ok(Value::Join(Join::Without, vec![set])),
-            (Sign::Both, value) => self.multiply(both(), value),
+            (Sign::Both, value) => self.multiply(both_signs(), value),
             (Sign::Opposite, value) => {
                 let both = Value::Scalar(Expr::Negate(Box::new(Expr::Symbol(BOTH_SIGNS.into()))));
                 self.multiply(both, value)
@@ -83,6 +86,7 @@ impl Parser<'_> {
             });
             return Ok(Value::Scalar(Expr::Sum(terms.collect())));
         }
+
         let mut terms = terms.into_iter();
         let Some(mut total) = terms.next() else { return Err(self.misplaced()) };
         for term in terms {
@@ -92,7 +96,7 @@ impl Parser<'_> {
                 {
                     let pairs = a.entries.into_iter().zip(b.entries);
                     let entries = pairs.map(|(a, b)| Expr::Sum(vec![a, b])).collect();
-                    Value::Matrix(Matrix { entries, ..b_shape(a.rows, a.columns) })
+                    Value::Matrix(Matrix { entries, ..empty_matrix(a.rows, a.columns) })
                 }
                 (set, Value::Join(Join::Without, mut without)) if without.len() == 1 => {
                     without.insert(0, set);
@@ -101,18 +105,19 @@ impl Parser<'_> {
                 _ => return Err(self.misplaced()),
             };
         }
+
         Ok(total)
     }
 
-    /// Reads factors with signs between, or side by side. A modulus takes the sign that stood before them.
+    /// Reads factors with signs between them, or side by side. A modulus takes the sign before them.
     fn product(&mut self, sign: &mut Sign) -> Result<Value, ParseError> {
         let first = self.power()?;
         let first = self.mixed_number(first)?;
         self.signed_product_from(first, true, sign)
     }
 
-    /// Continues from a factor. Without `operators`, only factors side by side belong to the product, as in the
-    /// argument of `\sin 2x`.
+    /// Continues from a factor. Without `operators`, the product has only factors side by side, as in the argument of
+    /// `\sin 2x`.
     pub(super) fn product_from(
         &mut self,
         first: Value,
@@ -129,31 +134,34 @@ impl Parser<'_> {
     ) -> Result<Value, ParseError> {
         // Scalar factors gather in `factors`, so that a long product is one node.
         let mut factors: Vec<Expr> = vec![];
-        let mut done = None;
+        let mut non_scalar = None;
         let mut nested = 0;
         match first {
             Value::Scalar(expr) => factors.push(expr),
-            other => done = Some(other),
+            other => non_scalar = Some(other),
         }
+
         loop {
             let operator = self.peek().filter(|_| operators);
+            // Each of these nests the product so far one level deeper in the tree.
             if matches!(operator, Some(Token::Slash | Token::Modulo | Token::Open(_))) {
                 nested += 1;
                 if nested > MAX_DEPTH {
                     return Err(ParseError::TooDeep);
                 }
             }
+
             match operator {
                 Some(Token::Times) => {
                     self.at += 1;
                     let next = self.factor()?;
-                    self.times(&mut factors, &mut done, next)?;
+                    self.times(&mut factors, &mut non_scalar, next)?;
                 }
                 Some(Token::Slash) if !matches!(self.peek_at(1), Some(Token::Word(_))) => {
                     self.at += 1;
                     let below = self.factor()?;
                     let below = self.scalar(below)?;
-                    match (&done, product(std::mem::take(&mut factors))) {
+                    match (&non_scalar, product(std::mem::take(&mut factors))) {
                         (None, Some(above)) => {
                             factors.push(Expr::Quotient(Box::new([above, below])))
                         }
@@ -165,22 +173,24 @@ impl Parser<'_> {
                     let modulus = self.sum()?;
                     let modulus = self.scalar(modulus)?;
                     self.expect(&Token::Close(Bracket::Round))?;
-                    self.reduce(&mut factors, &done, sign, modulus)?;
+                    self.reduce(&mut factors, &non_scalar, sign, modulus)?;
                 }
                 Some(Token::Modulo) => {
                     self.at += 1;
                     let modulus = self.factor()?;
                     let modulus = self.scalar(modulus)?;
-                    self.reduce(&mut factors, &done, sign, modulus)?;
+                    self.reduce(&mut factors, &non_scalar, sign, modulus)?;
                 }
                 _ if self.starts_factor(operators) => {
                     let next = self.power()?;
-                    self.times(&mut factors, &mut done, next)?;
+                    self.times(&mut factors, &mut non_scalar, next)?;
                 }
                 _ => break,
             }
         }
-        match (product(factors), done) {
+
+        // Scalars multiply a matrix or a set last.
+        match (product(factors), non_scalar) {
             (Some(expr), None) => Ok(Value::Scalar(expr)),
             (None, Some(value)) => Ok(value),
             (Some(expr), Some(value)) => self.multiply(Value::Scalar(expr), value),
@@ -188,7 +198,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Replaces the factors by their remainder. The sign before them goes into it.
+    /// Replaces the factors by their remainder, which takes in the sign before them.
     fn reduce(
         &mut self,
         factors: &mut Vec<Expr>,
@@ -199,6 +209,7 @@ impl Parser<'_> {
         let (None, Some(number)) = (done, product(std::mem::take(factors))) else {
             return Err(self.misplaced());
         };
+
         let signed = self.signed(std::mem::replace(sign, Sign::Plus), Value::Scalar(number))?;
         factors.push(Expr::Call(Function::Mod, vec![self.scalar(signed)?, modulus]));
         Ok(())
@@ -222,7 +233,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Reads a factor after an operator. The factor may have a sign of its own: `2·-3`.
+    /// Reads a factor after an operator. The factor may have its own sign: `2·-3`.
     pub(super) fn factor(&mut self) -> Result<Value, ParseError> {
         let sign = self.sign();
         let value = self.power()?;
@@ -230,22 +241,25 @@ impl Parser<'_> {
         self.signed(sign, value)
     }
 
-    /// Reads `2\frac13`, `2 1/3` and `2½` as sums: a whole number in digits, and right after it a proper fraction
-    /// of digits. A sign after that applies to the sum: `33\frac13\%` is a third of all.
-    fn mixed_number(&mut self, whole: Value) -> Result<Value, ParseError> {
+    /// Reads `2\frac13`, `2 1/3` and `2½` as sums: a whole number in digits, directly followed by a proper fraction of
+    /// digits. A sign after it applies to the sum, so `33\frac13\%` is a third.
+    fn mixed_number(&mut self, integer: Value) -> Result<Value, ParseError> {
         let is_digits = |token: Option<&Token>| matches!(token, Some(Token::Number { value, decimal: false }) if value.is_integer());
         let before = |back: usize| {
             let at = self.at.checked_sub(back)?;
             self.lexemes.get(at).map(|lexeme| &lexeme.token)
         };
+
         // `{2}\frac13`
         let grouped = before(1) == Some(&Token::Close(Bracket::Group))
             && before(3) == Some(&Token::Open(Bracket::Group));
         let directly = is_digits(before(1)) || grouped && is_digits(before(2));
-        let Value::Scalar(Expr::Number(number)) = &whole else { return Ok(whole) };
+
+        let Value::Scalar(Expr::Number(number)) = &integer else { return Ok(integer) };
         if !directly {
-            return Ok(whole);
+            return Ok(integer);
         }
+
         let fraction = match self.peek() {
             Some(Token::Vulgar(fraction)) => {
                 self.at += 1;
@@ -254,26 +268,30 @@ impl Parser<'_> {
             Some(Token::Fraction) if !self.unit_follows() => {
                 let start = self.at;
                 let value = self.deeper(Self::atom)?;
-                // Nobody knows what is raised in `2\frac13^2`.
+
+                // In `2\frac13^2` nobody knows what is raised.
                 let raised = match self.peek() {
                     Some(Token::Caret) => !self.degree_follows(),
                     Some(Token::Superscript(_) | Token::Bang) => true,
                     _ => false,
                 };
+
                 let Value::Scalar(Expr::Quotient(two)) = &value else {
                     self.at = start;
-                    return Ok(whole);
+                    return Ok(integer);
                 };
                 let [Expr::Number(above), Expr::Number(below)] = two.as_ref() else {
                     self.at = start;
-                    return Ok(whole);
+                    return Ok(integer);
                 };
+
                 if !(above.is_integer() && below.is_integer() && above < below) || raised {
                     self.at = start;
-                    return Ok(whole);
+                    return Ok(integer);
                 }
                 above / below
             }
+
             Some(Token::Number { value: above, .. })
                 if is_digits(self.peek())
                     && self.lexemes[self.at].spaced
@@ -281,7 +299,7 @@ impl Parser<'_> {
                     && is_digits(self.peek_at(2)) =>
             {
                 let Some(Token::Number { value: below, .. }) = self.peek_at(2) else {
-                    return Ok(whole);
+                    return Ok(integer);
                 };
                 if above >= below {
                     return Err(self.misplaced());
@@ -289,8 +307,9 @@ impl Parser<'_> {
                 self.at += 3;
                 above / below
             }
-            _ => return Ok(whole),
+            _ => return Ok(integer),
         };
+
         self.postfix(Value::Scalar(Expr::Number(number + fraction)))
     }
 
@@ -300,8 +319,9 @@ impl Parser<'_> {
         if self.unit_follows() {
             return false;
         }
+
         match token {
-            // Two numbers side by side are no product: `1.11.1`, `4 2`.
+            // Two numbers side by side are not a product: `1.11.1`, `4 2`.
             Token::Number { .. } | Token::Scientific { .. } | Token::Vulgar(_) => {
                 let before = self.at.checked_sub(1).map(|at| &self.lexemes[at].token);
                 !matches!(
@@ -324,7 +344,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Multiplies two values, at least one of which is no scalar.
+    /// Multiplies two values, at least one of which is not a scalar.
     fn multiply(&self, left: Value, right: Value) -> Result<Value, ParseError> {
         match (left, right) {
             (Value::Scalar(a), Value::Scalar(b)) => Ok(Value::Scalar(Expr::Product(vec![a, b]))),
@@ -332,7 +352,7 @@ impl Parser<'_> {
             | (Value::Matrix(matrix), Value::Scalar(scale)) => {
                 let scaled = |entry| Expr::Product(vec![scale.clone(), entry]);
                 let entries = matrix.entries.into_iter().map(scaled).collect();
-                Ok(Value::Matrix(Matrix { entries, ..b_shape(matrix.rows, matrix.columns) }))
+                Ok(Value::Matrix(Matrix { entries, ..empty_matrix(matrix.rows, matrix.columns) }))
             }
             // `P(2, -1)` is the point that P names.
             (Value::Scalar(Expr::Symbol(name)), point @ Value::Tuple { .. })
@@ -353,10 +373,11 @@ impl Parser<'_> {
     }
 
     fn multiply_matrices(&self, a: &Matrix, b: &Matrix) -> Result<Value, ParseError> {
-        // People write products of this size. Larger products are not answers.
+        // People write products of this size, while larger ones are not answers.
         if a.rows * a.columns * b.columns > 1_000 {
             return Err(ParseError::TooLong);
         }
+
         let entry = |row: usize, column: usize| {
             let terms = (0..a.columns).map(|k| {
                 let (left, right) =
@@ -365,9 +386,10 @@ impl Parser<'_> {
             });
             sum(terms.collect())
         };
+
         let cells = (0..a.rows).flat_map(|row| (0..b.columns).map(move |column| (row, column)));
         let entries = cells.map(|(row, column)| entry(row, column)).collect();
-        Ok(Value::Matrix(Matrix { entries, ..b_shape(a.rows, b.columns) }))
+        Ok(Value::Matrix(Matrix { entries, ..empty_matrix(a.rows, b.columns) }))
     }
 }
 
@@ -381,7 +403,7 @@ enum Sign {
     Opposite,
 }
 
-fn b_shape(rows: usize, columns: usize) -> Matrix {
+fn empty_matrix(rows: usize, columns: usize) -> Matrix {
     Matrix { rows, columns, entries: vec![] }
 }
 
@@ -389,7 +411,7 @@ pub(super) fn integer(value: i64) -> Expr {
     Expr::Number(BigRational::from(BigInt::from(value)))
 }
 
-/// Makes the product of any number of factors, or `None` if there are none.
+/// Returns the product of any number of factors, or `None` if there are none.
 fn product(mut factors: Vec<Expr>) -> Option<Expr> {
     match factors.len() {
         0 => None,
@@ -409,7 +431,7 @@ fn sum(mut terms: Vec<Expr>) -> Expr {
     }
 }
 
-/// Negates an expression. The negation of a number is the negative number, because it is written `-5`.
+/// Negates an expression. A number becomes the negative number, because it is written `-5`.
 fn negated(expr: Expr) -> Expr {
     match expr {
         Expr::Number(value) => Expr::Number(-value),

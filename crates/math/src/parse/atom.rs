@@ -1,4 +1,4 @@
-//! The parts between operators: numbers, names, roots, fractions, functions and their exponents.
+//! Reads what is between operators: numbers, names, roots, fractions, functions and their exponents.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -44,6 +44,7 @@ impl Parser<'_> {
                         Exponent::Nothing => base,
                     }
                 }
+
                 Some(Token::Bang) => {
                     let double = self.peek_at(1) == Some(&Token::Bang);
                     self.at += 1 + usize::from(double);
@@ -61,6 +62,7 @@ impl Parser<'_> {
                     self.at += 1;
                     Value::Scalar(Expr::Degrees(Box::new(self.scalar(base)?)))
                 }
+
                 // `(1002)_3`, `{1002}_3`
                 Some(Token::Underscore) => match base {
                     Value::Scalar(Expr::Number(digits)) => {
@@ -76,12 +78,14 @@ impl Parser<'_> {
                 _ => return Ok(base),
             };
         }
+
         Err(ParseError::TooDeep)
     }
 
-    /// Reads the sign at `ℝ` that leaves its positive numbers: `ℝ^+`, `ℝ_{>0}`.
+    /// Reads the sign at `ℝ` that restricts it to positive numbers: `ℝ^+`, `ℝ_{>0}`.
     fn positive_reals(&mut self) -> Result<Value, ParseError> {
         let grouped = self.take(&Token::Open(Bracket::Group));
+
         if self.take(&Token::Relation(Relation::Greater)) {
             self.expect(&Token::Number { value: BigRational::default(), decimal: false })?;
         } else {
@@ -90,6 +94,7 @@ impl Parser<'_> {
         if grouped {
             self.expect(&Token::Close(Bracket::Group))?;
         }
+
         let ends = [integer(0), Expr::Constant(Constant::Infinity)];
         let items = ends.into_iter().map(Value::Scalar).collect();
         Ok(Value::Tuple { open: Side::Open, close: Side::Open, items })
@@ -108,7 +113,7 @@ impl Parser<'_> {
                 self.at += 1;
                 return Ok(Exponent::Degree);
             }
-            // In `70^o` and `70^{\text{o}}` a letter stands in place of the sign.
+            // In `70^o` and `70^{\text{o}}` a letter stands for the sign.
             (Some(Token::Symbol(o) | Token::Word(o)), ..) if **o == *"o" => {
                 self.at += 1;
                 return Ok(Exponent::Degree);
@@ -137,7 +142,8 @@ impl Parser<'_> {
             (Some(Token::Open(Bracket::Group)), ..) => return Ok(Exponent::Value(self.group()?)),
             _ => {}
         }
-        // The degrees of `10^3{}^\circ` are those of the power.
+
+        // In `10^3{}^\circ` the degree sign belongs to the power, not to the exponent.
         if let Some(Token::Number { value, decimal: false }) = self.peek()
             && self.peek_at(1) == Some(&Token::Caret)
             && self.is_degree(2)
@@ -145,6 +151,7 @@ impl Parser<'_> {
             self.at += 1;
             return Ok(Exponent::Value(Value::Scalar(Expr::Number(value.clone()))));
         }
+
         // Powers of powers bind to the right: `2^3^2` is `2^(3^2)`.
         let value = self.deeper(Self::factor)?;
         Ok(Exponent::Value(value))
@@ -165,6 +172,7 @@ impl Parser<'_> {
     pub(super) fn atom(&mut self) -> Result<Value, ParseError> {
         let Some(token) = self.peek() else { return Err(self.misplaced()) };
         self.at += 1;
+
         let expr = match token {
             Token::Number { value, decimal } => {
                 return self.number(value, *decimal).map(Value::Scalar);
@@ -199,6 +207,7 @@ impl Parser<'_> {
                 self.bars -= 1;
                 expr
             }
+
             Token::Fraction => {
                 let above = self.argument()?;
                 let below = self.argument()?;
@@ -207,6 +216,7 @@ impl Parser<'_> {
                 }
                 Expr::Quotient(Box::new([above, below]))
             }
+
             Token::Root => {
                 let degree = if self.take(&Token::Open(Bracket::Square)) {
                     let degree = self.sum()?;
@@ -227,6 +237,7 @@ impl Parser<'_> {
                 return Err(self.misplaced());
             }
         };
+
         Ok(Value::Scalar(expr))
     }
 
@@ -235,20 +246,24 @@ impl Parser<'_> {
         let plain = |value: &BigRational| {
             if decimal { Expr::Decimal(value.clone()) } else { Expr::Number(value.clone()) }
         };
-        // `0.3333333…` continues. It is compared by the places that are there.
+
+        // `0.3333333…` continues, but only the digits that are there are compared.
         if decimal && self.peek() == Some(&Token::Symbol("…".into())) {
             self.at += 1;
         }
+
         if self.peek() != Some(&Token::Underscore) {
             return Ok(plain(value));
         }
         self.at += 1;
         let base = self.base()?;
         let (Some(base), true) = (base, value.is_integer()) else { return Err(self.misplaced()) };
+
         let digits = value.to_integer().to_string();
         if digits.len() > 400 {
             return Err(OverBudget.into());
         }
+
         BigInt::parse_bytes(digits.as_bytes(), base)
             .map(|value| Expr::Number(value.into()))
             .ok_or_else(|| self.misplaced())
@@ -264,14 +279,15 @@ impl Parser<'_> {
             }
             return Ok(lexicon::number(word));
         }
+
         Ok(match self.argument()? {
             Expr::Number(base) => small(&base).filter(|base| (2..=36).contains(base)),
             _ => None,
         })
     }
 
-    /// Reads a variable with its index and primes, `e` and `i` if they are not bound, or an unknown function with
-    /// its arguments.
+    /// Reads a variable with its index and primes, the constants `e` and `i` unless they are bound, or an unknown
+    /// function with its arguments.
     fn symbol(&mut self, name: &str) -> Result<Value, ParseError> {
         let mut full = name.to_owned();
         let mut index = None;
@@ -296,12 +312,16 @@ impl Parser<'_> {
                 },
             }
         }
+
         while self.take(&Token::Prime) {
             full.push('\'');
         }
+
+        // The value of a name with a bound index depends on that index.
         if let Some(index) = index {
             return Ok(Value::Scalar(Expr::Apply(format!("{full}_").into(), vec![index])));
         }
+
         if full == name && !self.bound.iter().any(|bound| **bound == *name) {
             match name {
                 "e" => return Ok(Value::Scalar(Expr::Constant(Constant::E))),
@@ -309,6 +329,8 @@ impl Parser<'_> {
                 _ => {}
             }
         }
+
+        // Unless its bracket is closed by a round one, the list is not an argument.
         if self.is_application(name) {
             let start = self.at;
             self.at += 1;
@@ -320,11 +342,12 @@ impl Parser<'_> {
             }
             self.at = start;
         }
+
         Ok(Value::Scalar(Expr::Symbol(full.into())))
     }
 
-    /// Tells whether `name(` applies a function. The letters of functions always do. Letters that may be functions
-    /// do if the argument is a single sign, because `P(x)` is a polynomial and `p(p+1)` a product.
+    /// Tells whether `name(` applies a function. The usual letters of functions always do. Letters that may be
+    /// functions do so if the argument is a single sign, because `P(x)` is a polynomial but `p(p+1)` a product.
     fn is_application(&self, name: &str) -> bool {
         if self.peek() != Some(&Token::Open(Bracket::Round)) {
             return false;
@@ -341,24 +364,25 @@ impl Parser<'_> {
     /// Reads an index that is a name, not an expression: `{MBCN}`, `{37}`, `{\text{max}}`.
     fn literal_group(&mut self) -> Option<String> {
         let mut literal = String::new();
-        let mut at = self.at + 1;
-        let mut parts = 0;
+        let mut index = self.at + 1;
+        let mut count = 0;
+
         loop {
-            match &self.lexemes.get(at)?.token {
-                Token::Symbol(name) if parts == 0 && self.bound.contains(name) => return None,
+            match &self.lexemes.get(index)?.token {
+                Token::Symbol(name) if count == 0 && self.bound.contains(name) => return None,
                 Token::Symbol(name) => literal.push_str(name),
                 Token::Word(word) => literal.push_str(word),
                 Token::Number { value, decimal: false } => literal.push_str(&value.to_string()),
                 // `x_{1,2}`
-                Token::Comma if parts > 0 => literal.push(','),
-                Token::Close(Bracket::Group) if parts > 0 => {
-                    self.at = at + 1;
+                Token::Comma if count > 0 => literal.push(','),
+                Token::Close(Bracket::Group) if count > 0 => {
+                    self.at = index + 1;
                     return Some(literal);
                 }
                 _ => return None,
             }
-            parts += 1;
-            at += 1;
+            count += 1;
+            index += 1;
         }
     }
 
@@ -381,6 +405,7 @@ impl Parser<'_> {
             }
             _ => self.deeper(Self::atom)?,
         };
+
         self.scalar(value)
     }
 
@@ -413,7 +438,9 @@ impl Parser<'_> {
 
     /// Reads a known function: `\sin^2 x`, `\log_2 8`, `\sin^{-1} x`, `gcd(a, b)`.
     fn call(&mut self, function: Function) -> Result<Expr, ParseError> {
+        // `\lg` has the base ten, unless an index says otherwise.
         let mut base = (function == Function::Log).then(|| integer(10));
+
         if self.take(&Token::Underscore) {
             let index = self.argument()?;
             match function {
@@ -421,6 +448,7 @@ impl Parser<'_> {
                 _ => return Err(self.misplaced()),
             }
         }
+
         let exponent = match self.peek() {
             Some(Token::Superscript(n)) => {
                 self.at += 1;
@@ -435,8 +463,11 @@ impl Parser<'_> {
             }
             _ => None,
         };
+
+        // `\sin^{-1} x` is the arcsine and not a reciprocal.
         let inverse =
             exponent.as_ref().filter(|e| **e == integer(-1)).and_then(|_| inverse_of(function));
+
         let call = match (base, function.arity()) {
             (Some(base), _) => Expr::Call(Function::Log, vec![base, self.function_argument()?]),
             (None, Some(1)) => {
@@ -450,35 +481,40 @@ impl Parser<'_> {
                 Expr::Call(function, arguments)
             }
         };
+
         Ok(match exponent {
             Some(exponent) if inverse.is_none() => Expr::Power(Box::new([call, exponent])),
             _ => call,
         })
     }
 
-    /// Reads the argument of a function. Without brackets it is the factors side by side, `2x` in
+    /// Reads the argument of a function. Without brackets it consists of the factors in a row, such as `2x` in
     /// `\sin 2x \cos x`. A fraction of π continues after its slash: `\cos 2\pi/3`.
     fn function_argument(&mut self) -> Result<Expr, ParseError> {
         let negative = self.take(&Token::Minus);
         let bracketed = matches!(self.peek(), Some(Token::Open(Bracket::Round | Bracket::Square)));
+
         let argument = if bracketed {
             self.deeper(Self::atom)?
         } else {
             let first = self.power()?;
             self.product_from(first, false)?
         };
+
         let mut argument = self.scalar(argument)?;
         let of_pi = argument.any(&|part| *part == Expr::Constant(Constant::Pi));
         if !bracketed && of_pi && self.take(&Token::Slash) {
             let below = self.power()?;
             argument = Expr::Quotient(Box::new([argument, self.scalar(below)?]));
         }
+
         Ok(if negative { Expr::Negate(Box::new(argument)) } else { argument })
     }
 
     /// Reads `\sum_{i=1}^{n} i^2`, with the limits in either order.
     fn fold(&mut self, kind: FoldKind) -> Result<Expr, ParseError> {
-        let (mut lower, mut to) = (None, None);
+        let mut lower = None;
+        let mut to = None;
         for _ in 0..2 {
             if self.take(&Token::Underscore) {
                 self.expect(&Token::Open(Bracket::Group))?;
@@ -493,46 +529,60 @@ impl Parser<'_> {
                 to = Some(self.argument()?);
             }
         }
+
         let (Some((index, from)), Some(to)) = (lower, to) else { return Err(self.misplaced()) };
+        // Within the body the index is a name, even if it is `i`.
         self.bound.push(index.clone());
         let body = self.deeper(|parser| {
             let first = parser.power()?;
             parser.product_from(first, true)
         });
         self.bound.pop();
+
         let body = self.scalar(body?)?;
         Ok(Expr::Fold(Box::new(Fold { kind, index, from, to, body })))
     }
 
     fn matrix(&mut self) -> Result<Value, ParseError> {
-        let (mut entries, mut columns, mut rows) = (vec![], 0, 0);
+        let mut entries = vec![];
+        let mut columns = 0;
+        let mut rows = 0;
         let mut row = 0;
+
         loop {
             // The last row may end in `\\`.
             if row == 0 && self.take(&Token::EndMatrix) {
                 break;
             }
+
             let entry = self.sum()?;
             entries.push(self.scalar(entry)?);
             row += 1;
             if self.take(&Token::Ampersand) {
                 continue;
             }
+
             let ends = self.take(&Token::EndMatrix);
             if !ends {
                 self.expect(&Token::Row)?;
             }
+
+            // All rows have the same length.
             if rows > 0 && row != columns {
                 return Err(self.misplaced());
             }
-            (columns, rows, row) = (row, rows + 1, 0);
+            columns = row;
+            rows += 1;
+            row = 0;
             if ends {
                 break;
             }
         }
+
         if rows == 0 {
             return Err(self.misplaced());
         }
+
         // A row vector of numbers in a matrix's brackets is a matrix too.
         let matrix = Value::Matrix(Matrix { rows, columns, entries });
         Ok(match matrix {
@@ -544,7 +594,7 @@ impl Parser<'_> {
     }
 }
 
-/// The exponent of a caret.
+/// What follows a caret.
 enum Exponent {
     Value(Value),
     /// `90^\circ`
@@ -563,6 +613,7 @@ fn is_derivative(above: &Expr, below: &Expr) -> bool {
         Expr::Product(factors) => factors.len() == 2 && factors.first().is_some_and(begins),
         _ => false,
     };
+
     differential(below) && (begins(above) || differential(above))
 }
 

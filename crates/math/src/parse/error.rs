@@ -1,14 +1,14 @@
-//! The reasons why a text could not be parsed.
+//! Reasons why a text could not be parsed.
 
 use std::fmt;
 
 use crate::{budget::OverBudget, expr::MAX_DEPTH};
 
-/// The reason why a text was not read.
+/// Why a text was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ParseError {
     Empty,
-    /// A command whose meaning is not known here.
+    /// A command whose meaning is unknown here.
     Command(Box<str>),
     /// A sign that has no place in a formula.
     Sign(char),
@@ -16,7 +16,7 @@ pub(crate) enum ParseError {
     Words(Box<str>),
     /// A day in digits, whose month nobody can tell.
     Date(Box<str>),
-    /// The number of the sign at which something is missing or too much.
+    /// Index of the token at which something is missing or too much.
     Misplaced(usize),
     TooDeep,
     TooLong,
@@ -36,11 +36,13 @@ impl fmt::Display for ParseError {
             ParseError::Command(name) => write!(f, "the command `\\{name}` is not known"),
             ParseError::Sign(sign) => write!(f, "the sign {sign:?} has no place in a formula"),
             ParseError::Words(words) => {
-                write!(f, "the words `{words}` stand where a number should")
+                write!(f, "the words `{words}` stand where a number is expected")
             }
-            ParseError::Date(day) => write!(f, "`{day}` may be two days, so it is none"),
+            ParseError::Date(day) => {
+                write!(f, "`{day}` could be two different days, so it is not read")
+            }
             ParseError::Misplaced(at) => {
-                write!(f, "something is missing or too much at token {at}, counted from 0")
+                write!(f, "something is missing or superfluous at token {at}, counted from 0")
             }
             ParseError::TooDeep => write!(f, "it is nested deeper than {MAX_DEPTH}"),
             ParseError::TooLong => write!(f, "it is too long"),

@@ -1,4 +1,4 @@
-//! The meanings of names: LaTeX commands, function names in plain text, and single signs.
+//! Meanings of names: LaTeX commands, function names in plain text, and single signs.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -9,7 +9,7 @@ use crate::{
     value::{NamedSet, Relation},
 };
 
-/// The meaning of a LaTeX command to the lexer.
+/// What a LaTeX command means to the lexer.
 pub(super) enum Command {
     Token(Token),
     /// Layout without meaning: `\left`, `\,`, `\displaystyle`.
@@ -24,7 +24,7 @@ pub(super) enum Command {
     Transparent,
     /// A command with two arguments, the second of which stands for itself: `\textcolor{red}{5}`.
     Coloured,
-    /// An accent, `\bar` or `\hat`. A letter with it is another name; capital letters under it are a segment.
+    /// An accent, `\bar` or `\hat`. With it a letter is another name, while capital letters are a segment.
     Accent,
     Begin,
     End,
@@ -126,6 +126,7 @@ pub(super) fn command(name: &str) -> Command {
             None => return Command::Unknown,
         },
     };
+
     Command::Token(token)
 }
 
@@ -142,7 +143,7 @@ pub(super) fn named_set(letter: char) -> Option<NamedSet> {
     })
 }
 
-/// Returns the set that a phrase names. A question without a solution has an empty set of solutions.
+/// Returns the set that a phrase names. An equation without a solution has an empty set of solutions.
 pub(super) fn set(text: &str) -> Option<NamedSet> {
     Some(match text {
         "no solution" | "no solutions" | "no real solution" | "no real solutions" | "empty set"
@@ -158,7 +159,7 @@ pub(super) fn set(text: &str) -> Option<NamedSet> {
     })
 }
 
-/// Returns the function with a name in plain text.
+/// Returns the function that a name in plain text means.
 pub(super) fn function(name: &str) -> Option<Function> {
     Some(match name {
         "sin" => Function::Sin,
@@ -207,8 +208,8 @@ pub(super) fn plain(word: &str) -> Option<Token> {
     })
 }
 
-/// Returns the value that programs print as this word. Infinity may be in any case of letters. `Nan` does not
-/// count, because it is somebody's name.
+/// Returns the value that programs print as this word. Infinity may be in upper or lower case. `Nan` does not count,
+/// because it is somebody's name.
 pub(super) fn value(word: &str) -> Option<Constant> {
     let infinite = ["inf", "infty", "infinity"].iter().any(|name| word.eq_ignore_ascii_case(name));
     match word {
@@ -265,6 +266,7 @@ fn greek(name: &str) -> Option<&'static str> {
         ("triangle", "△"),
         ("angle", "∠"),
     ];
+
     NAMES.iter().find(|(latex, _)| *latex == name).map(|(_, letter)| *letter)
 }
 
@@ -310,7 +312,7 @@ pub(super) fn sign(c: char) -> Option<Token> {
         '¢' => Token::Word("cents".into()),
         '…' => Token::Symbol("…".into()),
         '∀' => Token::Word("forall".into()),
-        // The signs of micro and ohm have places of their own beside the Greek letters.
+        // Unicode has signs for micro and ohm besides the Greek letters.
         '\u{b5}' => Token::Symbol("μ".into()),
         '\u{2126}' => Token::Symbol("Ω".into()),
         '℃' => Token::Word("celsius".into()),
@@ -365,8 +367,7 @@ pub(super) fn folded(c: char) -> char {
     }
 }
 
-/// Tells whether a word says more than what is counted. A number before such a word is not just a number with a
-/// noun.
+/// Tells whether a word says more than what is counted, so that a number before it is not just a number with a noun.
 pub(super) fn changes_meaning(word: &str) -> bool {
     const WORDS: [&str; 55] = [
         "inf",
@@ -425,6 +426,7 @@ pub(super) fn changes_meaning(word: &str) -> bool {
         "below",
         "loss",
     ];
+
     // `NO` and `IS` are segments.
     let segment = word.len() == 2 && word.bytes().all(|b| b.is_ascii_uppercase());
     !segment && WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
@@ -439,15 +441,17 @@ pub(super) fn number(word: &str) -> Option<u32> {
     u32::try_from(at).ok().map(|at| at + 2)
 }
 
-/// Returns the factor that a word multiplies a number by: `5 million`, `3 dozen`.
+/// Returns the factor by which a word multiplies a number: `5 million`, `3 dozen`.
 pub(super) fn multiplier(word: &str) -> Option<Expr> {
     if word.eq_ignore_ascii_case("dozen") {
         return Some(Expr::Number(BigInt::from(12).into()));
     }
+
     // A capital `K` is not read, because it is Kelvin.
     if word == "k" {
         return Some(Expr::Number(BigInt::from(1000).into()));
     }
+
     let power = match word.to_ascii_lowercase().as_str() {
         "hundred" => 2,
         "thousand" => 3,
@@ -489,7 +493,7 @@ pub(super) fn is_unit(word: &str) -> bool {
     )
 }
 
-/// Tells whether a word is a unit only if a space stands before it. Otherwise it could be a product: `2eV` is `2·e·V`.
+/// Tells whether a word is a unit only with a space before it. Otherwise it could be a product: `2eV` is `2·e·V`.
 pub(super) fn is_prefixed_unit(word: &str) -> bool {
     matches!(
         word,
@@ -527,9 +531,9 @@ pub(super) fn is_prefixed_unit(word: &str) -> bool {
     )
 }
 
-/// Tells whether a word is a unit of measure by itself, by its sign or by its name: `N`, `kW`, `newton`, `ampere`. A
-/// number with two of them is of neither. Words that count (`units`, `USD`) are none, and nor are `us` and `in`, which
-/// are other words.
+/// Tells whether a word is a unit of measure on its own, by its sign or by its name: `N`, `kW`, `newton`, `ampere`. A
+/// number with two of them has neither unit. Words that count (`units`, `USD`) are not, and neither are `us` and `in`,
+/// which are other words as well.
 pub(super) fn is_measure(word: &str) -> bool {
     // These may have a prefix: `kN`, `ms`.
     const SIGNS: [&str; 32] = [
@@ -580,7 +584,7 @@ pub(super) fn is_measure(word: &str) -> bool {
         || name.strip_suffix('s').is_some_and(|name| NAMES.contains(&name))
 }
 
-/// Tells whether a word or phrase opens the last step of an argument: `Thus, x = 8`. It is no part of the answer.
+/// Tells whether a word or phrase opens the last step of an argument: `Thus, x = 8`. It is not part of the answer.
 pub(super) fn is_opening(word: &str) -> bool {
     const WORDS: [&str; 18] = [
         "in conclusion",
@@ -602,10 +606,11 @@ pub(super) fn is_opening(word: &str) -> bool {
         "故",
         "于是",
     ];
+
     WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// Tells whether a word behind `as` says that an argument is at its end: `x = 8, as required`.
+/// Tells whether a word after `as` closes an argument: `x = 8, as required`.
 pub(super) fn is_closing(word: &str) -> bool {
     matches!(
         word,
@@ -621,7 +626,7 @@ pub(super) fn is_closing(word: &str) -> bool {
     )
 }
 
-/// Tells whether a letter that is set upright behind a number is a unit.
+/// Tells whether a letter that is set upright after a number is a unit.
 pub(super) fn is_unit_letter(letter: &str) -> bool {
     letter.len() == 1 && "msghlLAKNJWVCFHTS".contains(letter)
 }
@@ -634,6 +639,7 @@ pub(super) fn is_short_word(word: &str) -> bool {
         "toy", "pie", "map", "kid", "boy", "job", "row", "pcs", "man", "box", "win", "tie", "tip",
         "lap", "can", "jar", "bed", "key",
     ];
+
     // `NO` is a segment.
     let capitals = word.bytes().skip(1).any(|b| b.is_ascii_uppercase());
     word.len() > 1 && !capitals && WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))

@@ -10,8 +10,8 @@ use crate::{
 };
 
 impl<'a> Parser<'a> {
-    /// Reads a day with its month, in either order, and the year if one follows. The day of the week before it says
-    /// nothing new.
+    /// Reads a day with its month, in either order, and the year if one follows. A day of the week before it adds
+    /// nothing.
     pub(super) fn day(&mut self) -> Option<Value> {
         if !matches!(
             (self.peek(), self.peek_at(1)),
@@ -19,6 +19,7 @@ impl<'a> Parser<'a> {
         ) {
             return None;
         }
+
         let start = self.at;
         let day = self.weekday_and_day();
         if day.is_none() {
@@ -32,6 +33,7 @@ impl<'a> Parser<'a> {
             self.take(&Token::Comma);
         }
         self.word(|word| word.eq_ignore_ascii_case("the"));
+
         let (month, day) = match self.word(|word| moment::month(word).is_some()) {
             Some(month) => (month, self.ordinal()),
             None => {
@@ -40,21 +42,27 @@ impl<'a> Parser<'a> {
                 (self.word(|word| moment::month(word).is_some())?, Some(day))
             }
         };
+
         let comma = self.take(&Token::Comma);
         let year = self.whole_number(1000, 2999);
+        // A comma without a year after it separates items.
         self.at -= usize::from(comma && year.is_none());
+
         // A month alone is a word.
         let month = moment::month(month).filter(|_| day.is_some() || year.is_some())?;
         Some(Moment::Day { year, month, day })
     }
 
-    /// Reads what makes `terms` a time of day: `pm`, `in the morning`, `o'clock`. The zone behind it does not count.
+    /// Reads what makes `terms` a time of day: `pm`, `in the morning`, `o'clock`. A time zone after it is ignored.
     pub(super) fn time(&mut self, terms: &[Value]) -> Option<Value> {
         if !matches!(self.peek(), Some(Token::Word(_) | Token::Symbol(_))) {
             return None;
         }
+
         let parts: Option<Vec<u32>> = terms.iter().map(part).collect();
-        let (parts, start) = (parts?, self.at);
+        let parts = parts?;
+        let start = self.at;
+
         let clock =
             [Some("o"), None, Some("clock")].iter().enumerate().all(|(offset, name)| {
                 match (self.peek_at(offset), name) {
@@ -64,10 +72,12 @@ impl<'a> Parser<'a> {
                 }
             });
         self.at += 3 * usize::from(clock);
+
         let mut afternoon = None;
         while let Some(word) = self.word(|word| !lexicon::changes_meaning(word)) {
             afternoon = afternoon.or_else(|| moment::is_afternoon(word));
         }
+
         let time = Some(()).filter(|()| clock || afternoon.is_some());
         let time = time.and_then(|()| Moment::time(&parts, afternoon));
         if time.is_none() {
@@ -103,7 +113,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Returns the part of a time of day that a term of digits is.
+/// Reads a term of digits as a part of a time of day.
 pub(crate) fn part(term: &Value) -> Option<u32> {
     match term {
         Value::Scalar(Expr::Number(number)) if number.is_integer() => number.to_integer().to_u32(),

@@ -1,4 +1,4 @@
-//! The tokens of formulas, one for each meaning.
+//! Tokens of formulas, one for each meaning.
 
 use num_rational::BigRational;
 
@@ -23,9 +23,9 @@ pub(super) enum Token {
     },
     /// A fraction in one sign: `½`.
     Vulgar(BigRational),
-    /// A variable with its name. The parser, which knows the bound names, makes constants of `e` and `i`.
+    /// A variable with its name. The parser turns `e` and `i` into constants, because it knows the bound names.
     Symbol(Box<str>),
-    /// A word of text, or of no mathematical meaning.
+    /// A word of text, or one without mathematical meaning.
     Word(Box<str>),
     Constant(Constant),
     Function(Function),

@@ -27,6 +27,10 @@ fn what_counts_as_the_same() {
         ("3.5", "\\boxed{3{,}5}"),
         ("3", "\\boxed{3\\text{ pairs}}"),
         ("1.2\\times10^{5}", "\\boxed{120000}"),
+        ("10^{-12}", "\\boxed{10⁻¹²}"),
+        ("0.005", "\\boxed{5 x 10⁻³}"),
+        ("x^{-10}", "\\boxed{x⁻¹⁰}"),
+        ("\\text{yes}", "$\\boxed\\text{yes}$"),
         ("3e8", "\\boxed{3\\cdot10^8}"),
         ("0.1\\overline{6}", "\\boxed{\\frac16}"),
         ("\\sqrt{12}", "\\boxed{2\\sqrt3}"),
@@ -306,6 +310,7 @@ fn names_that_programs_print_are_no_products_of_letters() {
         let title = first.to_uppercase() + rest;
         [name.to_owned(), title, name.to_uppercase()]
     };
+
     let names = ["inf", "infty", "infinity"].map(fold).into_iter().flatten();
     for name in names {
         for (gold, response) in [
@@ -322,6 +327,7 @@ fn names_that_programs_print_are_no_products_of_letters() {
             assert_eq!(judgement.verdict, Verdict::Right, "{gold} and {response}: {judgement:?}");
         }
     }
+
     let names = ["inf", "infty", "infinity", "nan", "none", "null", "nil", "undefined"];
     for name in names.map(fold).into_iter().flatten().chain(["NaN".to_owned()]) {
         for (gold, response) in [
@@ -376,11 +382,27 @@ fn what_is_no_number_equals_nothing() {
 fn names_of_values_may_be_other_names() {
     let points = judge("\\angle INF", "\\boxed{\\angle FNI}");
     assert_eq!(points.verdict, Verdict::Right, "{points:?}");
+
     for same in
         ["Nan", "\\text{Nan}", "Bob and Nan", "inf A", "inf(A)", "\\angle INF", "\\triangle NAN"]
     {
         let judgement = judge(same, &format!("\\boxed{{{same}}}"));
         assert_eq!(judgement.verdict, Verdict::Right, "{same}: {judgement:?}");
+    }
+}
+
+/// A sum's index is not a variable, while the variables in its bounds and terms are.
+#[test]
+fn without_strict_names_variables_go_by_their_order() {
+    let verifier = Verifier { strict_names: false, ..Verifier::default() };
+    let gold = "n+\\sum_{k=1}^{n}\\frac{k}{n}";
+    for (response, verdict) in [
+        ("m+\\sum_{k=1}^{m}\\frac{k}{m}", Verdict::Right),
+        ("m+\\sum_{k=1}^{n}\\frac{k}{n}", Verdict::Wrong),
+        ("m+\\sum_{k=1}^{m}\\frac{k}{n}", Verdict::Wrong),
+    ] {
+        let judgement = verifier.judge(gold, &format!("\\boxed{{{response}}}"));
+        assert_eq!(judgement.verdict, verdict, "{response}: {judgement:?}");
     }
 }
 
@@ -395,7 +417,8 @@ fn the_answer_of_a_solution_is_the_gold_answer() {
     check("We add.\n\n**Final Answer**\n\n$(1,2)$", &["(1,2)"], &["(2,1)"]);
     check("2+2=4。所以答案是 4。", &["4"], &["2"]);
     check("The answer is June 5, as asked.", &[r"\text{June 5}"], &["5"]);
-    // Nothing marks an answer here, and no formula is taken for it.
+
+    // No answer is marked here, and no formula is taken as one.
     let unmarked = judge("We have $x^2=9$ and $x>0$, so $x=3$.", "\\boxed{3}");
     assert_eq!(unmarked.verdict, Verdict::Error, "{unmarked:?}");
 }
@@ -407,6 +430,7 @@ fn check(gold: &str, right: &[&str], wrong: &[&str]) {
         let judgement = judge(gold, &format!("\\boxed{{{response}}}"));
         assert_eq!(judgement.verdict, Verdict::Right, "{gold} and {response}: {judgement:?}");
     }
+
     for response in wrong {
         let judgement = judge(gold, &format!("\\boxed{{{response}}}"));
         let refused = matches!(judgement.verdict, Verdict::Wrong | Verdict::Unparsable);
@@ -435,6 +459,7 @@ fn a_condition_behind_an_answer_is_no_part_of_it() {
             r"f(x)=2x \text{ unless } x=1",
         ],
     );
+
     check(
         "f(n)=n+1",
         &[
@@ -469,18 +494,21 @@ fn a_condition_behind_an_answer_is_no_part_of_it() {
             r"f(n)=n+1 \text{ if } n>1, 0 \text{ otherwise}",
         ],
     );
+
     check(
         r"f(x)=cx \text{ for any } c\in\mathbb{R}",
         &["f(x)=cx", r"f(x)=cx, c\in\mathbb{R}", r"f(x)=cx \text{ for some constant } c"],
         &["f(x)=x^2", r"f(x)=0 \text{ for any } c\in\mathbb{R}"],
     );
-    // A letter that gets its value behind the formula is a part of it.
+
+    // A letter that gets its value after the formula is a part of it.
     check(
         "2x+c",
         &[r"2x+c, \text{ where } c \text{ is a constant}", r"2x+c \text{ with } c\in\mathbb{R}"],
         &[r"2x+c, \text{ where } c=3"],
     );
     check("2x+3", &[], &[r"2x+c, \text{ where } c=3"]);
+
     check("n-1", &[r"n-1 \text{ if } n\geq 2"], &[]);
     check("5", &[r"5 \text{ at } x=2"], &[r"5 \text{ at least}", r"5 \text{ for } 3"]);
     check("5", &[], &[r"5, n=1,2,3,\dots"]);
@@ -552,6 +580,7 @@ fn a_unit_behind_a_number_is_left_aside_in_every_spelling() {
         " L/min",
         r"\,\mathrm{min/km}",
     ];
+
     for unit in units {
         let measured = format!("12{unit}");
         check("12", &[&measured], &[]);
@@ -559,22 +588,25 @@ fn a_unit_behind_a_number_is_left_aside_in_every_spelling() {
         check(r"2.5\times10^3", &[&format!(r"2.5\times10^3{unit}")], &[]);
         check(r"\frac32", &[&format!(r"\frac32{unit}")], &[]);
     }
+
     for sentence in ["The flow is 12 L/min.", "It runs at 12 m/min.", "We count 12 beats/min."] {
         assert_eq!(judge("12", sentence).verdict, Verdict::Right, "{sentence}");
         assert_ne!(judge("13", sentence).verdict, Verdict::Right, "{sentence}");
     }
-    // Letters that are no units.
+
+    // Letters that are not units.
     check(
         "12",
         &[],
         &["12\\,m", "12x", r"12\mu", r"12\Omega^2", r"12\mu N", r"12\,\mathrm{e}", r"12\mathrm{i}"],
     );
+
     check(r"3\mathrm{A}+2\mathrm{B}", &["2B+3A"], &["3", "3A"]);
     check(r"\frac32", &[], &[r"\frac32 kT"]);
     check(r"\frac{\pi}{15}", &[r"12^\circ"], &[r"12\,^{\circ}\mathrm{C}"]);
 }
 
-/// A product of units is of none of them, so it is not converted.
+/// A product of units is none of these units, so it is not converted.
 #[test]
 fn a_product_of_units_is_not_its_last_unit() {
     for units in [
@@ -605,6 +637,7 @@ fn a_product_of_units_is_not_its_last_unit() {
         check("12", &[&gold], &[]);
         check(r"1200\text{ cm}", &[], &[&gold]);
     }
+
     for units in [
         r"\text{ W s}",
         r"\,\mathrm{W\,s}",
@@ -618,12 +651,14 @@ fn a_product_of_units_is_not_its_last_unit() {
         let gold = format!("60{units}");
         check(&gold, &["60"], &[r"1\text{ min}", r"60000\text{ ms}"]);
     }
-    // The words beside one unit say what is measured.
+
+    // Words next to a single unit say what is measured.
     for unit in ["cm long", "more cm", "cm each", "full cm"] {
         check(&format!(r"150\text{{ {unit}}}"), &[r"1.5\text{ m}"], &[r"150\text{ m}"]);
     }
     check(r"5\text{ g N}", &[r"0.005\text{ kg}"], &[r"5\text{ kg N}"]);
     check(r"5\text{ km N}", &[r"5000\text{ m}"], &[r"5\text{ m}"]);
+
     // The hyphen is a minus before a variable.
     check("3C-A", &[r"3\mathrm{C}-\mathrm{A}"], &["3", r"4\mathrm{C-A}"]);
 }
@@ -640,6 +675,7 @@ fn a_function_may_be_identical_to_another() {
         &[r"f(x)\equiv 2x", r"f\equiv 2x"],
         &[r"f(x)\equiv x", r"f(x)\equiv 2x\pmod 3"],
     );
+
     check(r"f(x)\equiv 0", &["f(x)=0", "0"], &["f(x)=1", r"f(x)\equiv 0\pmod 2"]);
     check("P(x)=0", &[r"P(x)\equiv 0"], &[]);
     check(
@@ -652,6 +688,7 @@ fn a_function_may_be_identical_to_another() {
         &[],
         &[r"f(x)\equiv 0 \text{ mod } 2", r"f(x)\equiv 0\ (\bmod 2)", r"f(x)\equiv 0,1 \pmod 3"],
     );
+
     check("x=3", &[], &[r"x\equiv3\pmod5", r"x\equiv 3"]);
 }
 
@@ -677,11 +714,14 @@ fn words_that_open_or_close_an_argument_are_no_part_of_the_answer() {
         check(gold, &["8", "x=8", r"\text{Thus, }x=8", r"8,\text{ as required}"], &["9", "x=9"]);
         check("8", &[gold], &[]);
     }
+
     check("In conclusion, $x=8$", &["8"], &["9"]);
+
     // Without the comma nobody can tell where the sentence ends.
     for gold in ["Thus $x=8$", "So $x=8$", "So 8"] {
         assert_eq!(judge(gold, r"\boxed{9}").verdict, Verdict::Error, "{gold}");
     }
+
     check("So", &["oS"], &["S"]);
     check("Thus, 8 or 9", &["8,9"], &["8", "9"]);
     check("Thus, yes", &["yes"], &["no"]);
@@ -709,13 +749,15 @@ fn days_and_times_of_day_are_compared_as_such() {
         ],
         &[r"\text{June 6}", r"\text{July 5}", "5", r"\text{June}", "2024-05-06"],
     );
-    // These are no difference and no quotient.
+
+    // These are neither a difference nor a quotient.
     check("2013", &[], &["2024-06-05", "2024/06/05"]);
     check("-2023", &[], &["05-06-2024"]);
     check("1980", &["2000-10-10=1980"], &[]);
     check("3:26:30", &[], &["3:30-4:30"]);
     check(r"\frac{3}{5060}", &[], &["6/5/2024"]);
     check("30", &["30"], &["June 30"]);
+
     for (gold, response) in [
         ("June 5", "The answer is June 5."),
         ("June 5", "Answer: 5 June 2024"),
@@ -724,6 +766,7 @@ fn days_and_times_of_day_are_compared_as_such() {
     ] {
         assert_eq!(judge(gold, response).verdict, Verdict::Right, "{gold} and {response}");
     }
+
     assert_eq!(judge("3:30 pm", "The answer is 3:30 a.m.").verdict, Verdict::Wrong);
     assert_eq!(judge("June 5", "The answer is 5.").verdict, Verdict::Wrong);
 }
@@ -734,6 +777,7 @@ fn an_answer_that_cannot_be_read_is_unparsable() {
     {
         assert_eq!(judge("42", response).verdict, Verdict::Unparsable, "{response}");
     }
+
     assert_eq!(judge("1.23.4", "\\boxed{12.3.4}").verdict, Verdict::Unparsable);
     assert_eq!(judge("1.23.4", "\\boxed{1.23.4}").verdict, Verdict::Right);
     assert_eq!(judge("\\int_0^1x\\,dx", "\\boxed{\\frac12}").verdict, Verdict::Error);
@@ -755,7 +799,7 @@ fn lowest_terms_count_where_they_are_asked_for() {
     }
 }
 
-/// The question's own expression has the right value, but is no answer.
+/// The question's own expression has the right value, but is not an answer.
 #[test]
 fn an_answer_is_evaluated_where_that_is_asked_for() {
     let strict = Verifier { evaluated: true, ..Verifier::default() };

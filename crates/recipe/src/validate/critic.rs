@@ -19,6 +19,7 @@ impl Checks<'_> {
                     "small gradients would be lost: choose the other kind, or another model.dtype",
                 );
             }
+
             if recipe.rollout.group_size == 1 && recipe.sampling.dynamic != Dynamic::Off {
                 self.fail(
                     &["sampling.dynamic", "rollout.group_size"],
@@ -30,8 +31,10 @@ impl Checks<'_> {
                     "add `dynamic = \"off\"` under [sampling], or sample more completions per prompt",
                 );
             }
+
             return;
         }
+
         if recipe.rollout.group_size == 1 {
             self.fail(
                 &["rollout.group_size", "advantage.kind"],

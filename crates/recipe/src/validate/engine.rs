@@ -28,14 +28,16 @@ impl Checks<'_> {
         if !engine.is_remote() {
             return;
         }
+
         if engine.servers.is_empty() {
             self.fail(
                 &["rollout.engine.servers", "rollout.engine"],
                 "rollout.engine has no servers, expected at least one address".into(),
-                "nobody to ask",
+                "no server to ask",
                 "add `servers = [\"http://127.0.0.1:8000\"]`, or remove rollout.engine",
             );
         }
+
         let one = |text: &str| engine.servers.iter().filter(|it| it.as_str() == text).count() == 1;
         if let Some(twice) = engine.servers.iter().find(|server| !one(server)) {
             self.fail(
@@ -46,12 +48,14 @@ impl Checks<'_> {
                  samples at once",
             );
         }
+
         // The log-probabilities that come with the tokens would belong to another distribution than the trainer's.
         if rollout.top_p < 1.0 || rollout.top_k > 0 {
             let (key, value) = match rollout.top_k {
                 0 => ("rollout.top_p", format!("{:?}", rollout.top_p)),
                 top_k => ("rollout.top_k", top_k.to_string()),
             };
+
             self.fail(
                 &[key, "rollout.engine"],
                 format!(
@@ -62,6 +66,7 @@ impl Checks<'_> {
                  log-probabilities than the trainer computes",
             );
         }
+
         if self.recipe.model.path.is_none() {
             self.fail(
                 &["rollout.engine", "model.new"],

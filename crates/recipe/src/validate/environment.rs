@@ -11,6 +11,7 @@ impl Checks<'_> {
         if kind == EnvironmentKind::OpenEnv {
             self.environment_servers(environment);
         }
+
         let needs = |task: &Task| match task {
             // A server or a program may play the game too.
             Task::Guessing { .. }
@@ -21,6 +22,7 @@ impl Checks<'_> {
             Task::Environment => Some(EnvironmentKind::OpenEnv),
             _ => None,
         };
+
         if let Some(needed) = self.recipe.data.task.as_ref().and_then(needs)
             && needed != kind
         {
@@ -35,6 +37,7 @@ impl Checks<'_> {
                 &format!("set environment.kind = \"{needed}\", or take another task"),
             );
         }
+
         if self.recipe.data.task == Some(Task::Environment) && !self.recipe.eval.sets.is_empty() {
             self.fail(
                 &["eval.sets", "data.task"],
@@ -45,12 +48,14 @@ impl Checks<'_> {
                 "leave eval.sets out; data.heldout_size says how many episodes are held out",
             );
         }
+
         let pays = match self.recipe.reward_kind() {
             RewardKind::Weighted { parts } => {
                 parts.iter().any(|part| matches!(part.kind, RewardKind::Environment { .. }))
             }
             kind => matches!(kind, RewardKind::Environment { .. }),
         };
+
         if pays && matches!(kind, EnvironmentKind::None | EnvironmentKind::Calculator) {
             self.fail(
                 &["reward.kind", "environment.kind"],
@@ -71,10 +76,11 @@ impl Checks<'_> {
             self.fail(
                 &["environment.servers", "environment"],
                 "environment has no servers, expected at least one address".into(),
-                "nobody to talk with",
+                "no server to talk to",
                 "add `servers = [\"http://127.0.0.1:8000\"]`, or take another environment.kind",
             );
         }
+
         let twice = |text: &&String| servers.iter().filter(|it| it == text).count() > 1;
         if let Some(server) = servers.iter().find(twice) {
             self.fail(

@@ -6,7 +6,9 @@ use crate::{Curriculum, Reward};
 impl Checks<'_> {
     /// Checks the settings that need groups of several completions.
     pub(super) fn sampling(&mut self) {
-        let (sampling, group_size) = (&self.recipe.sampling, self.recipe.rollout.group_size);
+        let sampling = &self.recipe.sampling;
+        let group_size = self.recipe.rollout.group_size;
+
         if sampling.curriculum.is_some() && group_size == 1 {
             self.fail(
                 &["sampling.curriculum", "rollout.group_size"],
@@ -20,10 +22,11 @@ impl Checks<'_> {
 
     pub(super) fn curriculum(&mut self) {
         let Reward { right, wrong, .. } = self.recipe.reward;
-        // The variance of numbers between two ends is largest if half of them are at each end. It is shown without
-        // the rounding of binary numbers.
+        // The variance of numbers between two ends is largest if half of them are at each end. It is shown
+        // without the rounding of binary numbers.
         let largest = (right - wrong).powi(2) / 4.0;
         let short = |number: f64| number as f32;
+
         if let Some(Curriculum::Variance { min_variance, .. }) = self.recipe.sampling.curriculum
             && right > wrong
             && min_variance >= largest

@@ -1,11 +1,11 @@
-//! The meaning of YAML scalars without quotes.
+//! Meaning of YAML scalars without quotes.
 //!
-//! YAML 1.2 of 2009 and its readers say one thing, YAML 1.1 and PyYAML another. For YAML 1.1, `no` is a truth
-//! value and `010` is eight; for YAML 1.2, `no` is a text and `010` is ten. A file is refused at a scalar that
-//! means two things. Only numbers such as `1e-6` are read by YAML 1.2 alone: PyYAML takes them for texts, but
-//! everybody means numbers.
+//! YAML 1.2 of 2009 and its readers take a scalar for one thing, YAML 1.1 and PyYAML for another. For YAML
+//! 1.1, `no` is a truth value and `010` is eight; for YAML 1.2, `no` is a text and `010` is ten. A file is
+//! refused at a scalar that means two things. Only numbers such as `1e-6` are read by YAML 1.2 alone: PyYAML
+//! takes them for texts, although everybody means numbers.
 
-/// A scalar, by YAML 1.2's core schema.
+/// Scalar, by YAML 1.2's core schema.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scalar {
     /// Nothing, `null` or `~`.
@@ -18,11 +18,11 @@ pub enum Scalar {
     Text(String),
     /// A text that readers of YAML disagree about.
     Unclear {
-        /// The text as it stands in the file.
+        /// The text as it is written in the file.
         text: String,
-        /// The values that readers take it for.
+        /// What readers take it for.
         readings: &'static str,
-        /// The text to write instead, as advice.
+        /// What to write instead, as advice.
         remedy: String,
     },
 }
@@ -33,6 +33,7 @@ pub(super) fn plain(text: &str) -> Scalar {
         readings,
         remedy: format!("{remedy}, or '{text}' in quotes"),
     };
+
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
         "true" | "True" | "TRUE" => return Scalar::Bool(true),
@@ -51,6 +52,7 @@ pub(super) fn plain(text: &str) -> Scalar {
         }
         _ => {}
     }
+
     if let Some(number) = number(text) {
         return match octal_once(text) {
             Some(digits) => unclear(
@@ -60,89 +62,109 @@ pub(super) fn plain(text: &str) -> Scalar {
             None => Scalar::Number(number),
         };
     }
+
+    // YAML 1.1 ignores underscores between digits, and counts time in base 60.
     let begins_with_digit =
         text.trim_start_matches(['-', '+']).starts_with(|c: char| c.is_ascii_digit());
     let without = text.replace('_', "");
+
     if begins_with_digit && without != text && number(&without).is_some() {
         return unclear(
             "a number to some readers of YAML and a text to others",
             format!("write {without}"),
         );
     }
+
     if begins_with_digit && is_sexagesimal(text) {
         return unclear(
             "a number with base 60 to some readers of YAML and a text to others",
             "write the number".into(),
         );
     }
+
     Scalar::Text(text.to_owned())
 }
 
 /// Returns a number of YAML's core schema as TOML writes it.
 fn number(text: &str) -> Option<String> {
-    let (sign, rest) = match text.strip_prefix(['-', '+']) {
-        Some(rest) => (&text[..1], rest),
+    let (sign, unsigned) = match text.strip_prefix(['-', '+']) {
+        Some(unsigned) => (&text[..1], unsigned),
         None => ("", text),
     };
-    match rest {
+
+    match unsigned {
         ".inf" | ".Inf" | ".INF" => return Some(format!("{sign}inf")),
         ".nan" | ".NaN" | ".NAN" if sign.is_empty() => return Some("nan".into()),
         _ => {}
     }
-    let all = |digits: &str, allowed: fn(&char) -> bool| {
+
+    let all_chars = |digits: &str, allowed: fn(&char) -> bool| {
         !digits.is_empty() && digits.chars().all(|c| allowed(&c))
     };
-    if let (Some(digits), "") = (rest.strip_prefix("0o"), sign) {
-        return all(digits, |c| c.is_digit(8)).then(|| text.to_owned());
+    if sign.is_empty()
+        && let Some(digits) = unsigned.strip_prefix("0o")
+    {
+        return all_chars(digits, |c| c.is_digit(8)).then(|| text.to_owned());
     }
-    if let (Some(digits), "") = (rest.strip_prefix("0x"), sign) {
-        return all(digits, char::is_ascii_hexdigit).then(|| text.to_owned());
+    if sign.is_empty()
+        && let Some(digits) = unsigned.strip_prefix("0x")
+    {
+        return all_chars(digits, char::is_ascii_hexdigit).then(|| text.to_owned());
     }
-    let (mantissa, exponent) = match rest.split_once(['e', 'E']) {
+
+    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent)),
-        None => (rest, None),
+        None => (unsigned, None),
     };
     if let Some(exponent) = exponent {
         let digits = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
-        all(digits, char::is_ascii_digit).then_some(())?;
+        all_chars(digits, char::is_ascii_digit).then_some(())?;
     }
-    let (whole, fraction) = match mantissa.split_once('.') {
-        Some((whole, fraction)) => (whole, Some(fraction)),
+
+    let (integer, fraction) = match mantissa.split_once('.') {
+        Some((integer, fraction)) => (integer, Some(fraction)),
         None => (mantissa, None),
     };
+
     let digits = |part: &str| part.chars().all(|c| c.is_ascii_digit());
-    let none = whole.is_empty() && fraction.is_none_or(str::is_empty);
-    if none || !digits(whole) || !fraction.is_none_or(digits) {
+    // A point alone is not a number, and neither is a sign alone.
+    let none = integer.is_empty() && fraction.is_none_or(str::is_empty);
+    if none || !digits(integer) || !fraction.is_none_or(digits) {
         return None;
     }
+
     // TOML wants digits on both sides of a point, and no leading zeros.
-    let whole = whole.trim_start_matches('0');
-    let whole = if whole.is_empty() { "0" } else { whole };
+    let integer = integer.trim_start_matches('0');
+    let integer = if integer.is_empty() { "0" } else { integer };
     let fraction = fraction
         .map_or(String::new(), |part| format!(".{}", if part.is_empty() { "0" } else { part }));
     let exponent = exponent.map_or(String::new(), |exponent| format!("e{exponent}"));
-    Some(format!("{sign}{whole}{fraction}{exponent}"))
+
+    Some(format!("{sign}{integer}{fraction}{exponent}"))
 }
 
 /// Returns the digits of a whole number that begins with a needless zero.
 fn octal_once(text: &str) -> Option<&str> {
     let digits = text.trim_start_matches(['-', '+']);
+    // Zeros alone are 0 to every reader.
     let is_octal = digits.len() > 1 && digits.starts_with('0');
     (is_octal && digits.chars().all(|c| c.is_ascii_digit()) && digits.contains(|c| c != '0'))
         .then_some(digits)
 }
 
-/// Tells whether a text is like `1:30`, which is ninety in YAML 1.1.
+/// Returns true if a text is like `1:30`, which is ninety in YAML 1.1.
 fn is_sexagesimal(text: &str) -> bool {
     let digits = text.trim_start_matches(['-', '+']);
-    let whole = digits.split_once('.').map_or(digits, |(whole, _)| whole);
-    let mut places = whole.split(':');
-    let first = places.next().unwrap_or_default();
-    let mut rest = places.peekable();
-    rest.peek().is_some()
-        && !first.is_empty()
-        && first.chars().all(|c| c.is_ascii_digit())
-        && rest.all(|place| place.parse::<u8>().is_ok_and(|place| place < 60))
+    let integer = digits.split_once('.').map_or(digits, |(integer, _)| integer);
+
+    let mut parts = integer.split(':');
+    let first_part = parts.next().unwrap_or_default();
+    let mut further_parts = parts.peekable();
+
+    further_parts.peek().is_some()
+        && !first_part.is_empty()
+        && first_part.chars().all(|c| c.is_ascii_digit())
+        && further_parts.all(|part| part.parse::<u8>().is_ok_and(|part| part < 60))
 }
 
 #[cfg(test)]
@@ -170,6 +192,7 @@ mod tests {
             assert_eq!(plain(yaml), Scalar::Number(toml.into()), "{yaml}");
             assert!(toml::de::DeValue::parse(toml).is_ok(), "{toml}");
         }
+
         for text in
             ["e5", ".", "1e", "1.2.3", "-", "0x", "0xg", "-0x1", "1 2", "inf", "y", "n", "1:99"]
         {

@@ -1,11 +1,11 @@
-//! A document as TOML text. The run folder keeps a recipe in YAML in this form.
+//! Writes a document as TOML text, in which the run folder keeps a recipe in YAML.
 
 use toml::de::{DeTable, DeValue};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value};
 
-/// The levels of tables with headers of their own: `[data]` and `[data.columns]`. In TOML such a table stands behind
-/// the values next to it, wherever it was, and the keys of a tool have to keep their order. So deeper tables stand on
-/// one line.
+/// Levels of tables with their own headers: `[data]` and `[data.columns]`. In TOML such a table comes after the values
+/// next to it, wherever it was, while the keys of a tool have to keep their order. So deeper tables are written on one
+/// line.
 const HEADERS: usize = 2;
 
 /// Returns the document as TOML, with its keys in their order.
@@ -18,9 +18,12 @@ pub(crate) fn to_toml(document: &DeTable<'_>) -> String {
 fn table(entries: &DeTable<'_>, headers: usize) -> Table {
     let mut table = Table::new();
     table.set_implicit(true); // It gets a header only if it has keys.
+
     for (key, value) in entries {
         table.insert(key.get_ref(), item(value.get_ref(), headers));
     }
+
+    // An empty table is written by its header alone.
     if table.is_empty() {
         table.set_implicit(false);
     }
@@ -45,6 +48,7 @@ fn item(value: &DeValue<'_>, headers: usize) -> Item {
 fn inline(value: &DeValue<'_>) -> Value {
     // A number stays as it was written: 1e-6 is not 0.000001 to its reader.
     let number = |text: String| text.parse().unwrap_or_else(|_| Value::from(text));
+
     match value {
         DeValue::String(text) => Value::from(text.as_ref()),
         DeValue::Integer(integer) => number(integer.to_string()),

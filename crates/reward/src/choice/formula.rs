@@ -1,30 +1,33 @@
-//! The difference between the letter of a choice and a letter of a formula: the `E` of `(E) 12` and of `E=mc^2`.
+//! Tells the letter of a choice from a letter of a formula: the `E` of `(E) 12` and of `E=mc^2`.
 
 use std::ops::Range;
 
-use super::{GOES_ON, boxes, word_after};
+use super::{CONTINUING, boxes, word_after};
 
-/// Tells whether a letter is alone between its `dress` and the `rest` behind it, or marked as a choice: in brackets,
+/// Returns true if a letter is alone between its `markup` and the `rest` after it, or marked as a choice: in brackets,
 /// with a full stop or a colon, or by words that continue about it.
-pub(super) fn is_alone_or_marked(dress: &str, rest: &str) -> bool {
+pub(super) fn is_alone_or_marked(markup: &str, rest: &str) -> bool {
     let closed = rest.trim_start_matches(closes);
     let alone =
         closed.is_empty() || ["$", r"\)", r"\]"].iter().any(|close| closed.starts_with(close));
     let bracket =
-        dress.ends_with(['(', '[', '（', '【']) && rest.starts_with([')', ']', '）', '】']);
+        markup.ends_with(['(', '[', '（', '【']) && rest.starts_with([')', ']', '）', '】']);
+
     alone
         || bracket
         || rest.starts_with([')', '.', ':', '．', '：'])
-        || GOES_ON.contains(&word_after(rest.strip_prefix(',').unwrap_or(rest)))
+        || CONTINUING.contains(&word_after(rest.strip_prefix(',').unwrap_or(rest)))
 }
 
-/// Tells whether a formula continues behind a letter: after `E` in `E=mc^2`, after `A` in `A \cup B`, `(A) \to (B)` and
-/// `A(x)`.
-pub(super) fn goes_on(dress: &str, rest: &str) -> bool {
-    let quoted = dress.ends_with(['\'', '’', '‘']);
+/// Returns true if a formula continues after a letter: after `E` in `E=mc^2`, after `A` in `A \cup B`, `(A) \to (B)`
+/// and `A(x)`.
+pub(super) fn continues(markup: &str, rest: &str) -> bool {
+    let quoted = markup.ends_with(['\'', '’', '‘']);
     let next = rest.trim_start_matches(closes);
     let emphasis = rest.len() - next.len() > 0 && rest[..rest.len() - next.len()].contains('*');
     let spaced = rest.starts_with(char::is_whitespace);
+
+    // Right after the letter: an argument, a prime or an index.
     let mut signs = rest.chars();
     match (signs.next(), signs.next()) {
         (Some('(' | '['), _) => return true,
@@ -36,15 +39,18 @@ pub(super) fn goes_on(dress: &str, rest: &str) -> bool {
         }
         _ => {}
     }
+
+    // After what closes the letter's markup: an operator or a relation.
     if let Some(command) = next.strip_prefix('\\') {
         return is_operator(command);
     }
+
     let mut signs = next.chars();
     match signs.next() {
         Some(c) if OPERATORS.contains(c) => true,
         Some('<' | '>') => signs.as_str().starts_with(' '),
         Some('/') => signs.next().is_some_and(|after| !after.is_alphabetic()),
-        // Behind a space it may be a dash: `B - Paris`, or the sign of the answer: `(B) -3`.
+        // After a space it may be a dash: `B - Paris`, or the sign of the answer: `(B) -3`.
         Some('-' | '−') if spaced || next.len() < rest.len() => {
             let operand = signs.as_str().trim_start_matches([' ', '(']);
             let letters = operand.find(|c: char| !c.is_alphabetic()).unwrap_or(operand.len());
@@ -55,7 +61,7 @@ pub(super) fn goes_on(dress: &str, rest: &str) -> bool {
     }
 }
 
-/// Finds the content of the box or of the formula in delimiters that `at` lies in.
+/// Finds the content of the box or of the formula in delimiters that contains `at`.
 pub(super) fn around(line: &str, at: usize) -> Option<Range<usize>> {
     let delimited = |open: &str, close: &str| {
         let start = line[..at].rfind(open)? + open.len();
@@ -67,6 +73,7 @@ pub(super) fn around(line: &str, at: usize) -> Option<Range<usize>> {
         };
         inside.then_some(start..end)
     };
+
     boxes(line)
         .into_iter()
         .find(|inside| inside.contains(&at))
@@ -74,23 +81,26 @@ pub(super) fn around(line: &str, at: usize) -> Option<Range<usize>> {
         .or_else(|| delimited("$", "$"))
 }
 
-/// Tells whether a formula leads to what stands behind `before`: to `A` in `x \in A`, `c = A`, `P(A)` and `\vec{A}`.
+/// Returns true if a formula leads to what follows `before`: to `A` in `x \in A`, `c = A`, `P(A)` and `\vec{A}`.
 pub(super) fn leads_to(before: &str) -> bool {
     if let Some(outer) = before.strip_suffix(['(', '{', '[']) {
         let name = outer.trim_end_matches(char::is_alphabetic);
         let word = &outer[name.len()..];
-        let dress = name.ends_with('\\') && (word.starts_with("text") || DRESS.contains(&word));
-        return !word.is_empty() && !dress || outer.ends_with(['_', '^']);
+        let is_markup =
+            name.ends_with('\\') && (word.starts_with("text") || MARKUP.contains(&word));
+        return !word.is_empty() && !is_markup || outer.ends_with(['_', '^']);
     }
+
     let bare = before.trim_end();
     if bare.ends_with(|c| OPERATORS.contains(c) || matches!(c, '-' | '−' | '/')) {
         return true;
     }
+
     let name = bare.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     name.ends_with('\\') && is_operator(&bare[name.len()..])
 }
 
-/// Tells whether a command, written without its backslash, relates or joins two sides.
+/// Returns true if a command, written without its backslash, relates or joins two sides.
 fn is_operator(command: &str) -> bool {
     const NAMES: [&str; 35] = [
         "approx",
@@ -129,6 +139,7 @@ fn is_operator(command: &str) -> bool {
         "times",
         "to",
     ];
+
     let end = command.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(command.len());
     let name = command[..end].to_ascii_lowercase();
 
@@ -138,11 +149,11 @@ fn is_operator(command: &str) -> bool {
 
 const OPERATORS: &str = "=+^≤≥≠≈∈∪∩⊂⊆→×·±";
 
-/// Commands besides `\text…` that only dress a letter.
-const DRESS: [&str; 9] =
+/// Commands besides `\text…` that only format a letter.
+const MARKUP: [&str; 9] =
     ["boxed", "fbox", "mathbf", "mathit", "mathrm", "mathsf", "underline", "emph", "mbox"];
 
-/// Tells whether a sign closes the dress of a letter.
+/// Returns true if a sign closes the markup of a letter.
 fn closes(c: char) -> bool {
     c.is_whitespace() || ")]}*.,\"）】~".contains(c)
 }

@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// The words that announce an answer, with the words that link them to it.
+/// Matches the words that announce an answer, with the words that link them to it.
 ///
-/// The languages are those of the multilingual multiple-choice sets. Every part has a bounded reach, apart from
-/// white space and emphasis, so that a search takes linear time.
+/// The languages are those of the multilingual multiple-choice sets. Every part has a bounded length, apart from white
+/// space and emphasis, so that a search takes linear time.
 static MARKER: LazyLock<Regex> = LazyLock::new(|| {
     let words = [
         r"answers?(?:\s[^.:\n]{0,40}?)?",
@@ -19,21 +19,23 @@ static MARKER: LazyLock<Regex> = LazyLock::new(|| {
         r"(?:الإجابة|الجواب|إجابة)(?:\s(?:النهائية|النهائي|الصحيحة|الصحيح))?",
     ]
     .join("|");
+
     let link = r"(?:[:=：ঃ]|(?:is|are|was|be)(?-u:\b)|是|为|為|は|هي|هو)";
     Regex::new(&format!(r"(?i)(?:{words})[\s*_]*{link}|[故应應该該][选選]择?|答案选"))
         .expect("the pattern is a constant")
 });
 
-/// Finds the places behind the markers, where something is announced.
-pub(super) fn places(text: &str) -> impl Iterator<Item = usize> {
+/// Finds the positions after the markers, where an answer is announced.
+pub(super) fn ends(text: &str) -> impl Iterator<Item = usize> {
     MARKER.find_iter(text).map(|found| found.end())
 }
 
-/// Returns a text without the dress and the words that models put before a letter.
-pub(super) fn undressed(text: &str) -> &str {
+/// Returns a text without the markup and the words that models write before a letter.
+pub(super) fn without_markup(text: &str) -> &str {
     const WORDS: [&str; 8] =
         ["option", "choice", "letter", "therefore", "thus", "clearly", "the ", "选项"];
     let mut bare = without_dress(text);
+
     // At most four words are removed, so that a text full of them costs no more than any other.
     for _ in 0..4 {
         let rest = WORDS.iter().find_map(|word| {
@@ -42,6 +44,7 @@ pub(super) fn undressed(text: &str) -> &str {
         });
         bare = rest.map_or(bare, without_dress);
     }
+
     bare
 }
 
@@ -66,6 +69,7 @@ fn without_dress(text: &str) -> &str {
         r"\[",
         r"\ ",
     ];
+
     let mut bare = text;
     loop {
         bare = bare.trim_start_matches(|c: char| {

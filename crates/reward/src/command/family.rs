@@ -1,4 +1,4 @@
-//! A running program with everything that it started, and the end of all of them.
+//! Families of processes: a running program with everything that it started, and the end of all of them.
 
 use std::{
     io,
@@ -17,13 +17,13 @@ pub(super) use kin::bury_orphans;
 pub(super) fn bury_orphans() {}
 
 /// Makes this process the parent of every process below it whose own parent has ended. The last running copy of a
-/// [`Command`](super::Command) then takes such orphans along when it ends. Only Linux can do so.
+/// [`Command`](super::Command) then ends such orphans when it ends. Only Linux supports this.
 ///
-/// It is for a program that starts no other lasting processes in groups of their own. Without it a process outlives
-/// its verifier if it has left the verifier's group, has cleared its environment and has lost its parent.
-pub fn adopt_orphans() {
+/// It is meant for a program that does not start other lasting processes in separate groups. Without it a process
+/// outlives its verifier if it has left the verifier's group, has cleared its environment and has lost its parent.
+pub fn become_subreaper() {
     #[cfg(unix)]
-    kin::adopt_orphans();
+    kin::become_subreaper();
 }
 
 /// A program that was started, and all that it started in turn.
@@ -31,37 +31,39 @@ pub fn adopt_orphans() {
 /// Everything here holds for Unix. On Windows the program has no guard, and its end is the end of the program alone.
 pub(super) struct Family {
     child: Child,
-    /// The end of the program, once it was waited for.
+    /// Status at the program's end, once it was waited for.
     status: Option<ExitStatus>,
-    /// True once everything was ended. From then on the program's number may be another's.
+    /// True once everything was ended. After that, the program's process id may be reused.
     over: bool,
     #[cfg(unix)]
-    kin: kin::Kin,
+    kin: kin::ProgramProcesses,
     #[cfg(unix)]
     guard: Option<Guard>,
 }
 
 impl Family {
-    /// Starts the program in a group of its own, and a guard that ends it should this process be killed.
+    /// Starts the program in its own group, and a guard that ends it if this process is killed.
     #[cfg(unix)]
     pub(super) fn start(mut command: Command) -> io::Result<Self> {
         use std::os::unix::process::CommandExt as _;
 
-        // The group keeps Ctrl-C away from the program. A run still finishes its step after that.
+        // In its own group the program does not get Ctrl-C, after which a run still finishes its step.
         command.process_group(0);
         let mark = kin::Mark::new();
         command.env(kin::Mark::VARIABLE, &mark.value);
 
-        // While the list is held, nobody takes the new processes for orphans.
+        // While the list is locked, the new processes are not mistaken for orphans.
         let mut programs = kin::programs();
-        // The guard comes first, so that there is no instant without it.
+        // The guard starts first, so that there is no moment without it.
         let mut guard = Guard::new(&mark);
         let child = command.spawn()?;
+
         if let Some(guard) = &mut guard {
             guard.watch(child.id());
         }
+
         programs.insert(child.id(), guard.as_ref().map(Guard::id));
-        let kin = kin::Kin::of(child.id(), mark);
+        let kin = kin::ProgramProcesses::of(child.id(), mark);
         Ok(Family { child, status: None, over: false, kin, guard })
     }
 
@@ -76,21 +78,22 @@ impl Family {
         &mut self.child
     }
 
-    /// Tells whether the program itself has ended, whatever became of its children.
+    /// Returns true if the program itself has ended, whether or not its children have.
     #[cfg(unix)]
     pub(super) fn has_ended(&mut self) -> bool {
         use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-        // The program is not waited for: its number is also its group's, and must not become another's before the
-        // group was killed.
+        // The program is not waited for: its process id is also its group's, and must not be reused before the group
+        // was killed.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let program = WaitId::Pid(Pid::from_child(&self.child));
-        // An error means that there is no such child any more. The system keeps none for a process that was
+
+        // An error means that there is no such child any more. The system keeps no zombies for a process that was
         // started with SIGCHLD ignored.
         self.over || !matches!(waitid(program, options), Ok(None))
     }
 
-    /// Tells whether the program has ended.
+    /// Returns true if the program has ended.
     #[cfg(not(unix))]
     pub(super) fn has_ended(&mut self) -> bool {
         if self.status.is_none() {
@@ -99,34 +102,34 @@ impl Family {
         self.over || self.status.is_some()
     }
 
-    /// Tells whether a signal has stopped the program.
+    /// Returns true if a signal has stopped the program.
     #[cfg(unix)]
     pub(super) fn is_stopped(&self) -> bool {
         use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
-
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let program = WaitId::Pid(Pid::from_child(&self.child));
         !self.over && matches!(waitid(program, options), Ok(Some(_)))
     }
 
-    /// Tells whether a signal has stopped the program, which no signal does here.
+    /// Returns true if a signal has stopped the program, which no signal does here.
     #[cfg(not(unix))]
     pub(super) fn is_stopped(&self) -> bool {
         false
     }
 
-    /// Ends the program and everything that it started. Returns the program's status, which is that of its own end
-    /// if it had ended by itself.
+    /// Ends the program and everything that it started. Returns the program's status, which is its own exit status if
+    /// it had already ended.
     pub(super) fn end(&mut self) -> Option<ExitStatus> {
         if self.over {
             return self.status;
         }
+
         #[cfg(unix)]
         self.kin.end();
         #[cfg(not(unix))]
         let _ = self.child.kill();
 
-        // Killed processes end at once, unless the system itself holds them, as at a disk that hangs.
+        // Killed processes end immediately, unless the kernel blocks them, as on a disk that hangs.
         let until = Instant::now() + PATIENCE;
         while !self.has_ended() && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
@@ -134,9 +137,10 @@ impl Family {
 
         #[cfg(unix)]
         let mut programs = kin::programs();
-        // The guard goes before the program is waited for, after which the program's number may be another's.
+        // The guard is ended before the program is waited for, after which the program's process id may be reused.
         #[cfg(unix)]
         drop(self.guard.take());
+
         self.over = true;
         self.status = self.status.or(self.child.try_wait().ok().flatten());
         #[cfg(unix)]
@@ -151,5 +155,5 @@ impl Drop for Family {
     }
 }
 
-/// The time that the system has for the end of processes that were killed.
+/// Maximum time for the system to end processes that were killed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);

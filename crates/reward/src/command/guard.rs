@@ -1,4 +1,4 @@
-//! The guard of a program, which ends it if this process is killed.
+//! Guard of a program, which ends it if this process is killed.
 
 use std::{
     io::Write as _,
@@ -7,14 +7,13 @@ use std::{
 
 use super::kin::Mark;
 
-/// A shell that waits for the end of its stdin, which only this process holds open, and then kills a program and
-/// everything that it started. Otherwise a hung program would outlive a killed run, and keep everything that it
-/// holds.
+/// Shell that waits for the end of its stdin, which only this process holds open, and then kills a program and
+/// everything that it started. Otherwise a hung program would outlive a killed run, and keep its resources.
 pub(super) struct Guard(Child);
 
 /// Ends what the file `kin.rs` ends, and in the same way, as far as a shell can. A round kills the program's group, all
-/// that descends from the program, and all that carry its mark. Rounds continue until nothing with the mark is left,
-/// because a process may have started another meanwhile.
+/// its descendants, and all processes with its mark. Rounds continue until nothing with the mark is left, because a
+/// process may have started another meanwhile.
 const SCRIPT: &str = r#"
     read -r leader
     read -r _
@@ -71,24 +70,26 @@ const SCRIPT: &str = r#"
 "#;
 
 impl Guard {
-    /// Starts a guard over all that will have this mark. On a system without a shell there is none, and a program
-    /// then ends with its stdin or not at all.
+    /// Starts a guard for all processes that will have this mark. On a system without a shell there is none, and a
+    /// program then ends with its stdin or not at all.
     pub(super) fn new(mark: &Mark) -> Option<Self> {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", SCRIPT, &mark.entry()]);
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // It needs nothing of the environment but the place of `grep` and `ps`.
+
+        // It needs nothing from the environment but the path to `grep` and `ps`.
         let path = std::env::var_os("PATH");
         shell.env_clear().envs(path.map(|path| ("PATH", path)));
-        // A signal for the run's group, such as Ctrl-C, is none for the guard.
+
+        // A signal for the run's group, such as Ctrl-C, does not reach the guard.
         std::os::unix::process::CommandExt::process_group(&mut shell, 0);
         shell.spawn().ok().map(Guard)
     }
 
-    /// Tells the guard the number of the program, which is its group's number too.
+    /// Sends the guard the process id of the program, which is also its group's.
     pub(super) fn watch(&mut self, program: u32) {
         if let Some(stdin) = &mut self.0.stdin {
-            // A guard that is gone guards nothing, and the program can do without.
+            // If the guard is gone, the program runs without one.
             let _ = writeln!(stdin, "{program}");
         }
     }

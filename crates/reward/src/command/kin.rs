@@ -1,13 +1,12 @@
-//! The processes that a program started, found and ended.
+//! Processes that a program started, found and ended.
 //!
-//! A process may leave the program that started it in many ways: by a group or a session of its own, or by a parent
-//! that ends first. So no single bond holds all of it. A process belongs to a program
-//!
+//! A process may leave the program that started it in many ways: by starting its own group or session, or by a parent
+//! that ends first. So no single criterion finds all of them. A process belongs to a program
 //! - if it is in the program's group,
 //! - if it descends from the program, or from another that belongs to it,
 //! - on Linux, if it has the program's mark in its environment,
-//! - and if it is an orphan that this process has adopted ([`super::adopt_orphans`]), and there is no other program
-//!   whose it could be.
+//! - and if it is an orphan that this process has adopted ([`super::become_subreaper`]), and no other program could
+//!   have started it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,9 +25,9 @@ use rustix::process::{
 
 use super::family::PATIENCE;
 
-/// A word in the environment of a program and of all that it starts, which tells whose they are.
+/// Marks the environment of a program and of all that it starts, which shows what they belong to.
 pub(super) struct Mark {
-    /// The value of the variable. No other program has it, on this machine and in its containers.
+    /// Value of the variable. No other program has it, on this machine and in its containers.
     pub(super) value: String,
 }
 
@@ -40,79 +39,83 @@ impl Mark {
             LazyLock::new(|| RandomState::new().build_hasher().finish());
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        // With the point at its end it is not the beginning of another.
+
+        // With the point at its end it is not a prefix of another.
         Mark { value: format!("{:016x}-{count}.", *OF_PROCESS) }
     }
 
-    /// Returns the whole entry of the environment.
+    /// Returns the entry as it is written in the environment.
     pub(super) fn entry(&self) -> String {
         format!("{}={}", Self::VARIABLE, self.value)
     }
 }
 
-/// The programs that run now, each with its guard. The list is held while a program is started, so that nobody
-/// takes the new processes for orphans.
+/// Programs that run now, each with its guard. The list is locked while a program is started, so that the new processes
+/// are not mistaken for orphans.
 static PROGRAMS: Mutex<BTreeMap<u32, Option<u32>>> = Mutex::new(BTreeMap::new());
 
 pub(super) fn programs() -> MutexGuard<'static, BTreeMap<u32, Option<u32>>> {
     PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time at which the first program was started. Children that are older were there before, such as those of a
-/// shell that has become this process.
+/// When the first program was started. Older children existed before, such as those of a shell that has become this
+/// process.
 static FIRST: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// True if orphans become children of this process.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
 
 /// Makes orphans below this process its children, if the system can.
-pub(super) fn adopt_orphans() {
+pub(super) fn become_subreaper() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{getpid, set_child_subreaper};
-
         ADOPTS.store(set_child_subreaper(Some(getpid())).is_ok(), Ordering::Relaxed);
     }
 }
 
 /// Everything that belongs to one program.
-pub(super) struct Kin {
+pub(super) struct ProgramProcesses {
     program: u32,
     mark: Mark,
-    /// The time at which the program was started, in ticks of the system. Nothing that is older belongs to it.
+    /// When the program was started, in ticks of the system. Nothing older belongs to it.
     since: u64,
 }
 
-impl Kin {
+impl ProgramProcesses {
     /// Finds out when `program` was started. It must not be waited for yet.
     pub(super) fn of(program: u32, mark: Mark) -> Self {
         let since = process(program).map_or(0, |process| process.since);
         FIRST.fetch_min(since, Ordering::Relaxed);
-        Kin { program, mark, since }
+        ProgramProcesses { program, mark, since }
     }
 
     /// Kills the program and all that belongs to it, and returns when they have ended. The program must not be waited
-    /// for yet: its number is also its group's, and must not be another's.
+    /// for yet: its process id is also its group's, and must not be reused.
     pub(super) fn end(&self) {
+        // Pauses grow, because most families end in the first round and some take seconds.
         let until = Instant::now() + PATIENCE;
         let mut pause = Duration::from_millis(1);
         loop {
-            // A process that is started after this look is found by the next one.
+            // A process that is started after this scan is found by the next one.
             let programs = programs();
-            let all = processes();
-            let members = self.members(&all, &programs);
+            let all_processes = processes();
+            let members = self.members(&all_processes, &programs);
+
             if let Some(group) = number(self.program) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
             for member in members.iter().copied().filter_map(number) {
                 let _ = kill_process(member, Signal::KILL);
             }
-            bury(&all, &programs);
+
+            bury(&all_processes, &programs);
             drop(programs);
 
             if members.is_empty() || Instant::now() >= until {
                 return;
             }
+
             thread::sleep(pause);
             pause = (2 * pause).min(Duration::from_millis(50));
         }
@@ -122,7 +125,8 @@ impl Kin {
     fn members(&self, all: &[Process], programs: &BTreeMap<u32, Option<u32>>) -> BTreeSet<u32> {
         let alone = programs.keys().all(|program| *program == self.program);
         let takes_orphans = alone && ADOPTS.load(Ordering::Relaxed);
-        let own = std::process::id();
+        let own_id = std::process::id();
+
         // An orphan may be that of an earlier program. Nothing else here is older than the program.
         let is_own = |it: &&Process| {
             it.since >= self.since
@@ -130,12 +134,13 @@ impl Kin {
                     || it.id == self.program
                     || has_mark(it.id, &self.mark))
         };
+
         let is_taken = |it: &&Process| takes_orphans && is_orphan(it, programs);
-        let others = || all.iter().filter(|it| it.id != own);
+        let others = || all.iter().filter(|it| it.id != own_id);
         let members = others().filter(|it| is_taken(it) || is_own(it));
         let mut members: BTreeSet<u32> = members.map(|it| it.id).collect();
 
-        // A process that has ended has no children any more, so only living ones lead to others.
+        // Only running processes lead to others, because one that has ended has no children any more.
         loop {
             let before = members.len();
             let children = others().filter(|it| members.contains(&it.parent)).map(|it| it.id);
@@ -145,21 +150,23 @@ impl Kin {
                 break;
             }
         }
+
         members.retain(|id| all.iter().any(|it| it.id == *id && !it.has_ended));
         members
     }
 }
 
-/// Tells whether a process is a child of this one that was not started by it: this process starts none in groups of
-/// their own but programs and guards.
+/// Returns true for a child of this process that was not started by it: this process starts only programs and guards in
+/// separate groups.
 fn is_orphan(process: &Process, programs: &BTreeMap<u32, Option<u32>>) -> bool {
     let Process { id, parent, group, since, .. } = *process;
+    // Programs and their guards are children of this process, too, and are waited for elsewhere.
     let known = programs.iter().any(|(program, guard)| *program == id || *guard == Some(id));
     let is_young = since >= FIRST.load(Ordering::Relaxed);
     parent == std::process::id() && is_young && !known && number(group) != Some(getpgrp())
 }
 
-/// Waits for adopted orphans that have ended. Otherwise their numbers would be taken for as long as this process
+/// Waits for adopted orphans that have ended. Otherwise their process ids would be taken for as long as this process
 /// lives.
 fn bury(all: &[Process], programs: &BTreeMap<u32, Option<u32>>) {
     if ADOPTS.load(Ordering::Relaxed) {
@@ -170,7 +177,7 @@ fn bury(all: &[Process], programs: &BTreeMap<u32, Option<u32>>) {
     }
 }
 
-/// Waits for adopted orphans that have ended, about once a second of a busy verifier.
+/// Waits for adopted orphans that have ended, about once a second while a verifier is busy.
 pub(super) fn bury_orphans() {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 
@@ -190,7 +197,7 @@ struct Process {
     id: u32,
     parent: u32,
     group: u32,
-    /// The time at which it was started, in ticks since the system was; 0 if the system does not say.
+    /// When it was started, in ticks since boot; 0 if the system does not say.
     since: u64,
     /// True if it has ended, and its parent has not asked for its status yet.
     has_ended: bool,
@@ -213,7 +220,8 @@ fn process(id: u32) -> Option<Process> {
     of_stat(id, &String::from_utf8_lossy(&text))
 }
 
-/// Reads `/proc/…/stat`. The second field is the program's name in brackets, and may have brackets and blanks itself.
+/// Reads `/proc/…/stat`. The second field is the program's name in brackets, and may have brackets and blanks
+/// itself.
 #[cfg(target_os = "linux")]
 fn of_stat(id: u32, text: &str) -> Option<Process> {
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
@@ -233,7 +241,7 @@ fn has_mark(id: u32, mark: &Mark) -> bool {
     memchr::memmem::find(&environment, mark.entry().as_bytes()).is_some()
 }
 
-/// Asks the program that every system has.
+/// Asks `ps`, which every system has.
 #[cfg(not(target_os = "linux"))]
 fn processes() -> Vec<Process> {
     let columns = ["-A", "-o", "pid=", "-o", "ppid=", "-o", "pgid=", "-o", "stat="];
@@ -244,10 +252,13 @@ fn processes() -> Vec<Process> {
     let read = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let mut number = || fields.next()?.parse().ok();
-        let (id, parent, group) = (number()?, number()?, number()?);
+        let id = number()?;
+        let parent = number()?;
+        let group = number()?;
         let has_ended = fields.next()?.starts_with('Z');
         Some(Process { id, parent, group, since: 0, has_ended })
     };
+
     text.lines().filter_map(read).collect()
 }
 

@@ -16,52 +16,52 @@ use std::{
 
 use super::family::Family;
 
-/// The most bytes of an answer, without its line break.
+/// Maximum bytes of an answer, without its line break.
 const MAX_LINE: usize = 1 << 20;
 
-/// The time after which a waiting thread looks whether to continue.
+/// How long a thread waits before it checks whether to continue.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The time that the last line of an ended program has to come through its pipe. The line is there already, and only
-/// a busy machine needs so long.
+/// Maximum time for the last line of an ended program to arrive through its pipe. The line is there already, and only a
+/// busy machine needs that long.
 const LAST_LINE: Duration = Duration::from_millis(500);
 
-/// The most bytes of stderr that are kept for the error text.
+/// Maximum bytes of stderr that are kept for the error text.
 const LAST_WORDS: usize = 4096;
 
 /// One running copy of the program.
 ///
-/// Each of the program's three pipes has a thread, because a program may write before it reads, or not read at
-/// all. The caller then waits for the answer alone, and that wait has an end. Dropping the copy ends the program
-/// with all that it started, which closes the pipes and ends the threads.
+/// Each of the program's three pipes has a thread, because a program may write before it reads, or never read. The
+/// caller then waits only for the answer, and that wait has a limit. Dropping the copy ends the program with all that
+/// it started, which closes the pipes and ends the threads.
 pub(super) struct Process {
     family: Family,
-    /// The requests to write. `None` if stdin is closed, or will be as soon as the program has read the written
-    /// requests.
+    /// Takes the requests to write. `None` if stdin is closed, or will be as soon as the program has read the
+    /// written requests.
     requests: Option<Sender<Vec<u8>>>,
     /// `None` once nobody listens any more.
     answers: Option<Receiver<Result<Vec<u8>, String>>>,
     stderr: Arc<Mutex<VecDeque<u8>>>,
-    /// A channel that never carries anything. It disconnects when all of stderr was read.
+    /// Never carries anything. It disconnects when all of stderr was read.
     stderr_read: Receiver<()>,
     pipes: Vec<Pipe>,
     /// Tells the threads to end.
     over: Arc<AtomicBool>,
 }
 
-/// The reason why there is no answer. These are all the ways in which a judgement can fail to come from a program
-/// that was started, and none of them is a verdict.
+/// Reason why there is no answer: every way in which a started program can fail to give a judgement. None of them is a
+/// verdict.
 #[derive(Debug, PartialEq)]
 pub(super) enum Fault {
-    /// No answer came in time. The program hangs, or is stopped, or has become another that gives no answers.
+    /// No answer arrived in time. The program hangs, is stopped, or was replaced by one that gives no answers.
     TimeOut,
-    /// The program has ended, by itself or by a signal, although others may still hold its pipes.
+    /// The program has ended, on its own or by a signal, although others may still hold its pipes.
     Ended,
     /// The program closed its stdout, and continues.
     Closed,
     /// Nobody waits for the answer any more.
     Cancelled,
-    /// The program wrote something else, described in words.
+    /// The program wrote something else, described in the text.
     Nonsense(String),
 }
 
@@ -76,16 +76,18 @@ impl Process {
         for variable in hidden {
             command.env_remove(variable);
         }
+
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut family = Family::start(command)?;
-
         let child = family.child();
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+
         let (requests, asked) = channel::<Vec<u8>>();
         // At most one answer waits. A program that writes without end fills its pipe, not memory.
         let (answer, answers) = sync_channel(1);
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         let (all_read, stderr_read) = channel::<()>();
+
         let over = Arc::new(AtomicBool::new(false));
         let mut process = Process {
             family,
@@ -104,7 +106,7 @@ impl Process {
         process.pipes.push(Pipe::new(
             "verifier stdin",
             file(stdin),
-            Way::Out,
+            Direction::Out,
             move |mut stdin| {
                 while let Ok(request) = asked.recv() {
                     // A program that ended or closed its stdin is noticed because its answer is missing.
@@ -115,20 +117,31 @@ impl Process {
                 }
             },
         )?);
-        process.pipes.push(Pipe::new("verifier stdout", file(stdout), Way::In, move |stdout| {
-            read_lines(stdout, &answer);
-        })?);
-        process.pipes.push(Pipe::new("verifier stderr", file(errors), Way::In, move |errors| {
-            keep_the_end(errors, &stderr, &over);
-            drop(all_read);
-        })?);
+        process.pipes.push(Pipe::new(
+            "verifier stdout",
+            file(stdout),
+            Direction::In,
+            move |stdout| {
+                read_lines(stdout, &answer);
+            },
+        )?);
+        process.pipes.push(Pipe::new(
+            "verifier stderr",
+            file(errors),
+            Direction::In,
+            move |errors| {
+                keep_the_end(errors, &stderr, &over);
+                drop(all_read);
+            },
+        )?);
+
         Ok(process)
     }
 
     /// Asks the program and returns its line, unless that takes too long or nobody waits for it any more.
     ///
-    /// The end of the pipe does not stand for the end of the program: a child that inherited the pipe may hold it
-    /// for ever. So the program itself is looked at too.
+    /// The end of the pipe is not the end of the program: a child that inherited the pipe may hold it for ever. So the
+    /// program itself is checked too.
     pub(super) fn ask(
         &mut self,
         request: Vec<u8>,
@@ -139,8 +152,10 @@ impl Process {
         if let Some(requests) = &self.requests {
             let _ = requests.send(request); // The writer is gone when the program is.
         }
+
         let began = Instant::now();
-        let mut ended: Option<Instant> = None;
+        let mut ended_at: Option<Instant> = None;
+
         loop {
             let left = limit.saturating_sub(began.elapsed());
             match answers.recv_timeout(left.min(LOOK)) {
@@ -148,27 +163,30 @@ impl Process {
                 Err(RecvTimeoutError::Disconnected) => return Err(Fault::Closed),
                 Err(RecvTimeoutError::Timeout) => {}
             }
+
             if cancelled.load(Ordering::Relaxed) {
                 return Err(Fault::Cancelled);
             }
-            if ended.is_none() && self.family.has_ended() {
-                ended = Some(Instant::now());
+
+            if ended_at.is_none() && self.family.has_ended() {
+                ended_at = Some(Instant::now());
             }
-            if ended.is_some_and(|ended| left <= LOOK || ended.elapsed() > LAST_LINE) {
+            if ended_at.is_some_and(|ended_at| left <= LOOK || ended_at.elapsed() > LAST_LINE) {
                 return Err(Fault::Ended);
             }
+
             if left <= LOOK {
                 return Err(Fault::TimeOut);
             }
         }
     }
 
-    /// Closes the program's stdin, at which the program should end.
+    /// Closes the program's stdin, after which the program should end.
     pub(super) fn close(&mut self) {
         self.requests = None;
     }
 
-    /// Tells whether the program has ended by itself, or does so before `deadline`.
+    /// Returns true if the program has ended on its own, or does so before `deadline`.
     pub(super) fn has_ended(&mut self, deadline: Instant) -> bool {
         loop {
             let ended = self.family.has_ended();
@@ -179,16 +197,17 @@ impl Process {
         }
     }
 
-    /// Tells whether a signal has stopped the program.
+    /// Returns true if a signal has stopped the program.
     pub(super) fn is_stopped(&self) -> bool {
         self.family.is_stopped()
     }
 
-    /// Ends the program and everything that it started, and says in words how the program ended that no longer
-    /// writes. It has until `deadline` to end by itself.
+    /// Ends the program and everything that it started, and describes how a program that no longer writes ended. It has
+    /// until `deadline` to end on its own.
     pub(super) fn how_it_ended(&mut self, deadline: Instant) -> String {
         self.close();
         let ended = self.has_ended(deadline);
+
         match self.family.end() {
             Some(status) if ended => format!("it ended with {status}"),
             None if ended => "it ended".into(),
@@ -201,12 +220,13 @@ impl Process {
         self.family.end();
     }
 
-    /// Returns the end of a killed program's stderr, as the end of a sentence. It is empty if there is none.
+    /// Returns the end of a killed program's stderr, as the end of a sentence; empty if there is none.
     pub(super) fn last_words(&self) -> String {
-        // The last words of a program may still be on their way through the pipe. But a pipe that something else
-        // holds open has no end to wait for.
+        // A program's last output may still be in flight in the pipe, but a pipe that something else holds open has no
+        // end to wait for.
         let _ = self.stderr_read.recv_timeout(Duration::from_millis(100));
         let mut kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+
         let text = String::from_utf8_lossy(kept.make_contiguous()).trim().to_owned();
         if text.is_empty() { text } else { format!("; its stderr ended with: {text}") }
     }
@@ -218,6 +238,7 @@ impl Drop for Process {
         self.requests = None;
         self.answers = None;
         self.over.store(true, Ordering::Relaxed);
+
         for pipe in &self.pipes {
             pipe.end();
         }
@@ -228,13 +249,13 @@ impl Drop for Process {
 struct Pipe {
     /// The thread owns the pipe and closes it.
     file: Weak<File>,
-    way: Way,
+    direction: Direction,
     thread: JoinHandle<()>,
 }
 
-/// The way that a pipe's bytes go.
+/// Direction of a pipe's bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Direction {
     /// To this process.
     In,
     /// To the program.
@@ -245,70 +266,77 @@ impl Pipe {
     fn new(
         name: &str,
         file: File,
-        way: Way,
+        direction: Direction,
         work: impl FnOnce(Arc<File>) + Send + 'static,
     ) -> io::Result<Self> {
         let file = Arc::new(file);
+        // A strong reference here would keep the pipe open after its thread has ended.
         let weak = Arc::downgrade(&file);
         let thread = thread::Builder::new().name(name.into()).spawn(move || work(file))?;
-        Ok(Pipe { file: weak, way, thread })
+        Ok(Pipe { file: weak, direction, thread })
     }
 
     /// Waits for the thread's end. The pipe of an ended program is at its end, and so is its thread, unless
-    /// something that could not be ended holds the pipe too, such as a process of another user. Then the thread is
-    /// called.
+    /// something that could not be ended holds the pipe too, such as a process of another user. Then the
+    /// thread is woken.
     fn end(&self) {
         let begin = Instant::now();
         while !self.thread.is_finished() && begin.elapsed() < Duration::from_millis(200) {
             if begin.elapsed() > Duration::from_millis(20) {
-                self.call();
+                self.wake();
             }
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Gets a thread out of its wait for a pipe, by a byte for a reader and by room for a writer. The other end that
-    /// this takes is to be had on Linux only. Elsewhere such a thread waits on.
-    fn call(&self) {
+    /// Wakes a thread that waits for a pipe, by a byte for a reader and by room for a writer. The other end that this
+    /// takes is available on Linux only. Elsewhere such a thread keeps waiting.
+    fn wake(&self) {
         #[cfg(target_os = "linux")]
         if let Some(file) = self.file.upgrade() {
             use std::{fs::OpenOptions, os::fd::AsRawFd as _};
 
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             let mut options = OpenOptions::new();
-            let other = options.read(self.way == Way::Out).write(self.way == Way::In).open(path);
-            let Ok(mut other) = other else { return };
-            if rustix::io::ioctl_fionbio(&other, true).is_ok() {
+            let other_end = options
+                .read(self.direction == Direction::Out)
+                .write(self.direction == Direction::In)
+                .open(path);
+            let Ok(mut other_end) = other_end else { return };
+
+            if rustix::io::ioctl_fionbio(&other_end, true).is_ok() {
                 let mut room = [0; 1 << 16];
-                let _ = match self.way {
-                    Way::In => other.write(b"\n"),
-                    Way::Out => other.read(&mut room),
+                let _ = match self.direction {
+                    Direction::In => other_end.write(b"\n"),
+                    Direction::Out => other_end.read(&mut room),
                 };
             }
         }
+
         #[cfg(not(target_os = "linux"))]
-        let _ = (&self.file, self.way);
+        let _ = (&self.file, self.direction);
     }
 }
 
-/// Makes a file of a pipe, because threads can share a file.
+/// Turns a pipe into a file, because threads can share a file.
 #[cfg(unix)]
 fn file(pipe: impl Into<std::os::fd::OwnedFd>) -> File {
     File::from(Into::<std::os::fd::OwnedFd>::into(pipe))
 }
 
-/// Makes a file of a pipe, because threads can share a file.
+/// Turns a pipe into a file, because threads can share a file.
 #[cfg(windows)]
 fn file(pipe: impl Into<std::os::windows::io::OwnedHandle>) -> File {
     File::from(Into::<std::os::windows::io::OwnedHandle>::into(pipe))
 }
 
-/// Sends every line on, until the pipe ends, a line is too long or nobody listens.
+/// Forwards every line, until the pipe ends, a line is too long or nobody listens.
 fn read_lines(stdout: Arc<File>, answer: &SyncSender<Result<Vec<u8>, String>>) {
     let mut stdout = BufReader::new(stdout);
     loop {
         let mut line = Vec::new();
         let read = stdout.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line);
+
         let line = match read {
             Ok(0) => return,
             Ok(_) if line.len() > MAX_LINE && line.last() != Some(&b'\n') => {
@@ -317,6 +345,7 @@ fn read_lines(stdout: Arc<File>, answer: &SyncSender<Result<Vec<u8>, String>>) {
             Ok(_) => Ok(line),
             Err(error) => Err(format!("its stdout can't be read: {error}")),
         };
+
         let last = line.is_err();
         if answer.send(line).is_err() || last {
             return;
@@ -331,8 +360,10 @@ fn keep_the_end(mut errors: Arc<File>, kept: &Mutex<VecDeque<u8>>, over: &Atomic
         if over.load(Ordering::Relaxed) {
             return;
         }
+
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend(&buffer[..count]);
+        // The oldest bytes are dropped.
         let excess = kept.len().saturating_sub(LAST_WORDS);
         kept.drain(..excess);
     }

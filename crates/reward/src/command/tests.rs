@@ -22,7 +22,7 @@ const SCRIPT: &str = r#"
     done
 "#;
 
-/// The limit in seconds. It is wide enough for a program of three lines on a busy machine.
+/// Limit in seconds, large enough for a program of three lines on a busy machine.
 const LIMIT: f64 = 2.0;
 
 fn command(program: &[&str], restarts: u32, processes: usize) -> Command {
@@ -66,7 +66,7 @@ fn an_answer_is_a_score_or_a_verdict() {
         (r#"{"id": 7, "score": NaN}"#, Err("in JSON")),
         (r#"{"id": 7, "score": true}"#, Err("in JSON")),
         (r#"{"id": 7, "verdict": "rihgt"}"#, Err("unknown variant")),
-        // The parser quotes the verdict, and its words must not move the cursor either.
+        // The parser quotes the verdict, and its message must not move the cursor either.
         ("{\"id\": 7, \"verdict\": \"\u{7f}\"}", Err(r"`\u{7f}`, expected")),
         (r#"{"id": 7, "extracted": "x"}"#, Err("`score` or `verdict`")),
         (r#"{"id": 6, "score": 1}"#, Err("id 7")),
@@ -84,6 +84,7 @@ fn an_answer_is_a_score_or_a_verdict() {
             (found, _) => panic!("{line}: {found:?}"),
         }
     }
+
     assert!(read(&[b'[', 0xff], 7).unwrap_err().contains("[\u{fffd}"));
     assert!(read("é".repeat(100_000).as_bytes(), 7).unwrap_err().len() < 300);
 }
@@ -94,12 +95,14 @@ fn every_failure_ends_a_copy_and_the_next_completion_has_a_new_one() {
     for (text, verdict) in [("wrong", Wrong), ("half", Wrong), ("right\n\"72\"", Right)] {
         assert_eq!(score(&command, text).verdict, verdict, "{text}");
     }
+
     let command = script(1, 1);
     for text in ["crash", "hang", "garbage", "other", "giant"] {
         let first = score(&command, "right").extracted;
         let clock = Instant::now();
         assert_eq!(score(&command, text), Score::none(Error), "{text}");
         assert!(clock.elapsed() < Duration::from_secs(5), "{text}");
+
         let second = score(&command, "right").extracted;
         assert_ne!(first, second, "{text}");
         assert!(!is_running(&first), "{text}");
@@ -115,18 +118,22 @@ fn the_reason_says_what_happened() {
         ("other", &["expected the answer to id 0"]),
         ("giant", &["more than 1048576 bytes"]),
     ] {
-        let said = complaint(&script(0, 1), text);
-        assert!(parts.iter().all(|part| said.contains(part)), "{text}: {said}");
+        let reason = complaint(&script(0, 1), text);
+        assert!(parts.iter().all(|part| reason.contains(part)), "{text}: {reason}");
     }
+
     let flood = "yes chatter | head -c 1000000 >&2; echo the end >&2; kill -9 $$";
-    let said = complaint(&command(&["sh", "-c", flood], 0, 1), "");
-    assert!(said.contains("signal: 9"), "{said}");
-    assert!(said.ends_with("chatter\nthe end") && said.len() < 6000, "{said}");
-    let said = complaint(&command(&["sh", "-c", "kill -STOP $$"], 0, 1), "");
-    assert!(said.ends_with("no answer in 2 s, a signal has stopped it"), "{said}");
+    let reason = complaint(&command(&["sh", "-c", flood], 0, 1), "");
+    assert!(reason.contains("signal: 9"), "{reason}");
+    assert!(reason.ends_with("chatter\nthe end") && reason.len() < 6000, "{reason}");
+
+    let reason = complaint(&command(&["sh", "-c", "kill -STOP $$"], 0, 1), "");
+    // A stopped program neither answers nor ends.
+    assert!(reason.ends_with("no answer in 2 s, a signal has stopped it"), "{reason}");
+
     // A child of the program holds the pipes of a program that has ended.
-    let said = complaint(&command(&["sh", "-c", "sleep 60 & exit 7"], 0, 1), "");
-    assert!(said.ends_with("it ended with exit status: 7"), "{said}");
+    let reason = complaint(&command(&["sh", "-c", "sleep 60 & exit 7"], 0, 1), "");
+    assert!(reason.ends_with("it ended with exit status: 7"), "{reason}");
 }
 
 #[test]
@@ -143,6 +150,7 @@ fn a_program_that_does_not_read_or_does_not_wait_blocks_nobody() {
         assert_eq!(score(&command(program, 5, 1), &long), Score::none(Error), "{program:?}");
         assert!(clock.elapsed() < Duration::from_secs(5), "{program:?}");
     }
+
     // The program answers before it is asked, and in time.
     let eager = r#"for id in 0 1 2; do echo "{\"id\": $id, \"score\": 1}"; done; sleep 60"#;
     let eager = command(&["sh", "-c", eager], 0, 1);
@@ -155,16 +163,20 @@ fn after_too_many_failures_in_a_row_the_program_is_given_up() {
     let ear = heard.clone();
     let command =
         script(2, 1).on_failure(move |reason| ear.lock().unwrap().push(reason.to_owned()));
+
     for text in ["crash", "crash", "right", "crash", "garbage"] {
         score(&command, text);
     }
+
     let heard = || heard.lock().unwrap().clone();
     assert!(matches!(&heard()[..], [first] if first.contains("oh dear")), "{:?}", heard());
     assert_eq!(score(&command, "right").verdict, Right, "two in a row are allowed");
     assert_eq!(failure(&command), None);
+
     for _ in 0..3 {
         assert_eq!(score(&command, "crash").verdict, Error);
     }
+
     assert_eq!(score(&command, "right").verdict, Error);
     assert!(failure(&command).unwrap().contains("failed 3 times in a row and is given up"));
     assert_eq!(heard().len(), 1);
@@ -183,8 +195,9 @@ fn many_threads_share_few_copies() {
             assert_eq!(score(&command, text).verdict, verdict);
         }
     });
+
     assert!(command.lock().running <= 3);
-    // A copy that hangs does not hold up the others.
+    // A copy that hangs does not delay the others.
     let clock = Instant::now();
     thread_scope(3, |thread| match thread {
         0 => assert_eq!(score(&command, "hang").verdict, Error),
@@ -193,6 +206,7 @@ fn many_threads_share_few_copies() {
             assert!(clock.elapsed() < Duration::from_secs_f64(LIMIT));
         }
     });
+
     // Many copies that hang are given up together, not one after the other.
     let command = script(0, 2);
     let clock = Instant::now();
@@ -215,8 +229,10 @@ fn a_program_that_is_not_there_is_named() {
     let error = missing.start().unwrap_err().to_string();
     assert!(error.starts_with("the verifier `firebrick-no-such-program --fast`: "), "{error}");
     assert!(error.contains("can't be started: No such file"), "{error}");
-    let said = complaint(&missing, "right");
-    assert!(said.contains("can't be started: No such file"), "{said}");
+
+    let reason = complaint(&missing, "right");
+    assert!(reason.contains("can't be started: No such file"), "{reason}");
+
     for (program, time_limit, processes) in
         [(vec![], 1.0, 1), (vec!["true".into()], 0.0, 1), (vec!["true".into()], 1.0, 0)]
     {
@@ -233,6 +249,7 @@ fn the_program_ends_with_the_verifier() {
         let command = command(&["sh", "-c", script], 0, 2);
         let process = score(&command, "right").extracted;
         assert!(is_running(&process));
+
         let clock = Instant::now();
         drop(command);
         assert!(clock.elapsed() < Duration::from_secs(2));

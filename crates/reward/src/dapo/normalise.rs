@@ -1,4 +1,4 @@
-//! The normalisation of answers in DAPO's rule, in linear time.
+//! Normalisation of answers in DAPO's rule, in linear time.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::is_python_space;
 
-/// The texts that are replaced first, in this order. `a ` is meant as the article, but goes from inside words too.
+/// Replaced first, in this order. `a ` is meant as the article, but is also removed inside words.
 const REPLACED: [(&str, &str); 10] = [
     ("an ", ""),
     ("a ", ""),
@@ -20,7 +20,7 @@ const REPLACED: [(&str, &str); 10] = [
     (r"\text{m}", r"\text{}"),
 ];
 
-/// The texts that are deleted next, in this order, wherever they stand.
+/// Deleted next, in this order, wherever they occur.
 const DELETED: [&str; 41] = [
     "square",
     "ways",
@@ -65,11 +65,11 @@ const DELETED: [&str; 41] = [
     r"\dots",
 ];
 
-/// The texts that are deleted last, by the fork that strips end tokens.
+/// Deleted last, by the fork that strips end tokens.
 const END_TOKENS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
 
-/// A number as Python's `str.isdigit` has it, with commas anywhere. The digits are those of every script, and also
-/// the characters with the value of a digit in Unicode: superscripts, circled digits, ...
+/// Matches a number as Python's `str.isdigit` has it, with commas anywhere. The digits are those of every
+/// script, and also the characters with the value of a digit in Unicode: superscripts, circled digits, ...
 static DIGITS_AND_COMMAS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(concat!(
         r"\A,*(?:[\p{Nd}\x{B2}\x{B3}\x{B9}\x{2070}\x{2074}-\x{2079}\x{2080}-\x{2089}",
@@ -81,16 +81,19 @@ static DIGITS_AND_COMMAS: LazyLock<Regex> = LazyLock::new(|| {
     .expect("the pattern is a constant")
 });
 
-/// Returns the form in which DAPO's rule compares answers. Every step takes one pass over the text.
+/// Returns the normalised answer, which DAPO's rule compares. Every step takes one pass over the text.
 pub(super) fn normalise(answer: &str, strip_end_tokens: bool) -> String {
     let mut text = answer.rsplit('=').next().unwrap_or(answer).to_owned();
     let end_tokens = if strip_end_tokens { &END_TOKENS[..] } else { &[] };
     let deleted = DELETED.iter().chain(end_tokens).map(|deleted| (*deleted, ""));
+
     for (from, to) in REPLACED.into_iter().chain(deleted) {
         if text.contains(from) {
             text = text.replace(from, to);
         }
     }
+
+    // The order of the steps is the original's: some of them undo what another one did.
     text = each_line(&text, first_formula);
     for opener in [r"\text{", r"\textbf{", r"\overline{"] {
         text = without_wrapping(&text, opener);
@@ -99,13 +102,14 @@ pub(super) fn normalise(answer: &str, strip_end_tokens: bool) -> String {
     text = with_braces(&text, "frac", 2);
     text = with_braces(&text, "sqrt", 1);
     text = text.replace('$', "");
+
     if text.contains(',') && DIGITS_AND_COMMAS.is_match(&text) {
         text = text.replace(',', "");
     }
     text.trim_matches(is_python_space).to_owned()
 }
 
-/// Changes a text line by line. A dot in the original's expressions matches anything but a line feed.
+/// Changes a text line by line, because a dot in the original's expressions matches anything but a line feed.
 fn each_line(text: &str, change: impl Fn(&str, &mut String)) -> String {
     let mut result = String::with_capacity(text.len());
     for (number, line) in text.split('\n').enumerate() {
@@ -126,7 +130,7 @@ fn first_formula(line: &str, result: &mut String) {
     }
 }
 
-/// Removes the first `\boxed{` of a line and the last brace behind it.
+/// Removes the first `\boxed{` of a line and the last brace after it.
 fn without_box(line: &str, result: &mut String) {
     let boxed = line.split_once(r"\boxed{").and_then(|(before, inside)| {
         inside.rsplit_once('}').map(|(inside, after)| [before, inside, after])
@@ -137,8 +141,8 @@ fn without_box(line: &str, result: &mut String) {
     }
 }
 
-/// Replaces every `opener…}` by its inside, up to the first brace. The inside is not looked at again. An opener
-/// that isn't closed on its line stays.
+/// Replaces every `opener…}` by its inside, up to the first brace. The inside is not searched again. An opener that
+/// isn't closed on its line is kept.
 fn without_wrapping(text: &str, opener: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
@@ -151,6 +155,7 @@ fn without_wrapping(text: &str, opener: &str) -> String {
             // Any other opener on this line isn't closed either.
             result.push_str(&rest[before.len()..][..opener.len() + end + 1]);
         }
+
         rest = &inside[end + 1..];
     }
     result + rest
@@ -164,11 +169,14 @@ fn with_braces(text: &str, word: &str, count: usize) -> String {
     while let Some((before, after)) = rest.split_once(word) {
         result.push_str(before);
         result.push_str(word);
+
         let mut left = after.chars();
         let characters: Vec<char> = left.by_ref().take(count).collect();
+        // The original's expressions match any character but a brace first, and any but a line feed second.
         let bare = characters.len() == count
             && characters[0] != '{'
             && characters[1..].iter().all(|second| *second != '\n');
+
         rest = if bare {
             characters.iter().for_each(|c| result.extend(['{', *c, '}']));
             left.as_str()
@@ -213,6 +221,7 @@ mod tests {
         ] {
             assert_eq!(normalise(answer, false), normal, "{answer:?}");
         }
+
         assert_eq!(normalise("7<|im_end|>", false), "7<|im_end|>");
         assert_eq!(normalise("7<|im_end|>", true), "7");
     }

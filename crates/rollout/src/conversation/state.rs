@@ -7,43 +7,42 @@ use firebrick_core::{
 use super::{Renderer, Turns};
 use crate::{RolloutError, Sampling};
 
-/// A completion on its way, with its episode.
+/// An unfinished completion, with its episode.
 #[derive(Default)]
 pub(super) struct Conversation {
     pub(super) completion: Completion,
     pub(super) outcome: Outcome,
-    /// The episode. It is absent before the first reply, while a reply is awaited, and when the conversation
-    /// is over.
+    /// Absent before the first reply, while a reply is awaited, and when the conversation is over.
     pub(super) episode: Option<Box<dyn Episode>>,
-    /// True once the episode has begun.
-    pub(super) begun: bool,
-    /// True if the environment had no room for the last words.
+    /// True once the episode has started.
+    pub(super) started: bool,
+    /// True if the environment had no room for the last action.
     pub(super) again: bool,
-    /// The policy's words that have no reply.
+    /// Text of the policy that has no reply.
     pub(super) action: String,
     /// True if the last turn was cut off because the policy may write no more.
     cut: bool,
 }
 
-/// The way on after a reply.
+/// How a conversation continues after a reply.
 pub(super) enum Next {
-    /// The policy has another turn.
+    /// With another turn of the policy.
     Speak,
-    /// The environment is asked again later, with the same words.
+    /// With the same action for the environment, later.
     AskAgain,
-    /// The conversation is over.
+    /// Not at all: it is over.
     End,
 }
 
 impl Conversation {
-    /// Appends a turn of a policy that writes as `sampling` says. A stop token that ended the turn does not
-    /// belong to its words. A turn that did not stop was cut off if it has less than `whole` tokens, or the
-    /// policy has written as many as it may.
+    /// Appends a turn of a policy that writes as `sampling` says. A stop token that ended the turn is not part of its
+    /// text. A turn that did not stop was cut off if it has fewer than `limit` tokens, or the policy has written as
+    /// many as it may.
     pub(super) fn act(
         &mut self,
         turn: Completion,
         sampling: &Sampling,
-        whole: usize,
+        limit: usize,
         detokenizer: &dyn Detokenizer,
     ) {
         let Completion { tokens, logprobs, policy_version, finish, .. } = turn;
@@ -54,36 +53,39 @@ impl Conversation {
             0 => policy_version,
             _ => completion.policy_version.min(policy_version),
         };
+
         completion.write(&tokens, &logprobs);
         completion.text += &self.action;
         completion.finish = finish;
+
         let no_more = completion.count() >= sampling.max_completion_tokens;
-        self.cut = finish == FinishReason::Length && (no_more || tokens.len() < whole);
+        self.cut = finish == FinishReason::Length && (no_more || tokens.len() < limit);
         self.outcome.turns += 1;
     }
 
-    /// Takes up the reply to the last turn, whose words were `action`. The policy may write `most` tokens in
-    /// all.
+    /// Processes the reply to the last turn, whose text was `action`. The policy may write `limit` tokens in total.
     ///
     /// # Errors
-    /// When the environment can answer nobody any more.
+    /// Fails if the environment gives no more answers.
     pub(super) fn observe(
         &mut self,
         action: String,
         reply: Result<Reply, EnvironmentFailed>,
-        most: usize,
+        limit: usize,
         turns: &Turns,
         renderer: &dyn Renderer,
     ) -> Result<Next, RolloutError> {
         let Reply { observation, reward, over } = match reply {
             Ok(reply) => reply,
             Err(EnvironmentFailed::Busy(_)) => {
-                (self.action, self.again) = (action, true);
+                self.action = action;
+                self.again = true;
                 return Ok(Next::AskAgain);
             }
-            Err(EnvironmentFailed::Episode(why)) => return Ok(self.fail(why)),
+            Err(EnvironmentFailed::Episode(why)) => return Ok(self.fail(why.to_string())),
             Err(failed) => return Err(RolloutError::Environment(failed)),
         };
+
         self.again = false;
         if let Some(reward) = reward {
             let sum = self.outcome.reward.unwrap_or(0.0) + reward;
@@ -94,32 +96,41 @@ impl Conversation {
             }
             self.outcome.reward = Some(sum);
         }
-        let last = self.completion.tokens.last().copied();
-        let ended = last.filter(|_| self.completion.finish == FinishReason::Stop);
-        let limit = match () {
-            () if over => Some(Ended::Over),
-            () if self.outcome.turns >= turns.max_turns => Some(Ended::Turns),
-            () if self.completion.count() >= most => Some(Ended::Tokens),
-            () => None,
+
+        let last_token = self.completion.tokens.last().copied();
+        let end = last_token.filter(|_| self.completion.finish == FinishReason::Stop);
+
+        let reason = if over {
+            Some(Ended::Over)
+        } else if self.outcome.turns >= turns.max_turns {
+            Some(Ended::Turns)
+        } else if self.completion.count() >= limit {
+            Some(Ended::Tokens)
+        } else {
+            None
         };
-        if let Some(ended) = limit {
+
+        if let Some(ended) = reason {
             self.close(ended, &observation);
             let stopped = over && !self.cut;
             self.completion.finish =
                 if stopped { FinishReason::Stop } else { FinishReason::Length };
             return Ok(Next::End);
         }
+
         self.completion.finish = FinishReason::Length;
-        let before = self.completion.tokens.len() - self.completion.count();
-        let left = turns.max_observation_tokens.saturating_sub(before);
-        let tokens = match renderer.tokens_up_to(&observation, ended, left) {
+        let observed = self.completion.tokens.len() - self.completion.count();
+        let room = turns.max_observation_tokens.saturating_sub(observed);
+        let tokens = match renderer.tokens_up_to(&observation, end, room) {
             Ok(tokens) => tokens,
             Err(why) => return Ok(self.fail(why)),
         };
-        if tokens.len() > left {
+
+        if tokens.len() > room {
             self.close(Ended::Observation, &observation);
             return Ok(Next::End);
         }
+
         self.completion.observe(&tokens);
         for part in [renderer.between(), &observation, renderer.between()] {
             self.completion.text += part;
@@ -127,21 +138,22 @@ impl Conversation {
         Ok(Next::Speak)
     }
 
-    /// Gives the completion of a conversation that is over.
+    /// Returns the completion of a conversation that is over.
     pub(super) fn ended(self) -> Completion {
         let mut completion = self.completion;
         completion.outcome = Some(self.outcome);
         completion
     }
 
-    /// Notes the end, and the words that the policy does not read any more.
+    /// Notes the end, and the observation that the policy does not read any more.
     fn close(&mut self, ended: Ended, observation: &str) {
         self.outcome.ended = ended;
         self.outcome.closing = observation.chars().take(Outcome::CLOSING).collect();
     }
 
     fn fail(&mut self, why: String) -> Next {
-        (self.outcome.failure, self.outcome.ended) = (why, Ended::Failed);
+        self.outcome.failure = why;
+        self.outcome.ended = Ended::Failed;
         Next::End
     }
 }

@@ -1,4 +1,4 @@
-//! The work in flight of a `LocalEngine`: requests, rows and completions on their way.
+//! The work in flight of a `LocalEngine`: requests, rows and unfinished completions.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -6,67 +6,67 @@ use std::{
 };
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use firebrick_core::{Completion, FinishReason, Group, Stream, TokenId};
-use firebrick_kernels::{joined, together};
+use firebrick_core::{Completion, FinishReason, Group, RandomStream, TokenId};
+use firebrick_kernels::{joined, run_on_compute_thread};
 use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logits};
 
 use super::{
     LocalEngine,
-    multi_step::{QueuedSteps, Recorded, STEPS},
+    multi_step::{CapturedGraph, QueuedSteps, STEPS},
 };
-use crate::{GroupRequest, RequestId, RolloutError, SampleOn, Sampling, sampler::draw_tokens};
+use crate::{GroupRequest, RequestId, RolloutError, SampleOn, Sampling, sampler::sample_with};
 
-/// The number of prompt tokens that are prefilled at once.
+/// How many prompt tokens are prefilled together.
 const PREFILL_TOKENS: usize = 8192;
 
-/// Requests on their way to groups.
-pub(super) struct Decoding<M: PolicyModel> {
-    /// The requests without all of their completions.
-    open: BTreeMap<RequestId, Open>,
-    /// The open requests whose prompts have not been prefilled.
+/// Schedules requests until they are groups of completions.
+pub(super) struct DecodeScheduler<M: PolicyModel> {
+    /// Requests without all of their completions.
+    pending: BTreeMap<RequestId, PendingGroup>,
+    /// Pending requests whose prompts have not been prefilled.
     waiting: VecDeque<RequestId>,
-    /// Prompts that have been prefilled, some of whose completions have not begun.
-    ready: Option<Ready<M>>,
-    /// The rows of the cache, finished ones included until they are dropped.
+    /// Prompts that have been prefilled, some of whose completions are not yet started.
+    prefilled: Option<PrefilledPrompts<M>>,
+    /// Rows of the cache, finished ones included until they are dropped.
     rows: Vec<Row>,
     cache: Option<M::Cache>,
-    /// The tokens of all rows that the device is drawing.
+    /// Tokens of all rows that are queued on the device.
     queued: Option<QueuedSteps>,
-    /// The recording that the device repeats to draw tokens, if it does.
-    recorded: Option<Recorded>,
-    /// The number of completions that have ended in this turn.
+    /// Captured GPU graph, if any.
+    graph: Option<CapturedGraph>,
+    /// How many completions have ended in this step.
     ended: usize,
     groups: Vec<(RequestId, Group)>,
 }
 
 /// Prompts that were prefilled together.
-struct Ready<M: PolicyModel> {
+struct PrefilledPrompts<M: PolicyModel> {
     cache: M::Cache,
-    /// The hidden state of each prompt's last token, `[prompts, hidden]`.
+    /// Hidden state of each prompt's last token, `[prompts, hidden]`.
     hidden: Tensor<2>,
-    /// The prompts some of whose completions have still to begin, by their rows in the cache.
+    /// Prompts some of whose completions are not yet started, by their rows in the cache.
     prompts: VecDeque<(usize, RequestId)>,
     version: u64,
 }
 
-/// The completions that begin together, each with its prompt's row among the ready prompts.
-type Newcomers = Vec<(usize, Row)>;
+/// Completions that start together, each with its prompt's row among the prefilled prompts.
+type AdmittedRows = Vec<(usize, Row)>;
 
-struct Open {
+struct PendingGroup {
     request: GroupRequest,
     completions: Vec<Option<Completion>>,
-    /// The number of completions that have begun.
-    begun: usize,
+    /// How many completions have started.
+    started: usize,
 }
 
-/// A completion on its way.
+/// An unfinished completion.
 struct Row {
     request: RequestId,
     index: usize,
     sampling: Arc<Sampling>,
-    /// The version of the weights that the completion was begun with.
+    /// Version of the weights that the completion was started with.
     version: u64,
-    stream: Stream,
+    stream: RandomStream,
     tokens: Vec<TokenId>,
     logprobs: Vec<f32>,
     finish: Option<FinishReason>,
@@ -87,7 +87,7 @@ impl Row {
         }
     }
 
-    fn last(&self) -> usize {
+    fn last_token(&self) -> usize {
         self.tokens.last().map_or(0, |&token| token as usize)
     }
 
@@ -95,7 +95,12 @@ impl Row {
         self.finish.is_none()
     }
 
-    /// Gives the number that the row's next token is drawn at, or the token `after` that one.
+    /// Returns how many more tokens the completion may have.
+    fn remaining(&self) -> usize {
+        self.sampling.max_completion_tokens - self.tokens.len()
+    }
+
+    /// Returns the uniform random number for the next token, or for the token `after` places later.
     fn uniform(&mut self, after: usize) -> f64 {
         let position = self.tokens.len() + after;
         self.stream.uniform_at(position as u64)
@@ -107,61 +112,63 @@ impl Row {
         self.finish = self.sampling.finish(&self.tokens);
     }
 
-    /// Gives the row's completion, which ended for the reason `why`. The row keeps its tokens: until it is
-    /// dropped it is decoded with the others.
+    /// Makes the row's completion, which ended for the reason `why`. The row keeps its tokens, because it is decoded
+    /// with the others until it is dropped.
     fn completion<M: PolicyModel>(&self, why: FinishReason, engine: &LocalEngine<M>) -> Completion {
         let stop = why == FinishReason::Stop;
-        let said = &self.tokens[..self.tokens.len() - usize::from(stop)];
+        let text_tokens = &self.tokens[..self.tokens.len() - usize::from(stop)];
         Completion::written(self.tokens.clone(), self.logprobs.clone(), why)
-            .with_text(engine.detokenizer.detokenize(said))
+            .with_text(engine.detokenizer.detokenize(text_tokens))
             .with_version(self.version)
     }
 }
 
-impl<M: PolicyModel> Default for Decoding<M> {
+impl<M: PolicyModel> Default for DecodeScheduler<M> {
     fn default() -> Self {
-        Decoding {
-            open: BTreeMap::new(),
+        DecodeScheduler {
+            pending: BTreeMap::new(),
             waiting: VecDeque::new(),
-            ready: None,
+            prefilled: None,
             rows: Vec::new(),
             cache: None,
             queued: None,
-            recorded: None,
+            graph: None,
             ended: 0,
             groups: Vec::new(),
         }
     }
 }
 
-impl<M: PolicyModel> Decoding<M> {
-    /// Takes on requests, all or none. They begin after the requests that are waiting. Among themselves those
-    /// with short prompts come first, because prompts of similar length are prefilled together.
+impl<M: PolicyModel> DecodeScheduler<M> {
+    /// Accepts all requests or none. They start after the requests that are waiting, those with short prompts first,
+    /// because prompts of similar length are prefilled together.
     pub(super) fn submit(&mut self, mut requests: Vec<GroupRequest>) -> Result<(), RolloutError> {
         requests.sort_by_key(|request| request.prompt.tokens.len());
         let mut ids: Vec<RequestId> = requests.iter().map(|request| request.id).collect();
         ids.sort_unstable();
         let twice = ids.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
-        if let Some(id) = twice.or(ids.into_iter().find(|id| self.open.contains_key(id))) {
+
+        if let Some(id) = twice.or(ids.into_iter().find(|id| self.pending.contains_key(id))) {
             let problem =
                 "has the id of another request in flight, expected an id of its own".into();
             return Err(RolloutError::Request { id, problem });
         }
+
         for request in requests {
             self.waiting.push_back(request.id);
             let completions = vec![None; request.group_size];
-            self.open.insert(request.id, Open { request, completions, begun: 0 });
+            self.pending.insert(request.id, PendingGroup { request, completions, started: 0 });
         }
         Ok(())
     }
 
-    /// Drops the recording, which holds weights that are about to go.
-    pub(super) fn forget(&mut self) {
-        self.recorded = None;
+    /// Drops the captured graph, which holds weights that are to be replaced.
+    pub(super) fn drop_graph(&mut self) {
+        self.graph = None;
     }
 
     pub(super) fn in_flight(&self) -> bool {
-        !self.open.is_empty()
+        !self.pending.is_empty()
     }
 
     pub(super) fn has_groups(&self) -> bool {
@@ -172,347 +179,432 @@ impl<M: PolicyModel> Decoding<M> {
         std::mem::take(&mut self.groups)
     }
 
-    /// Admits what fits and draws one token in every row, or a few tokens if rows continue as they are. Gives
-    /// the number of completions that have ended.
-    pub(super) fn turn(&mut self, engine: &LocalEngine<M>) -> Result<usize, RolloutError> {
-        if self.goes_ahead(engine) {
+    /// Admits what fits and samples one token in every row, or a few tokens if no row is added or removed. Returns the
+    /// number of completions that have ended.
+    pub(super) fn step(&mut self, engine: &LocalEngine<M>) -> Result<usize, RolloutError> {
+        if self.can_queue(engine) {
             self.queue_steps(engine)?;
         } else {
-            self.recorded = None;
-            self.settle(engine)?;
-            self.admit_and_draw(engine)?;
+            self.graph = None;
+            self.drain_queued(engine)?;
+            self.admit_and_sample(engine)?;
         }
+
         if !self.in_flight() {
             self.rows.clear();
-            self.recorded = None;
-            (self.cache, self.ready, self.queued) = (None, None, None);
+            self.graph = None;
+            self.cache = None;
+            self.prefilled = None;
+            self.queued = None;
         }
         Ok(std::mem::take(&mut self.ended))
     }
 
-    fn admit_and_draw(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
-        let mut filling = false;
+    fn admit_and_sample(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
+        let mut refilling = false;
         loop {
-            let newcomers = self.admit(filling, engine)?;
-            // The newcomers of the next prefill begin together with the rows that there are: a product with
-            // the head costs as much for a few rows as for many.
-            let begun = newcomers.len();
-            filling = begun > 0;
-            if filling && self.admissible(begun, filling, engine) > 0 {
-                self.draw(false, newcomers, engine)?;
+            let admitted = self.admit(refilling, engine)?;
+            // The rows of the last prefill share one LM-head matmul with the running rows, because the head costs as
+            // much for a few rows as for many.
+            let started = admitted.len();
+            refilling = started > 0;
+            if refilling && self.free_slots(started, refilling, engine) > 0 {
+                self.sample_step(false, admitted, engine)?;
             } else {
-                return self.draw(true, newcomers, engine);
+                return self.sample_step(true, admitted, engine);
             }
         }
     }
 
-    /// Tells whether rows continue as they are, so that the device can draw their tokens without being asked for
-    /// each.
-    fn goes_ahead(&self, engine: &LocalEngine<M>) -> bool {
-        let alike = |row: &Row| row.sampling.choice() == self.rows[0].sampling.choice();
+    /// Tells whether no row is added or removed, so that the device can sample several tokens of each without the host.
+    fn can_queue(&self, engine: &LocalEngine<M>) -> bool {
+        let same_sampling =
+            |row: &Row| row.sampling.token_sampling() == self.rows[0].sampling.token_sampling();
         engine.sample_on == SampleOn::Device
             && self.rows.iter().any(Row::live)
-            && self.rows.iter().all(alike)
-            && self.admissible(0, false, engine) == 0
+            && self.rows.iter().all(same_sampling)
+            && self.free_slots(0, false, engine) == 0
     }
 
-    /// Gives the device the next steps of all rows, and then reads the tokens of the steps that it was given
-    /// before.
+    /// Queues the next steps of all rows, then reads the tokens of the steps that were queued before, and drops ended
+    /// rows.
     fn queue_steps(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
-        let before = self.queued.take();
-        let drawn = before.as_ref().map_or(0, QueuedSteps::steps);
-        let left = |row: &Row| row.sampling.max_completion_tokens - row.tokens.len();
-        let left = self.rows.iter().filter(|row| row.live()).map(left).max().unwrap_or(0);
-        if left > drawn && self.cache.as_ref().is_some_and(|cache| cache.room() == 0) {
-            // Rows keep their order, and so do the tokens that are being drawn.
-            self.arrange(&(0..self.rows.len()).collect::<Vec<_>>(), &[])?;
+        let previous = self.queued.take();
+        let unread = previous.as_ref().map_or(0, QueuedSteps::steps);
+        let live = self.rows.iter().filter(|row| row.live());
+        let remaining = live.map(Row::remaining).max().unwrap_or(0);
+
+        if remaining > unread && self.cache.as_ref().is_some_and(|cache| cache.room() == 0) {
+            // Rows keep their order, and so do the tokens that are queued.
+            self.rebuild_cache(&(0..self.rows.len()).collect::<Vec<_>>(), &[])?;
         }
+
         let room = self.cache.as_ref().map_or(0, M::Cache::room);
-        let steps = STEPS.min(left.saturating_sub(drawn)).min(room);
-        if steps > 0
-            && let Some(cache) = &mut self.cache
-        {
-            let policy = engine.policy()?;
-            let known: Vec<usize> = self.rows.iter().map(Row::last).collect();
-            let last = before.as_ref().map(QueuedSteps::last);
-            let last = last.unwrap_or_else(|| indices(&known, &policy.device()));
-            let uniforms = (0..steps * self.rows.len()).map(|at| {
-                let (step, row) = (at / known.len(), at % known.len());
-                self.rows[row].uniform(drawn + step) as f32
-            });
-            let uniforms = TensorData::new(uniforms.collect::<Vec<f32>>(), [steps * known.len()]);
-            let uniforms = Tensor::from_data(uniforms, &policy.device().inner());
-            let sampling = self.rows[0].sampling.clone();
-            let graphs = engine.graphs;
-            let recorded = self.recorded.take().filter(|it| it.holds(steps));
-            let queued = || {
-                if let Some(mut recorded) = recorded {
-                    let queued = recorded.repeat(cache, &uniforms)?;
-                    return Ok((queued, Some(recorded)));
-                }
-                if graphs && steps == STEPS {
-                    let first = (&last, &uniforms);
-                    let both = Recorded::new(policy, cache, first, &sampling, left - drawn)?;
-                    if let Some((queued, recorded)) = both {
-                        return Ok((queued, Some(recorded)));
-                    }
-                }
-                Ok((QueuedSteps::new(policy, cache, last, &uniforms, &sampling), None))
-            };
-            let (queued, recorded) = together(&policy.device(), queued)?;
-            (self.queued, self.recorded) = (Some(queued), recorded);
+        let steps = STEPS.min(remaining.saturating_sub(unread)).min(room);
+        if steps > 0 {
+            self.launch_steps(steps, remaining - unread, previous.as_ref(), engine)?;
         }
-        if let Some(before) = before {
-            self.take(before, engine)?;
+
+        if let Some(previous) = previous {
+            self.apply_queued(previous, engine)?;
         }
-        let gone = self.rows.iter().filter(|row| !row.live()).count();
-        if gone == self.rows.len() || gone * 4 >= self.rows.len().max(1) {
-            self.settle(engine)?;
+        self.drop_ended(engine)
+    }
+
+    /// Queues `steps` steps of all rows on the device after the `previous` ones: by a replay of the captured graph, by
+    /// a capture, or launch by launch. A row may have `remaining` more tokens after the previous steps.
+    fn launch_steps(
+        &mut self,
+        steps: usize,
+        remaining: usize,
+        previous: Option<&QueuedSteps>,
+        engine: &LocalEngine<M>,
+    ) -> Result<(), RolloutError> {
+        let policy = engine.policy()?;
+        let read_tokens = || {
+            let tokens: Vec<usize> = self.rows.iter().map(Row::last_token).collect();
+            indices(&tokens, &policy.device())
+        };
+        let last_tokens = previous.map_or_else(read_tokens, QueuedSteps::last_tokens);
+        let unread = previous.map_or(0, QueuedSteps::steps);
+        let uniforms = self.uniforms(unread, steps, &policy.device().inner());
+
+        let sampling = self.rows[0].sampling.clone();
+        let capture = engine.graphs && steps == STEPS;
+        let graph = self.graph.take().filter(|graph| graph.matches(steps));
+        let Some(cache) = &mut self.cache else { return Ok(()) };
+
+        let launch = || {
+            if let Some(mut graph) = graph {
+                let queued = graph.replay(cache, &uniforms)?;
+                return Ok((queued, Some(graph)));
+            }
+            if capture {
+                let first = (&last_tokens, &uniforms);
+                let captured = CapturedGraph::new(policy, cache, first, &sampling, remaining)?;
+                if let Some((queued, graph)) = captured {
+                    return Ok((queued, Some(graph)));
+                }
+            }
+            Ok((QueuedSteps::new(policy, cache, last_tokens, &uniforms, &sampling), None))
+        };
+        let (queued, graph) = run_on_compute_thread(&policy.device(), launch)?;
+        self.queued = Some(queued);
+        self.graph = graph;
+        Ok(())
+    }
+
+    /// Returns the uniform random numbers for the next `steps` tokens of all rows after `unread` queued ones,
+    /// `[steps · rows]`.
+    fn uniforms(&mut self, unread: usize, steps: usize, device: &Device) -> Tensor<1> {
+        let rows = self.rows.len();
+        let mut uniforms = Vec::with_capacity(steps * rows);
+        for step in 0..steps {
+            uniforms.extend(self.rows.iter_mut().map(|row| row.uniform(unread + step) as f32));
+        }
+        Tensor::from_data(TensorData::new(uniforms, [steps * rows]), device)
+    }
+
+    /// Drops ended rows if they are ≥ 25 % of all rows.
+    fn drop_ended(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
+        let ended = self.rows.iter().filter(|row| !row.live()).count();
+        if ended == self.rows.len() || ended * 4 >= self.rows.len().max(1) {
+            self.drain_queued(engine)?;
+
             let keep: Vec<usize> =
                 (0..self.rows.len()).filter(|&row| self.rows[row].live()).collect();
             self.rows.retain(Row::live);
-            self.arrange(&keep, &[])?;
+            self.rebuild_cache(&keep, &[])?;
         }
         Ok(())
     }
 
-    /// Reads all tokens that the device has been asked for.
-    fn settle(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
-        self.queued.take().map_or(Ok(()), |queued| self.take(queued, engine))
+    /// Reads all tokens that are queued on the device.
+    fn drain_queued(&mut self, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
+        self.queued.take().map_or(Ok(()), |queued| self.apply_queued(queued, engine))
     }
 
-    /// Reads the tokens of some steps. Tokens behind a row's end belong to no completion.
-    fn take(&mut self, queued: QueuedSteps, engine: &LocalEngine<M>) -> Result<(), RolloutError> {
-        for drawn in queued.read()? {
-            expect_rows("decode", self.rows.len(), drawn.len())?;
-            self.push(0, drawn, engine)?;
+    /// Reads the tokens of some steps. Tokens past a row's end belong to no completion.
+    fn apply_queued(
+        &mut self,
+        queued: QueuedSteps,
+        engine: &LocalEngine<M>,
+    ) -> Result<(), RolloutError> {
+        for sampled in queued.read()? {
+            expect_rows("decode", self.rows.len(), sampled.len())?;
+            self.push(0, sampled, engine)?;
         }
         Ok(())
     }
 
-    /// Gives the rows from `first` on their tokens. A token that was drawn from numbers that are not finite
-    /// means nothing.
+    /// Appends tokens to the rows starting at `first`. A token that was sampled from logits that are not finite is
+    /// invalid.
     fn push(
         &mut self,
         first: usize,
-        drawn: Vec<(TokenId, f32)>,
+        sampled: Vec<(TokenId, f32)>,
         engine: &LocalEngine<M>,
     ) -> Result<(), RolloutError> {
         let mut ended = Vec::new();
-        for (row, drawn) in self.rows[first..].iter_mut().zip(drawn) {
+        for (row, (token, logprob)) in self.rows[first..].iter_mut().zip(sampled) {
             if row.live() {
-                let (id, logprob) = (row.request, drawn.1);
+                let id = row.request;
                 if !logprob.is_finite() {
                     return Err(RolloutError::NotFinite { id, logprob });
                 }
-                row.push(drawn);
+
+                row.push((token, logprob));
                 if let Some(why) = row.finish {
                     ended.push((row.request, row.index, row.completion(why, engine)));
                 }
             }
         }
+
         for (request, index, completion) in ended {
-            self.end(request, index, completion);
+            self.finish_completion(request, index, completion);
         }
         Ok(())
     }
 
-    /// Gives the number of completions that can begin now, beside the `begun` ones that are about to.
+    /// Returns the number of completions that can start now, besides the `started` ones that are about to.
     ///
-    /// On a device that compiles a kernel for each size, free places stay empty until they are a quarter of
-    /// all. Then all of them are filled, in this turn, in which some have been if it is `filling` them.
-    fn admissible(&self, begun: usize, filling: bool, engine: &LocalEngine<M>) -> usize {
-        let places = engine.max_sequences;
-        let live = self.rows.iter().filter(|row| row.live()).count() + begun;
-        let free = places.saturating_sub(live);
-        let ready = self.ready.as_ref().is_some_and(|ready| !ready.prompts.is_empty());
-        let none = self.waiting.is_empty() && !ready;
-        let worth =
-            engine.sample_on == SampleOn::Host || live == 0 || filling || free * 4 >= places;
-        if none || !worth { 0 } else { free }
+    /// On a device that compiles a kernel for each size, free slots stay empty until ≥ 25 % of the slots are free. Then
+    /// this step fills all of them; `refilling` says that it has begun to.
+    fn free_slots(&self, started: usize, refilling: bool, engine: &LocalEngine<M>) -> usize {
+        let slots = engine.max_sequences;
+        let live = self.rows.iter().filter(|row| row.live()).count() + started;
+        let free = slots.saturating_sub(live);
+        let prefilled = self.prefilled.as_ref().is_some_and(|it| !it.prompts.is_empty());
+        let none_waiting = self.waiting.is_empty() && !prefilled;
+        let worth_admitting =
+            engine.sample_on == SampleOn::Host || live == 0 || refilling || free * 4 >= slots;
+
+        if none_waiting || !worth_admitting { 0 } else { free }
     }
 
-    /// Gives the completions that begin now. Their prompts were all prefilled together.
-    fn admit(&mut self, filling: bool, engine: &LocalEngine<M>) -> Result<Newcomers, RolloutError> {
-        if let Some(ready) = self.ready.take_if(|ready| ready.version != engine.version) {
+    /// Returns the completions that start now, whose prompts were all prefilled together.
+    fn admit(
+        &mut self,
+        refilling: bool,
+        engine: &LocalEngine<M>,
+    ) -> Result<AdmittedRows, RolloutError> {
+        if let Some(stale) = self.prefilled.take_if(|it| it.version != engine.version) {
             // These prompts were prefilled with old weights.
-            ready.prompts.into_iter().rev().for_each(|(_, id)| self.waiting.push_front(id));
+            stale.prompts.into_iter().rev().for_each(|(_, id)| self.waiting.push_front(id));
         }
-        self.ready.take_if(|ready| ready.prompts.is_empty());
-        let free = self.admissible(0, filling, engine);
+
+        self.prefilled.take_if(|it| it.prompts.is_empty());
+        let free = self.free_slots(0, refilling, engine);
         if free == 0 {
             return Ok(Vec::new());
         }
-        let Some(mut ready) =
-            self.ready.take().map_or_else(|| self.prefill(engine), |it| Ok(Some(it)))?
+
+        let Some(mut prefilled) =
+            self.prefilled.take().map_or_else(|| self.prefill(engine), |it| Ok(Some(it)))?
         else {
             return Ok(Vec::new());
         };
-        let mut newcomers = Vec::new();
-        while newcomers.len() < free
-            && let Some(&(prompt, id)) = ready.prompts.front()
-            && let Some(Open { request, begun, .. }) = self.open.get_mut(&id)
+
+        let mut admitted = Vec::new();
+        while admitted.len() < free
+            && let Some(&(prompt, id)) = prefilled.prompts.front()
+            && let Some(PendingGroup { request, started, .. }) = self.pending.get_mut(&id)
         {
-            newcomers.push((prompt, Row::new(request, *begun, engine.version)));
-            *begun += 1;
-            if *begun == request.group_size {
-                ready.prompts.pop_front();
+            admitted.push((prompt, Row::new(request, *started, engine.version)));
+            *started += 1;
+            if *started == request.group_size {
+                prefilled.prompts.pop_front();
             }
         }
-        self.ready = Some(ready);
-        Ok(newcomers)
+
+        self.prefilled = Some(prefilled);
+        Ok(admitted)
     }
 
-    /// Prefills the next waiting prompts: as many as have completions for all places.
-    fn prefill(&mut self, engine: &LocalEngine<M>) -> Result<Option<Ready<M>>, RolloutError> {
-        let (mut rows, mut longest, mut count) = (0, 0, 0);
+    /// Prefills the next waiting prompts: enough to fill all slots.
+    fn prefill(
+        &mut self,
+        engine: &LocalEngine<M>,
+    ) -> Result<Option<PrefilledPrompts<M>>, RolloutError> {
+        let mut rows = 0;
+        let mut longest = 0;
+        let mut count = 0;
+        // Every prompt is padded to the longest, so the limit is for the padded batch.
         for id in &self.waiting {
-            let Open { request, begun, .. } = &self.open[id];
+            let PendingGroup { request, started, .. } = &self.pending[id];
             longest = longest.max(request.prompt.tokens.len());
             if count > 0 && (rows >= engine.max_sequences || longest * (count + 1) > PREFILL_TOKENS)
             {
                 break;
             }
-            rows += request.group_size - begun;
+            rows += request.group_size - started;
             count += 1;
         }
+
         if count == 0 {
             return Ok(None);
         }
+
         let policy = engine.policy()?;
         let ids: Vec<RequestId> = self.waiting.drain(..count).collect();
         let tokens: Vec<&[TokenId]> =
-            ids.iter().map(|id| self.open[id].request.prompt.tokens.as_slice()).collect();
+            ids.iter().map(|id| self.pending[id].request.prompt.tokens.as_slice()).collect();
+
         let device = policy.device();
         let batch = TokenBatch::new(&tokens, Padding::Left, &device);
-        let (hidden, cache) = together(&device, || policy.prefill(&batch));
+        let (hidden, cache) = run_on_compute_thread(&device, || policy.prefill(&batch));
         expect_rows("prefill", ids.len(), hidden.dims()[0])?;
         let prompts = ids.into_iter().enumerate().collect();
-        Ok(Some(Ready { cache, hidden, prompts, version: engine.version }))
+        Ok(Some(PrefilledPrompts { cache, hidden, prompts, version: engine.version }))
     }
 
-    /// Draws the first tokens of newcomers and, if `all`, the next token of every row. Then drops the rows
-    /// that ended.
-    fn draw(
+    /// Samples the first tokens of admitted rows and, if `decode`, the next token of every running row. Then drops
+    /// the rows that ended.
+    ///
+    /// Rows have three numberings:
+    /// - `self.rows`: the `running` rows first, each with the index of its row in the cache, then the admitted rows,
+    ///   which have no row in the cache yet. `first_sampled` and `keep` are indices of this kind.
+    /// - The sampled batch: `self.rows` starting at `first_sampled`, so either all rows, or only the admitted ones.
+    /// - The prefilled prompts: `prompt_rows` and `joining` are rows of their cache. The completions of a group have
+    ///   the same one.
+    fn sample_step(
         &mut self,
-        all: bool,
-        newcomers: Newcomers,
+        decode: bool,
+        admitted: AdmittedRows,
         engine: &LocalEngine<M>,
     ) -> Result<(), RolloutError> {
         let policy = engine.policy()?;
         let device = policy.device();
-        let (join, newcomers): (Vec<usize>, Vec<Row>) = newcomers.into_iter().unzip();
-        let first = self.ready.as_ref().filter(|_| !join.is_empty());
-        let first = first.map(|ready| ready.hidden.clone().select(0, indices(&join, &device)));
-        let old = self.rows.len();
-        let decoded = if all && self.rows.iter().any(Row::live) { old } else { 0 };
+
+        let (prompt_rows, admitted): (Vec<usize>, Vec<Row>) = admitted.into_iter().unzip();
+        let prompts = self.prefilled.as_ref().filter(|_| !prompt_rows.is_empty());
+        let prompt_hidden =
+            prompts.map(|it| it.hidden.clone().select(0, indices(&prompt_rows, &device)));
+
+        let running = self.rows.len();
+        let decoded = if decode && self.rows.iter().any(Row::live) { running } else { 0 };
         if decoded > 0 && self.cache.as_ref().is_some_and(|cache| cache.room() == 0) {
-            self.arrange(&(0..old).collect::<Vec<_>>(), &[])?;
+            self.rebuild_cache(&(0..running).collect::<Vec<_>>(), &[])?;
         }
-        self.rows.extend(newcomers);
-        let rows = &mut self.rows[old - decoded..];
+
+        self.rows.extend(admitted);
+        let first_sampled = running - decoded;
+        let rows = &mut self.rows[first_sampled..];
         if rows.is_empty() {
             return Ok(());
         }
-        let (cache, on) = (self.cache.as_mut(), engine.sample_on);
+
+        let cache = self.cache.as_mut();
+        let sample_on = engine.sample_on;
         // ANCHOR: tour
-        let drawn = together(&device, || {
-            let next = cache.filter(|_| decoded > 0).map(|cache| {
-                let last: Vec<usize> = rows[..decoded].iter().map(Row::last).collect();
+        let sampled = run_on_compute_thread(&device, || {
+            let decoded_hidden = cache.filter(|_| decoded > 0).map(|cache| {
+                let last: Vec<usize> = rows[..decoded].iter().map(Row::last_token).collect();
                 policy.decode(indices(&last, &device), cache)
             });
-            let hidden = joined(next.into_iter().chain(first).collect(), 0);
+            let hidden = joined(decoded_hidden.into_iter().chain(prompt_hidden).collect(), 0);
             expect_rows("prefill or decode", rows.len(), hidden.dims()[0])?;
-            draw(head_logits(hidden, policy.head().val()), rows, on)
+            sample_tokens(head_logits(hidden, policy.head().val()), rows, sample_on)
         })?;
-        self.push(old - decoded, drawn, engine)?;
+        self.push(first_sampled, sampled, engine)?;
         // ANCHOR_END: tour
-        let (keep, join): (Vec<usize>, Vec<usize>) = {
+        let (keep, joining): (Vec<usize>, Vec<usize>) = {
             let live = |&row: &usize| self.rows[row].live();
-            let joining = (old..self.rows.len()).filter(live).map(|row| join[row - old]);
-            ((0..old).filter(live).collect(), joining.collect())
+            let joining = (running..self.rows.len()).filter(live);
+            let joining = joining.map(|row| prompt_rows[row - running]);
+            ((0..running).filter(live).collect(), joining.collect())
         };
-        // On a device, ended rows are dropped only when others join or a quarter of the rows has ended.
-        let lazy = engine.sample_on == SampleOn::Device && (old - keep.len()) * 4 < old.max(1);
-        if join.is_empty() && (keep.len() == old || (lazy && !keep.is_empty())) {
-            self.rows.truncate(old);
+
+        // On a device, ended rows are dropped only when others join or ≥ 25 % of the running rows have ended.
+        let ended = running - keep.len();
+        let lazy = engine.sample_on == SampleOn::Device && ended * 4 < running.max(1);
+        if joining.is_empty() && (ended == 0 || (lazy && !keep.is_empty())) {
+            self.rows.truncate(running);
             return Ok(());
         }
+
         self.rows.retain(Row::live);
-        self.arrange(&keep, &join)
+        self.rebuild_cache(&keep, &joining)
     }
 
-    /// Makes the next cache from the rows `keep` of the old cache, and the rows `join` of the ready prompts.
-    fn arrange(&mut self, keep: &[usize], join: &[usize]) -> Result<(), RolloutError> {
-        self.recorded = None;
-        let left = |row: &Row| row.sampling.max_completion_tokens - row.tokens.len();
-        let room = self.rows.iter().map(left).max().unwrap_or(0).max(1);
+    /// Makes the next cache from the rows `keep` of the old cache, and the rows `joining` of the prefilled prompts.
+    fn rebuild_cache(&mut self, keep: &[usize], joining: &[usize]) -> Result<(), RolloutError> {
+        self.graph = None;
+        let room = self.rows.iter().map(Row::remaining).max().unwrap_or(0).max(1);
         if keep.is_empty() {
-            // The old cache goes first, so that it is not there beside that of the next batch.
+            // The old cache is freed first, so that it does not exist next to that of the next batch.
             self.cache = None;
         }
-        let over = |ready: &mut Ready<M>| ready.prompts.is_empty();
-        self.cache = match (self.cache.take(), join.is_empty()) {
+
+        let exhausted = |prefilled: &mut PrefilledPrompts<M>| prefilled.prompts.is_empty();
+        self.cache = match (self.cache.take(), joining.is_empty()) {
             (Some(cache), true) => Some(cache.arrange(keep, None, room)),
             (Some(cache), false) => {
-                let others = self.ready.as_ref().map(|ready| (&ready.cache, join));
+                let others = self.prefilled.as_ref().map(|it| (&it.cache, joining));
                 Some(cache.arrange(keep, others, room))
             }
             (None, true) => None,
             (None, false) => {
-                let others = match self.ready.take_if(over) {
-                    Some(ready) => Some(ready.cache),
-                    None => self.ready.as_ref().map(|ready| ready.cache.clone()),
+                let others = match self.prefilled.take_if(exhausted) {
+                    Some(prefilled) => Some(prefilled.cache),
+                    None => self.prefilled.as_ref().map(|it| it.cache.clone()),
                 };
-                others.map(|cache| cache.arrange(join, None, room))
+                others.map(|cache| cache.arrange(joining, None, room))
             }
         };
-        self.ready.take_if(over);
-        // Otherwise every row would continue with the memory of another.
-        let came = self.cache.as_ref().map_or(0, M::Cache::rows);
-        expect_rows("DecodeCache::arrange", self.rows.len(), came)
+
+        self.prefilled.take_if(exhausted);
+        // With another number of rows, every row would use another row's KV cache.
+        let actual = self.cache.as_ref().map_or(0, M::Cache::rows);
+        expect_rows("DecodeCache::arrange", self.rows.len(), actual)
     }
 
-    fn end(&mut self, request: RequestId, index: usize, completion: Completion) {
+    fn finish_completion(&mut self, request: RequestId, index: usize, completion: Completion) {
         self.ended += 1;
-        let Some(open) = self.open.get_mut(&request) else { return };
-        open.completions[index] = Some(completion);
-        if open.completions.iter().all(Option::is_some)
-            && let Some(Open { request, completions, .. }) = self.open.remove(&request)
+        let Some(group) = self.pending.get_mut(&request) else { return };
+        group.completions[index] = Some(completion);
+        if group.completions.iter().all(Option::is_some)
+            && let Some(PendingGroup { request, completions, .. }) = self.pending.remove(&request)
         {
-            self.groups.push(request.answer(completions.into_iter().flatten().collect()));
+            self.groups.push(request.into_group(completions.into_iter().flatten().collect()));
         }
     }
 }
 
-/// Draws a token of `logits`, `[rows, vocab]`, for each row. Rows that are drawn alike are drawn together.
-fn draw(
+/// Samples a token from `logits`, `[rows, vocab]`, for each row. Rows with the same sampling are sampled together.
+fn sample_tokens(
     logits: Tensor<2>,
     rows: &mut [Row],
     sample_on: SampleOn,
 ) -> Result<Vec<(TokenId, f32)>, RolloutError> {
     let uniforms: Vec<f64> = rows.iter_mut().map(|row| row.uniform(0)).collect();
-    let mut drawn = vec![(0, 0.0); rows.len()];
-    let mut left: Vec<usize> = (0..rows.len()).collect();
-    while let Some(&first) = left.first() {
+    let mut sampled = vec![(0, 0.0); rows.len()];
+    let mut remaining: Vec<usize> = (0..rows.len()).collect();
+
+    while let Some(&first) = remaining.first() {
         let sampling = &rows[first].sampling;
-        let alike = |&row: &usize| rows[row].sampling.choice() == sampling.choice();
-        let (some, others): (Vec<usize>, Vec<usize>) = left.into_iter().partition(alike);
-        let logits = match some.len() == rows.len() {
-            true => logits.clone(),
-            false => logits.clone().select(0, indices(&some, &logits.device())),
+        let same_sampling =
+            |&row: &usize| rows[row].sampling.token_sampling() == sampling.token_sampling();
+        let (batch, others): (Vec<usize>, Vec<usize>) =
+            remaining.into_iter().partition(same_sampling);
+        let logits = if batch.len() == rows.len() {
+            logits.clone()
+        } else {
+            logits.clone().select(0, indices(&batch, &logits.device()))
         };
-        let numbers: Vec<f64> = some.iter().map(|&row| uniforms[row]).collect();
-        for (&row, token) in some.iter().zip(draw_tokens(logits, &numbers, sampling, sample_on)?) {
-            drawn[row] = token;
+
+        let batch_uniforms: Vec<f64> = batch.iter().map(|&row| uniforms[row]).collect();
+        let tokens = sample_with(logits, &batch_uniforms, sampling, sample_on)?;
+        for (&row, token) in batch.iter().zip(tokens) {
+            sampled[row] = token;
         }
-        left = others;
+        remaining = others;
     }
-    Ok(drawn)
+    Ok(sampled)
 }
 
-fn expect_rows(what: &'static str, expected: usize, came: usize) -> Result<(), RolloutError> {
-    if came == expected { Ok(()) } else { Err(RolloutError::Rows { what, expected, came }) }
+fn expect_rows(what: &'static str, expected: usize, actual: usize) -> Result<(), RolloutError> {
+    if actual == expected { Ok(()) } else { Err(RolloutError::Rows { what, expected, actual }) }
 }
 
 pub(crate) fn indices(values: &[usize], device: &Device) -> Tensor<1, Int> {

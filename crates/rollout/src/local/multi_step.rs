@@ -1,4 +1,4 @@
-//! Decode steps that a device is given in advance, before the tokens of earlier ones are read.
+//! Decode steps that are queued on a device before the tokens of earlier steps are read.
 
 use std::iter::zip;
 
@@ -9,44 +9,47 @@ use firebrick_models::{DecodeCache, PolicyModel, head_logits};
 
 use crate::{RolloutError, Sampling};
 
-/// The number of tokens that a row is given at once. A row that ends early continues for nothing to the last of
-/// them, and to the last of the next run, which is given before these are read.
+/// How many tokens of a row are queued together, in one run. A row that ends early is decoded in vain to the end of the
+/// run, and of the next run, which is queued before these tokens are read.
 pub(super) const STEPS: usize = 4;
 
-/// The number of runs that have to be alike for a recording to be worth making.
-const ALIKE: usize = 4;
+/// A graph is captured only if at least this many runs can use it.
+const MIN_RUNS: usize = 4;
 
-/// A run of steps: the device draws each token from the one before. Only tokens and log-probabilities are
-/// ever read, eight bytes for each token.
+/// A run of steps, in which the device samples each token given the one before. Only tokens and log-probabilities are
+/// read by the host, eight bytes for each token.
 #[derive(Debug)]
 pub(super) struct QueuedSteps {
     rows: usize,
-    /// The tokens and their log-probabilities, `[steps · rows]` each.
+    /// Sampled tokens and their log-probabilities, `[steps · rows]` each.
     tokens: Tensor<1, Int>,
     logprobs: Tensor<1>,
 }
 
 impl QueuedSteps {
-    /// Gives the device a step for each row of `uniforms`, `[steps · rows]`. The rows follow their tokens
-    /// `last`.
+    /// Queues steps with the random numbers `uniforms`, `[steps · rows]`. `last_tokens` has the newest token of each
+    /// row.
     pub(super) fn new<M: PolicyModel>(
         policy: &M,
         cache: &mut M::Cache,
-        mut last: Tensor<1, Int>,
+        mut last_tokens: Tensor<1, Int>,
         uniforms: &Tensor<1>,
         sampling: &Sampling,
     ) -> Self {
-        let rows = last.dims()[0];
-        let (choice, head) = (sampling.choice(), policy.head().val());
-        let drawn = (0..uniforms.dims()[0] / rows).map(|step| {
-            let hidden = policy.decode(last.clone(), cache);
+        let rows = last_tokens.dims()[0];
+        let token_sampling = sampling.token_sampling();
+        let head = policy.head().val();
+
+        let sampled = (0..uniforms.dims()[0] / rows).map(|step| {
+            let hidden = policy.decode(last_tokens.clone(), cache);
             let uniforms = uniforms.clone().narrow(0, step * rows, rows);
             let logits = head_logits(hidden, head.clone());
-            let (tokens, logprobs) = sample_on_device(logits, uniforms, &choice);
-            last = tokens.clone();
+            let (tokens, logprobs) = sample_on_device(logits, uniforms, &token_sampling);
+            last_tokens = tokens.clone();
             (tokens, logprobs)
         });
-        let (tokens, logprobs): (Vec<_>, Vec<_>) = drawn.unzip();
+
+        let (tokens, logprobs): (Vec<_>, Vec<_>) = sampled.unzip();
         let tokens = if tokens.len() == 1 { tokens[0].clone() } else { Tensor::cat(tokens, 0) };
         QueuedSteps { rows, tokens, logprobs: joined(logprobs, 0) }
     }
@@ -55,89 +58,95 @@ impl QueuedSteps {
         self.tokens.dims()[0] / self.rows
     }
 
-    /// Gives the newest tokens, which the device knows already.
-    pub(super) fn last(&self) -> Tensor<1, Int> {
+    /// Returns the newest token of each row, which is on the device already.
+    pub(super) fn last_tokens(&self) -> Tensor<1, Int> {
         self.tokens.clone().narrow(0, self.tokens.dims()[0] - self.rows, self.rows)
     }
 
     /// Waits for all tokens, and reads them: `[steps][rows]`.
     pub(super) fn read(self) -> Result<Vec<Vec<(TokenId, f32)>>, RolloutError> {
+        // One transaction for both tensors costs one wait, not two.
         let both = Transaction::default().register(self.tokens).register(self.logprobs);
         let both = both.try_execute();
         let both = both.map_err(|error| RolloutError::Device(format!("{error:?}")))?;
         let tokens = both[0].iter::<i64>().map(|token| token as TokenId);
-        let drawn: Vec<(TokenId, f32)> = zip(tokens, both[1].iter::<f32>()).collect();
-        Ok(drawn.chunks_exact(self.rows).map(<[_]>::to_vec).collect())
+        let sampled: Vec<(TokenId, f32)> = zip(tokens, both[1].iter::<f32>()).collect();
+        Ok(sampled.chunks_exact(self.rows).map(<[_]>::to_vec).collect())
     }
 }
 
-/// A run of [`STEPS`] that the device repeats by itself. It is right while the rows, the weights and the
-/// memory that the cache has made ready stay as they are.
-pub(super) struct Recorded {
-    graph: Graph<Begun, QueuedSteps>,
-    /// The number of tokens of a row that the cache is still ready for.
-    left: usize,
+/// Captured GPU graph of a run of [`STEPS`] steps. It is valid until the rows or the weights change, or the memory that
+/// the cache has reserved is used up.
+pub(super) struct CapturedGraph {
+    graph: Graph<GraphInputs, QueuedSteps>,
+    /// For how many more tokens of a row the cache has reserved memory.
+    reserved: usize,
 }
 
-/// The tensors that a run begins with. The run leaves in them the values that the next run begins with.
-struct Begun {
-    last: Tensor<1, Int>,
+/// Tensors that a run reads, and in which it leaves the values for the next run.
+struct GraphInputs {
+    last_tokens: Tensor<1, Int>,
     counter: Tensor<1, Int>,
-    /// The numbers that the run's tokens are drawn at. They are sent before each run.
+    /// Uniform random numbers for the run's tokens, sent before each run.
     uniforms: Tensor<1>,
 }
 
-impl Recorded {
-    /// Gives the device a run as [`QueuedSteps::new`] does, and records it, if enough later runs can be like it.
-    /// `left` is the number of tokens that a row may still take.
+impl CapturedGraph {
+    /// Queues a run as [`QueuedSteps::new`] does, and captures it. Queues nothing and returns `None` if too few
+    /// later runs could use the graph. `remaining` is the number of tokens that a row may still have.
     pub(super) fn new<M: PolicyModel>(
         policy: &M,
         cache: &mut M::Cache,
-        (last, uniforms): (&Tensor<1, Int>, &Tensor<1>),
+        (last_tokens, uniforms): (&Tensor<1, Int>, &Tensor<1>),
         sampling: &Sampling,
-        left: usize,
+        remaining: usize,
     ) -> Result<Option<(QueuedSteps, Self)>, RolloutError> {
-        let worth = ALIKE * STEPS;
-        let ready = if left < worth { 0 } else { cache.make_ready(left) };
-        let Some(counter) = cache.counter().filter(|_| ready >= worth) else {
+        let least = MIN_RUNS * STEPS;
+        let reserved = if remaining < least { 0 } else { cache.make_ready(remaining) };
+        let Some(counter) = cache.counter().filter(|_| reserved >= least) else {
             return Ok(None);
         };
-        // The run changes these tensors, and nothing else may see that.
-        let (last, counter) = (copy_of(last), copy_of(&counter));
+
+        // The run overwrites these tensors, and nothing else may see that.
+        let last_tokens = copy_of(last_tokens);
+        let counter = copy_of(&counter);
         cache.advance(counter.clone(), 0);
-        let begun = Begun { last, counter, uniforms: uniforms.clone() };
-        let run = |Begun { last, counter, uniforms }: &Begun| {
-            let run = QueuedSteps::new(policy, cache, last.clone(), uniforms, sampling);
-            overwrite_ints(last, &run.last());
-            if let Some(now) = cache.counter() {
-                overwrite_ints(counter, &now);
+        let inputs = GraphInputs { last_tokens, counter, uniforms: uniforms.clone() };
+
+        let run = |GraphInputs { last_tokens, counter, uniforms }: &GraphInputs| {
+            let run = QueuedSteps::new(policy, cache, last_tokens.clone(), uniforms, sampling);
+            overwrite_ints(last_tokens, &run.last_tokens());
+            if let Some(count) = cache.counter() {
+                overwrite_ints(counter, &count);
             }
             cache.advance(counter.clone(), 0);
             run
         };
-        let (first, graph) = Graph::record(&policy.device(), begun, run).map_err(refused)?;
-        // The second run was only recorded, and not done.
+
+        let (first, graph) = Graph::record(&policy.device(), inputs, run).map_err(graph_error)?;
+        // The second run was captured without being executed.
         cache.advance(graph.inputs().counter.clone(), -(STEPS as isize));
-        Ok(Some((first, Recorded { graph, left: ready - STEPS })))
+        Ok(Some((first, CapturedGraph { graph, reserved: reserved - STEPS })))
     }
 
-    /// Tells whether the next run, of `steps` steps, is like the recorded run.
-    pub(super) fn holds(&self, steps: usize) -> bool {
-        steps == STEPS && self.left >= STEPS
+    /// Tells whether the graph can be the next run, of `steps` steps.
+    pub(super) fn matches(&self, steps: usize) -> bool {
+        steps == STEPS && self.reserved >= STEPS
     }
 
-    /// Gives the device one more run.
-    pub(super) fn repeat<C: DecodeCache>(
+    /// Queues one more run.
+    pub(super) fn replay<C: DecodeCache>(
         &mut self,
         cache: &mut C,
         uniforms: &Tensor<1>,
     ) -> Result<QueuedSteps, RolloutError> {
-        let begun = self.graph.inputs();
-        overwrite(&begun.uniforms, uniforms);
-        self.graph.replay().map_err(refused)?;
-        cache.advance(begun.counter.clone(), STEPS as isize);
-        self.left -= STEPS;
-        // The results are copied before the next run takes their place.
+        let inputs = self.graph.inputs();
+        overwrite(&inputs.uniforms, uniforms);
+        self.graph.replay().map_err(graph_error)?;
+        cache.advance(inputs.counter.clone(), STEPS as isize);
+        self.reserved -= STEPS;
+
+        // The results are copied before the next run overwrites them.
         let run = self.graph.made();
         let logprobs = run.logprobs.zeros_like();
         overwrite(&logprobs, &run.logprobs);
@@ -151,8 +160,8 @@ fn copy_of(tokens: &Tensor<1, Int>) -> Tensor<1, Int> {
     copy
 }
 
-fn refused(said: String) -> RolloutError {
+fn graph_error(message: String) -> RolloutError {
     RolloutError::Device(format!(
-        "a step could not be recorded or repeated: {said}; set rollout.graphs = false"
+        "a step could not be recorded or repeated: {message}; set rollout.graphs = false"
     ))
 }

@@ -1,5 +1,4 @@
-//! Questions about a run that take more than one number: series of metrics, and completions by what became of
-//! them.
+//! Queries of a run that take more than one number: series of metrics, and completions by what became of them.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -13,7 +12,7 @@ use super::{
 };
 use crate::RunError;
 
-/// The completions that are asked for.
+/// Completions that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// Completions with this verdict.
@@ -29,30 +28,30 @@ pub enum Which {
 /// A completion of the record, with its verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// The purpose of the completion, as in the database: `train`, or an evaluation's name.
+    /// Purpose of the completion, as in the database: `train`, or an evaluation's name.
     pub source: String,
-    /// The step that sampled the completion, or after which it was evaluated.
+    /// Step that sampled the completion, or after which it was evaluated.
     pub step: Step,
-    /// The prompt's text, as the model read it.
+    /// Text of the prompt, as the model read it.
     pub prompt: String,
-    /// The right answer.
+    /// Right answer.
     pub reference: String,
-    /// The completion's text.
+    /// Text of the completion.
     pub text: String,
-    /// The verdict by its name in recipes and records, such as `wrong`.
+    /// Verdict by its name in recipes and records, such as `wrong`.
     pub verdict: String,
-    /// The answer that was read out of the text.
+    /// Answer that was read out of the text.
     pub extracted: String,
 }
 
 /// An answer, right or not, and how often it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// The answer that was read out of the texts.
+    /// Answer that was read out of the texts.
     pub answer: String,
-    /// The number of completions that gave it.
+    /// Number of completions that gave it.
     pub completions: u64,
-    /// The number of different right answers among the prompts that got this answer.
+    /// Number of different right answers among the prompts that got this answer.
     pub references: u64,
 }
 
@@ -64,7 +63,7 @@ impl Store {
     pub fn last_step(&self) -> Result<Step, RunError> {
         let sql = "SELECT coalesce(max(step), 0) FROM metrics WHERE step BETWEEN 0 AND 1 << 53";
         let last = self.connection().query_row(sql, [], |row| row.get(0));
-        last.map(unsigned).map_err(self.fault("read"))
+        last.map(unsigned).map_err(self.sql_error("read"))
     }
 
     /// Reads the values of these metrics in these steps, in order. A name that was never logged is left out.
@@ -80,17 +79,20 @@ impl Store {
         let sql = format!(
             "SELECT name, step, value FROM metrics WHERE step BETWEEN ? AND ? AND name IN ({marks}) ORDER BY step"
         );
-        let (first, last) = (signed(*steps.start()), signed(*steps.end()));
+
+        let first_step = signed(*steps.start());
+        let last_step = signed(*steps.end());
+
         let read = || {
             let mut query = self.connection().prepare(&sql)?;
-            let mut asked: Vec<&dyn ToSql> = vec![&first, &last];
-            asked.extend(names.iter().map(|name| name as &dyn ToSql));
-            by_name(query.query(&asked[..])?)
+            let mut parameters: Vec<&dyn ToSql> = vec![&first_step, &last_step];
+            parameters.extend(names.iter().map(|name| name as &dyn ToSql));
+            by_name(query.query(&parameters[..])?)
         };
-        read().map_err(self.fault("read"))
+        read().map_err(self.sql_error("read"))
     }
 
-    /// Reads up to `most` judged completions of these steps, from training and evaluations: one of each group,
+    /// Reads up to `limit` judged completions of these steps, from training and evaluations: one of each group,
     /// the newest first.
     ///
     /// # Errors
@@ -99,7 +101,7 @@ impl Store {
         &self,
         steps: &RangeInclusive<Step>,
         which: Which,
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<Judged>, RunError> {
         let chosen = match which {
             Which::Verdict(verdict) => format!("verdict = '{}'", verdict.name()),
@@ -107,21 +109,23 @@ impl Store {
             Which::WithoutSpread => "spread = 0".to_owned(),
             Which::Any => "TRUE".to_owned(),
         };
+
         let sql = format!(
             "SELECT source, step, prompt, reference, text, coalesce(verdict, ''), coalesce(extracted, ''), min(completion) \
              FROM groups JOIN completions USING (group_id) WHERE step BETWEEN ?1 AND ?2 AND {chosen} \
              GROUP BY group_id ORDER BY step DESC, source DESC, draw LIMIT ?3"
         );
+
         let read = || {
             let mut query = self.connection().prepare(&sql)?;
-            let asked = params![signed(*steps.start()), signed(*steps.end()), most as i64];
-            query.query_map(asked, judged)?.collect::<rusqlite::Result<Vec<_>>>()
+            let parameters = params![signed(*steps.start()), signed(*steps.end()), limit as i64];
+            query.query_map(parameters, judged)?.collect::<rusqlite::Result<Vec<_>>>()
         };
-        read().map_err(self.fault("read"))
+        read().map_err(self.sql_error("read"))
     }
 
-    /// Reads the first right completion of `step` and the first that is not right, as far as there are such.
-    /// They are from training, or from the evaluation that `source` names.
+    /// Reads the first right completion of `step` and the first that is not right, if there are any, from training or
+    /// from the evaluation that `source` names.
     ///
     /// # Errors
     /// When they can't be read.
@@ -134,7 +138,7 @@ impl Store {
             query.query_row(params![source, signed(step), right], judged).optional()
         };
         let both = [true, false].into_iter().filter_map(|right| read(right).transpose());
-        both.collect::<rusqlite::Result<Vec<_>>>().map_err(self.fault("read"))
+        both.collect::<rusqlite::Result<Vec<_>>>().map_err(self.sql_error("read"))
     }
 
     /// Counts the completions that were sampled for training in these steps, and those among them that have no
@@ -145,19 +149,19 @@ impl Store {
     pub fn errors(&self, steps: &RangeInclusive<Step>) -> Result<(u64, u64), RunError> {
         let sql = "SELECT count(*), coalesce(sum(verdict = 'error'), 0) FROM groups JOIN completions USING (group_id) \
                    WHERE source = 'train' AND step BETWEEN ?1 AND ?2";
-        let asked = [signed(*steps.start()), signed(*steps.end())];
+        let parameters = [signed(*steps.start()), signed(*steps.end())];
         let row = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
-        self.connection().query_row(sql, asked, row).map_err(self.fault("read"))
+        self.connection().query_row(sql, parameters, row).map_err(self.sql_error("read"))
     }
 
-    /// Tells whether a person was told a line with these words since the run's settings were last changed.
+    /// Tells whether a line with this text was shown to a person since the run's settings were last changed.
     ///
     /// # Errors
     /// When it can't be read.
     pub fn was_told(&self, words: &str) -> Result<bool, RunError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM events WHERE instr(text, ?1) > 0 AND rowid > \
                    (SELECT coalesce(max(rowid), 0) FROM events WHERE text LIKE 'now with %'))";
-        self.connection().query_row(sql, [words], |row| row.get(0)).map_err(self.fault("read"))
+        self.connection().query_row(sql, [words], |row| row.get(0)).map_err(self.sql_error("read"))
     }
 
     /// Returns the answer that was given most often in training during these steps.
@@ -169,13 +173,17 @@ impl Store {
                    FROM groups JOIN completions USING (group_id) \
                    WHERE source = 'train' AND step BETWEEN ?1 AND ?2 AND extracted <> '' \
                    GROUP BY extracted ORDER BY count(*) DESC, extracted LIMIT 1";
-        let asked = [signed(*steps.start()), signed(*steps.end())];
+
+        let parameters = [signed(*steps.start()), signed(*steps.end())];
         let row = |row: &Row<'_>| {
-            let (completions, references) = (unsigned(row.get(1)?), unsigned(row.get(2)?));
+            let completions = unsigned(row.get(1)?);
+            let references = unsigned(row.get(2)?);
             Ok(Given { answer: row.get(0)?, completions, references })
         };
-        let read = || self.connection().prepare(sql)?.query_map(asked, row)?.next().transpose();
-        read().map_err(self.fault("read"))
+
+        let read =
+            || self.connection().prepare(sql)?.query_map(parameters, row)?.next().transpose();
+        read().map_err(self.sql_error("read"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The record for somebody who looks through it: all numbers, all lines, and one completion after the other.
+//! Queries for somebody who browses the record: all numbers, all lines, and one completion after the other.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -13,82 +13,82 @@ use super::{
 };
 use crate::RunError;
 
-/// A line that a person was told.
+/// Line that was shown to a person.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told {
     /// Seconds since 1970 began, in UTC.
     pub time: f64,
-    /// The step that was under way.
+    /// Step that was under way.
     pub step: Step,
-    /// The line.
+    /// Text of the line.
     pub text: String,
 }
 
 /// A group in the list, without its completions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListedGroup {
-    /// The group's number in the database.
+    /// Number of the group in the database.
     pub id: i64,
-    /// The group's purpose: `train`, or an evaluation's name.
+    /// Purpose of the group: `train`, or an evaluation's name.
     pub source: String,
-    /// The step that sampled the group, or after which it was evaluated.
+    /// Step that sampled the group, or after which it was evaluated.
     pub step: Step,
-    /// The draw of its prompt.
+    /// Draw of its prompt.
     pub draw: u64,
-    /// The number of its prompt.
+    /// Number of its prompt.
     pub prompt_id: u64,
-    /// The prompt's text, as the model read it.
+    /// Text of the prompt, as the model read it.
     pub prompt: String,
-    /// The right answer.
+    /// Right answer.
     pub reference: String,
-    /// The largest minus the smallest base reward of the completions that count; `None` if no completion counts.
+    /// Largest minus smallest base reward of the completions that count; `None` if no completion counts.
     pub spread: Option<f64>,
-    /// The group's status in the step, such as `kept`; `None` for evaluations.
+    /// Status of the group in the step, such as `kept`; `None` for evaluations.
     pub status: Option<String>,
 }
 
 /// A completion in the list, without its text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
-    /// The completion's place in the group, from 0.
+    /// Index of the completion in the group, from 0.
     pub completion: u64,
-    /// The number of tokens that the policy wrote.
+    /// Number of tokens that the policy wrote.
     pub tokens: u64,
-    /// The reason why the completion ended, such as `stop`.
+    /// Why the completion ended, such as `stop`.
     pub finish: String,
-    /// The completion's verdict, such as `wrong`.
+    /// Verdict, such as `wrong`.
     pub verdict: String,
-    /// The reward after shaping.
+    /// Reward after shaping.
     pub reward: Option<f64>,
-    /// The completion's mean advantage; `None` if it was not trained on.
+    /// Mean advantage; `None` if the completion was not trained on.
     pub advantage: Option<f64>,
-    /// The number of letters in the completion's text.
+    /// Length of the completion's text, in characters.
     pub letters: u64,
 }
 
-/// The rest of a completion.
+/// Texts of a completion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
-    /// The completion's text.
+    /// Text of the completion.
     pub text: String,
-    /// The answer that was read out of the text.
+    /// Answer that was read out of the text.
     pub extracted: String,
-    /// The parts of the completion's reward as a JSON object, if there are any.
+    /// Parts of the completion's reward as a JSON object, if there are any.
     pub parts: Option<String>,
 }
 
-/// The numbers of a completion's tokens. A number that is not finite is `None`.
+/// Numbers of a completion's tokens. A number that is not finite is `None`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Looked {
-    /// The factor by which each token had become likelier since it was sampled.
+    /// Factor by which each token had become likelier since it was sampled.
     pub ratios: Vec<Option<f32>>,
-    /// The entropy at each token, in nats.
+    /// Entropy at each token, in nats.
     pub entropies: Vec<Option<f32>>,
 }
 
 impl Store {
-    /// Reads every number of these steps, by metric and in order of steps. A value that is no number counts as
-    /// NaN. Steps from 2⁵³ on belong to no run, and are left out.
+    /// Reads every number of these steps, by metric and in order of steps. A value that is not a number counts as NaN.
+    /// Steps of 2⁵³ and above belong to no run, and are left out.
     ///
     /// # Errors
     /// When they can't be read.
@@ -102,25 +102,25 @@ impl Store {
             let mut query = self.connection().prepare_cached(sql)?;
             by_name(query.query([signed(*steps.start()), signed(*steps.end())])?)
         };
-        read().map_err(self.fault("read"))
+        read().map_err(self.sql_error("read"))
     }
 
-    /// Lists the first steps from `from` on that have numbers: `most` of them, or all if there are fewer.
+    /// Lists the first steps, starting at `from`, that have numbers: `limit` of them, or all if there are fewer.
     ///
     /// # Errors
     /// When they can't be read.
-    pub fn steps(&self, from: Step, most: usize) -> Result<Vec<Step>, RunError> {
+    pub fn steps(&self, from: Step, limit: usize) -> Result<Vec<Step>, RunError> {
         let read = || {
             let sql = "SELECT DISTINCT step FROM metrics WHERE step >= ?1 AND step < 1 << 53 ORDER BY step LIMIT ?2";
             let mut query = self.connection().prepare_cached(sql)?;
             let steps =
-                query.query_map([signed(from), most as i64], |row| row.get(0).map(unsigned))?;
+                query.query_map([signed(from), limit as i64], |row| row.get(0).map(unsigned))?;
             steps.collect::<rusqlite::Result<Vec<_>>>()
         };
-        read().map_err(self.fault("read"))
+        read().map_err(self.sql_error("read"))
     }
 
-    /// Reads the lines that a person was told, in order, without the first `known` ones.
+    /// Reads the lines that were shown to a person, in order, without the first `known` ones.
     ///
     /// # Errors
     /// When they can't be read.
@@ -128,16 +128,16 @@ impl Store {
         let read = || {
             let sql = "SELECT time, step, text FROM events ORDER BY rowid LIMIT -1 OFFSET ?1";
             let mut query = self.connection().prepare_cached(sql)?;
-            let told = |row: &Row<'_>| {
+            let line = |row: &Row<'_>| {
                 Ok(Told {
                     time: row.get(0)?,
                     step: unsigned(row.get(1)?),
                     text: short(row, 2, LINE)?,
                 })
             };
-            query.query_map([known as i64], told)?.collect::<rusqlite::Result<Vec<_>>>()
+            query.query_map([known as i64], line)?.collect::<rusqlite::Result<Vec<_>>>()
         };
-        read().map_err(self.fault("read"))
+        read().map_err(self.sql_error("read"))
     }
 
     /// Counts the numbers and the lines. Both grow while the run is in progress; only a resumed run may have fewer.
@@ -147,7 +147,7 @@ impl Store {
     pub fn extent(&self) -> Result<(u64, u64), RunError> {
         let sql = "SELECT (SELECT count(*) FROM metrics), (SELECT count(*) FROM events)";
         let both = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
-        self.connection().query_row(sql, [], both).map_err(self.fault("read"))
+        self.connection().query_row(sql, [], both).map_err(self.sql_error("read"))
     }
 
     /// Counts the groups that were sampled in `step` so far, for training or for the evaluation of that name.
@@ -158,7 +158,7 @@ impl Store {
         let sql = "SELECT count(*) FROM groups WHERE source = ?1 AND step = ?2";
         let count =
             self.connection().query_row(sql, params![source, signed(step)], |row| row.get(0));
-        count.map(unsigned).map_err(self.fault("read"))
+        count.map(unsigned).map_err(self.sql_error("read"))
     }
 
     /// Counts the judged completions.
@@ -168,11 +168,11 @@ impl Store {
     pub fn completions(&self) -> Result<u64, RunError> {
         let count =
             self.connection().query_row("SELECT count(*) FROM completions", [], |row| row.get(0));
-        count.map(unsigned).map_err(self.fault("read"))
+        count.map(unsigned).map_err(self.sql_error("read"))
     }
 
-    /// Shows every judged group with its completions. The order is by step, with training before the
-    /// evaluations, and then by draw.
+    /// Passes every judged group with its completions to `show`: by step, with training before the evaluations, and
+    /// then by draw.
     ///
     /// # Errors
     /// When they can't be read.
@@ -180,16 +180,15 @@ impl Store {
         let groups = "SELECT group_id, source, step, draw, prompt_id, prompt, reference, spread, status FROM groups \
                       WHERE EXISTS (SELECT 1 FROM completions WHERE completions.group_id = groups.group_id) \
                       ORDER BY step, source <> 'train', source, draw, group_id";
-        let completions = match self.has_trained()? {
-            true => {
-                "SELECT completion, tokens, finish, coalesce(verdict, ''), reward, advantage, length(text) \
+
+        let completions = if self.has_trained()? {
+            "SELECT completion, tokens, finish, coalesce(verdict, ''), reward, advantage, length(text) \
                  FROM completions LEFT JOIN trained USING (group_id, completion) WHERE group_id = ?1 ORDER BY completion"
-            }
-            false => {
-                "SELECT completion, tokens, finish, coalesce(verdict, ''), reward, NULL, length(text) \
+        } else {
+            "SELECT completion, tokens, finish, coalesce(verdict, ''), reward, NULL, length(text) \
                  FROM completions WHERE group_id = ?1 ORDER BY completion"
-            }
         };
+
         let group = |row: &Row<'_>| {
             Ok(ListedGroup {
                 id: row.get(0)?,
@@ -214,9 +213,10 @@ impl Store {
                 letters: unsigned(row.get(6)?),
             })
         };
+
         let mut read = || {
-            let (mut groups, mut completions) =
-                (self.connection().prepare(groups)?, self.connection().prepare(completions)?);
+            let mut groups = self.connection().prepare(groups)?;
+            let mut completions = self.connection().prepare(completions)?;
             for group in groups.query_map([], group)? {
                 let group = group?;
                 let of_group = completions.query_map([group.id], listed)?;
@@ -225,24 +225,24 @@ impl Store {
             }
             Ok(())
         };
-        read().map_err(self.fault("read"))
+        read().map_err(self.sql_error("read"))
     }
 
-    /// Reads the texts of a group's completion. The answer is `None` if the record has let go of the completion
+    /// Reads the texts of a group's completion. The answer is `None` if the record has dropped the completion
     /// meanwhile.
     ///
     /// # Errors
     /// When it can't be read.
     pub fn written(&self, group: i64, completion: u64) -> Result<Option<Written>, RunError> {
         let sql = "SELECT text, coalesce(extracted, ''), parts FROM completions WHERE group_id = ?1 AND completion = ?2";
-        let written = |row: &Row<'_>| {
+        let texts = |row: &Row<'_>| {
             Ok(Written { text: lossy(row, 0)?, extracted: lossy(row, 1)?, parts: row.get(2)? })
         };
         let read = || {
             let mut query = self.connection().prepare_cached(sql)?;
-            query.query_row(params![group, signed(completion)], written).optional()
+            query.query_row(params![group, signed(completion)], texts).optional()
         };
-        read().map_err(self.fault("read"))
+        read().map_err(self.sql_error("read"))
     }
 
     /// Reads the completions of a group with their tokens, in order. The answer is `None` if they were not
@@ -256,7 +256,7 @@ impl Store {
             let mut query = self.connection().prepare_cached(sql)?;
             query.query_row([group], |row| row.get::<_, String>(0)).optional()
         };
-        let tokens = read().map_err(self.fault("read"))?;
+        let tokens = read().map_err(self.sql_error("read"))?;
         Ok(tokens.and_then(|tokens| serde_json::from_str(&tokens).ok()))
     }
 
@@ -269,6 +269,7 @@ impl Store {
         if !self.has_trained()? {
             return Ok(None);
         }
+
         let sql = "SELECT ratios, entropies FROM trained WHERE group_id = ?1 AND completion = ?2";
         let read = || {
             let mut query = self.connection().prepare_cached(sql)?;
@@ -277,14 +278,15 @@ impl Store {
             };
             query.query_row(params![group, signed(completion)], lists).optional()
         };
-        let lists = read().map_err(self.fault("read"))?;
+
+        let lists = read().map_err(self.sql_error("read"))?;
         let numbers = |list: Option<String>| serde_json::from_str::<Vec<Option<f32>>>(&list?).ok();
         Ok(lists.and_then(|(ratios, entropies)| {
             Some(Looked { ratios: numbers(ratios)?, entropies: numbers(entropies)? })
         }))
     }
 
-    /// Tells whether the database has the table `trained`: versions before 4 have not.
+    /// Tells whether the database has the table `trained`, which versions before 4 lack.
     fn has_trained(&self) -> Result<bool, RunError> {
         Ok(self.version()?.is_some_and(|version| version >= 4))
     }
@@ -297,6 +299,7 @@ impl Store {
     pub fn evaluated(&self, source: &str) -> Result<BTreeMap<Step, Vec<f64>>, RunError> {
         let sql = "SELECT step, avg(verdict = 'right') FROM groups JOIN completions USING (group_id) \
                    WHERE source = ?1 AND verdict <> 'error' GROUP BY group_id ORDER BY step, draw";
+
         let read = || {
             let mut query = self.connection().prepare_cached(sql)?;
             let mut rows = query.query([source])?;
@@ -306,6 +309,6 @@ impl Store {
             }
             Ok(shares)
         };
-        read().map_err(self.fault("read"))
+        read().map_err(self.sql_error("read"))
     }
 }

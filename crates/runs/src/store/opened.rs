@@ -1,7 +1,7 @@
-//! A database that is opened: what it may be, how long a question may take, and how it is read where nobody may write.
+//! Opens databases: checks what they hold, bounds the work of queries, and reads where nobody may write.
 //!
-//! The questions are constant, but the database may be a stranger's. A view in place of a table, a generated column or
-//! a damaged tree would make an endless answer out of a few bytes.
+//! The queries are constant, but the database may be untrusted. A view instead of a table, a generated column or a
+//! damaged tree would make an endless answer out of a few bytes.
 
 use std::{
     fs, io,
@@ -23,30 +23,30 @@ use super::{
 };
 use crate::{RunError, own::check_ordinary};
 
-/// The tables that are read or written. SQLite takes their names in any case.
+/// Tables that are read or written. SQLite takes their names in any case.
 const TABLES: [&str; 7] =
     ["info", "metrics", "events", "groups", "completions", "sampled", "trained"];
 
-/// The most bytes of one value. The tokens of a group with 64 completions of 16,384 tokens take 40 MB.
+/// Limit on one value, in bytes. The tokens of a group with 64 completions of 16,384 tokens take 40 MB.
 const VALUE: i32 = 256 << 20;
 
-/// The most bytes of a question, and of the text that makes a table.
+/// Limit on a query, and on the text that makes a table, in bytes.
 const SQL: i32 = 1 << 20;
 
-/// The most bytes of a line that a person was told, and of a fact.
+/// Limit on a line for a person, and on a fact, in bytes.
 pub(super) const LINE: usize = 1 << 20;
 
-/// The most bytes of the name of a metric.
+/// Limit on the name of a metric, in bytes.
 pub(super) const NAME: usize = 4096;
 
-/// The instructions that any question may take. They are about a second of work.
+/// Instructions that any query may take, which are about a second of work.
 const WORK: u64 = 20_000_000;
 
-/// The further instructions for each byte of the database. A row of 30 bytes takes some 40 instructions to be read,
+/// Further instructions for each byte of the database. A row of 30 bytes takes some 40 instructions to be read,
 /// joined and sorted.
 const WORK_PER_BYTE: u64 = 8;
 
-/// The instructions between two looks at the work.
+/// Instructions between two checks of the work.
 const BETWEEN: i32 = 100_000;
 
 impl Store {
@@ -58,6 +58,7 @@ impl Store {
     pub fn open_read_only(path: &Path) -> Result<Self, RunError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let store = Store::connect(path, flags)?;
+
         let (store, version) = match store.version() {
             Err(RunError::Database { error, .. }) if needs_to_write(&error) => {
                 drop(store);
@@ -67,12 +68,14 @@ impl Store {
             }
             version => (store, version?),
         };
+
         store.check_schema()?;
-        // No question reads a view, and nothing is written that a trigger could answer.
+        // No query reads a view, and nothing is written that could fire a trigger.
         let off = [DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER];
         for what in off {
-            store.connection.set_db_config(what, false).map_err(store.fault("open"))?;
+            store.connection.set_db_config(what, false).map_err(store.sql_error("open"))?;
         }
+
         match version {
             // All of these versions have the tables of the metrics.
             Some(1..=VERSION) => Ok(store),
@@ -81,7 +84,7 @@ impl Store {
         }
     }
 
-    /// Opens a database as [`Store::open_read_only`] does, for questions about completions.
+    /// Opens a database as [`Store::open_read_only`] does, for queries about completions.
     ///
     /// # Errors
     /// As there, and when the database is of an earlier version.
@@ -97,37 +100,42 @@ impl Store {
         Store::connect_as(path, path, flags)
     }
 
-    /// Opens the file at `path` under the name `called`, which is the path or an address with options.
-    fn connect_as(path: &Path, called: &Path, flags: OpenFlags) -> Result<Self, RunError> {
+    /// Opens the file at `path` under the name `address`, which is the path or an address with options.
+    fn connect_as(path: &Path, address: &Path, flags: OpenFlags) -> Result<Self, RunError> {
         for file in files(path) {
             check_ordinary(&file)?;
         }
-        let fault = |error| fault("open", path, error);
-        let mut connection = Connection::open_with_flags(called, flags).map_err(fault)?;
-        // A reader that holds the database for a moment must not cost the run a step's record.
-        connection.busy_timeout(Duration::from_secs(10)).map_err(fault)?;
 
-        // Text of the schema itself gets no rights, and pages that can't be whole are errors.
-        let set = |what, on| connection.set_db_config(what, on).map_err(fault);
+        let sql_error = |error| sql_error("open", path, error);
+        let mut connection = Connection::open_with_flags(address, flags).map_err(sql_error)?;
+        // A reader that holds the database for a moment must not cost the run a step's record.
+        connection.busy_timeout(Duration::from_secs(10)).map_err(sql_error)?;
+
+        // The schema's own text gets no rights, and pages that can't be intact are errors.
+        let set = |what, on| connection.set_db_config(what, on).map_err(sql_error);
         set(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
         set(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-        connection.pragma_update(None, "cell_size_check", true).map_err(fault)?;
+        connection.pragma_update(None, "cell_size_check", true).map_err(sql_error)?;
+
+        // Only a reader's queries are bounded. A run may take its time for the record that it writes itself.
         let work = Arc::new(AtomicU64::new(0));
         if flags.contains(OpenFlags::SQLITE_OPEN_READ_ONLY) {
-            connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE).map_err(fault)?;
-            connection.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, SQL).map_err(fault)?;
-            let (work, path) = (Arc::clone(&work), path.to_owned());
+            connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE).map_err(sql_error)?;
+            connection.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, SQL).map_err(sql_error)?;
+            let work = Arc::clone(&work);
+            let path = path.to_owned();
             let is_too_much = move || {
                 let done = work.fetch_add(BETWEEN as u64, Ordering::Relaxed);
                 done > WORK && done > work_for(&path)
             };
-            connection.progress_handler(BETWEEN, Some(is_too_much)).map_err(fault)?;
+            connection.progress_handler(BETWEEN, Some(is_too_much)).map_err(sql_error)?;
         }
+
         Ok(Store { connection, path: path.to_owned(), work, forgotten: [].into() })
     }
 
-    /// Opens a database in a folder that may only be read. SQLite would make files beside the database; without a
-    /// writer none of them is needed.
+    /// Opens a database in a folder that may only be read, without the files that SQLite would make next to the
+    /// database. As long as nobody writes, none of them is needed.
     fn connect_where_nobody_writes(
         path: &Path,
         flags: OpenFlags,
@@ -138,27 +146,31 @@ impl Store {
             let address = format!("file:{}?{option}", encoded(path));
             Store::connect_as(path, Path::new(&address), flags)
         };
+
         let [_, log, ..] = files(path);
         if !fs::metadata(log).is_ok_and(|log| log.len() > 0) {
             return connect("immutable=1");
         }
+
         // A run that was killed has its last changes in the log. Without locks, the index of the log is kept in
-        // memory: a writer would have that index in a file, so there is none.
+        // memory. A writer would keep that index in a file, so there is no writer.
         let unfinished = |error| RunError::Unfinished { path: path.to_owned(), error };
         if !cfg!(unix) {
             return Err(unfinished(error));
         }
+
         let store = connect("vfs=unix-none")?;
         let exclusive = store.connection.pragma_update(None, "locking_mode", "exclusive");
         let read = exclusive.and_then(|()| {
             let sql = "SELECT count(*) FROM sqlite_schema";
             store.connection.query_row(sql, [], |row| row.get::<_, i64>(0))
         });
+
         read.map_err(unfinished)?;
         Ok(store)
     }
 
-    /// Returns the connection for a new question.
+    /// Returns the connection for a new query, whose work counts from 0.
     pub(super) fn connection(&self) -> &Connection {
         self.work.store(0, Ordering::Relaxed);
         &self.connection
@@ -169,7 +181,7 @@ impl Store {
         let ask = |sql: &str| {
             self.connection()
                 .query_row(sql, [], |row| row.get::<_, i64>(0))
-                .map_err(self.fault("open"))
+                .map_err(self.sql_error("open"))
         };
         let tables = ask("SELECT count(*) FROM sqlite_schema")?;
         match (tables, ask("PRAGMA application_id")?) {
@@ -179,8 +191,8 @@ impl Store {
         }
     }
 
-    /// Checks that the tables of a run are tables: no views, no programs, no columns that are computed. Further
-    /// tables, views and indices are the user's own.
+    /// Checks that the tables of a run are tables, without views, triggers or computed columns. Further tables, views
+    /// and indices are the user's own.
     pub(super) fn check_schema(&self) -> Result<(), RunError> {
         let read = || -> rusqlite::Result<Option<String>> {
             let sql =
@@ -189,7 +201,10 @@ impl Store {
             let mut rows = query.query([])?;
             while let Some(row) = rows.next()? {
                 let text = |column| Ok::<_, rusqlite::Error>(lossy(row, column)?.to_lowercase());
-                let (kind, name, table, sql) = (text(0)?, text(1)?, text(2)?, text(3)?);
+                let kind = text(0)?;
+                let name = text(1)?;
+                let table = text(2)?;
+                let sql = text(3)?;
                 if kind == "trigger" && TABLES.contains(&&*table) {
                     return Ok(Some(format!("the table {table} has a trigger")));
                 }
@@ -210,7 +225,8 @@ impl Store {
             }
             Ok(None)
         };
-        match read().map_err(self.fault("open"))? {
+
+        match read().map_err(self.sql_error("open"))? {
             Some(problem) => Err(RunError::Schema { path: self.path.clone(), problem }),
             None => Ok(()),
         }
@@ -227,19 +243,19 @@ impl Store {
         }
     }
 
-    pub(super) fn fault(&self, action: &'static str) -> impl Fn(rusqlite::Error) -> RunError {
+    pub(super) fn sql_error(&self, action: &'static str) -> impl Fn(rusqlite::Error) -> RunError {
         let path = self.path.clone();
-        move |error| fault(action, &path, error)
+        move |error| sql_error(action, &path, error)
     }
 }
 
-pub(super) fn fault(action: &'static str, path: &Path, error: rusqlite::Error) -> RunError {
+pub(super) fn sql_error(action: &'static str, path: &Path, error: rusqlite::Error) -> RunError {
     let path = path.to_owned();
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
             RunError::Corrupt { path, error }
         }
-        // Nothing but the bound on work interrupts a question.
+        // Only the bound on work interrupts a query.
         Some(ErrorCode::OperationInterrupted) => RunError::Endless { path },
         _ => RunError::Database { action, path, error },
     }
@@ -251,25 +267,25 @@ pub(super) fn lossy(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
     Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// Reads a text of at most `most` bytes.
-pub(super) fn short(row: &Row<'_>, column: usize, most: usize) -> rusqlite::Result<String> {
+/// Reads a text of at most `max_bytes` bytes.
+pub(super) fn short(row: &Row<'_>, column: usize, max_bytes: usize) -> rusqlite::Result<String> {
     let length = row.get_ref(column)?.as_bytes().map_or(0, <[u8]>::len);
-    if length > most {
+    if length > max_bytes {
         let problem =
-            io::Error::other(format!("a text of {length} bytes, expected at most {most}"));
+            io::Error::other(format!("a text of {length} bytes, expected at most {max_bytes}"));
         return Err(rusqlite::Error::FromSqlConversionFailure(column, Type::Text, problem.into()));
     }
     row.get(column)
 }
 
-/// Returns the database and the files that SQLite may have beside it: the log, the log's index and the journal.
+/// Returns the database and the files that SQLite may have next to it: the log, the log's index and the journal.
 pub(crate) fn files(database: &Path) -> [PathBuf; 4] {
-    let beside = |ending: &str| {
+    let neighbour = |ending: &str| {
         let mut path = database.as_os_str().to_owned();
         path.push(ending);
         PathBuf::from(path)
     };
-    [database.to_owned(), beside("-wal"), beside("-shm"), beside("-journal")]
+    [database.to_owned(), neighbour("-wal"), neighbour("-shm"), neighbour("-journal")]
 }
 
 /// Tells whether SQLite failed because it may not make or change files.
@@ -277,15 +293,15 @@ fn needs_to_write(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen))
 }
 
-/// Returns the instructions that a question to a database of this size may take.
+/// Returns the instructions that a query of a database of this size may take.
 fn work_for(database: &Path) -> u64 {
     let [database, log, ..] = files(database);
     let bytes: u64 = [database, log].iter().map(|file| fs::metadata(file).map_or(0, of_file)).sum();
     WORK.saturating_add(bytes.saturating_mul(WORK_PER_BYTE))
 }
 
-/// Returns the length of a file, and less if most of it is a hole. A file system that compresses has fewer blocks
-/// than bytes too.
+/// Returns the length of a file, or less if most of it is a hole. A file system that compresses also has fewer blocks
+/// than bytes.
 #[cfg(unix)]
 fn of_file(metadata: fs::Metadata) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
@@ -297,7 +313,7 @@ fn of_file(metadata: fs::Metadata) -> u64 {
     metadata.len()
 }
 
-/// Writes a path as a part of an address for SQLite, whose letters `%`, `?` and `#` have a meaning.
+/// Writes a path as a part of an address for SQLite, in which `%`, `?` and `#` have a meaning.
 fn encoded(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes();
     let letter = |byte: &u8| match byte {
@@ -325,6 +341,7 @@ mod tests {
         store.log(1, &metrics).unwrap();
         store.event(1, "a note").unwrap();
         store.set_info("ended", "steps").unwrap();
+
         path
     }
 
@@ -370,6 +387,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = record(folder.path());
             change(&path, &sql);
+
             let begun = Instant::now();
             for opened in [Store::open_read_only(&path), Store::open_to_ask(&path), Store::open(&path)] {
                 let error = opened.unwrap_err().to_string();
@@ -378,7 +396,7 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(10));
         }
 
-        // Tables that users add for themselves are no matter.
+        // Tables that users add for themselves don't matter.
         let folder = tempfile::tempdir().unwrap();
         let path = record(folder.path());
         change(
@@ -389,19 +407,22 @@ mod tests {
         assert_eq!(Store::open_read_only(&path).unwrap().metrics("reward/mean").unwrap().len(), 1);
     }
 
-    /// A tree whose pages all point to one page below them has more rows than anybody can count.
+    /// Stands for a tree whose pages all point to one page below them, which has more rows than anybody can count.
     #[test]
     fn a_damaged_tree_does_not_hold_its_readers_for_ever() {
         let folder = tempfile::tempdir().unwrap();
+
         let path = record(folder.path());
         let store = Store::open_read_only(&path).unwrap();
         let begun = Instant::now();
+
         let sql = format!("{ENDLESS} count(*) FROM all_of");
         let counted = store.connection().query_row(&sql, [], |row| row.get::<_, i64>(0));
-        let error = store.fault("read")(counted.unwrap_err());
+        let error = store.sql_error("read")(counted.unwrap_err());
         assert!(matches!(error, RunError::Endless { .. }), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
-        // The next question begins with a work of its own.
+
+        // The work of the next query counts from 0 again.
         assert_eq!(store.metrics("reward/mean").unwrap(), [(1, 0.5)]);
     }
 
@@ -410,6 +431,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = record(folder.path());
         let long = |bytes: usize| format!("CAST(zeroblob({bytes}) AS TEXT)");
+
         for (sql, bytes) in [
             (format!("UPDATE info SET value = {}", long(LINE + 1)), LINE),
             (format!("UPDATE events SET text = {}", long(LINE + 1)), LINE),
@@ -417,10 +439,12 @@ mod tests {
         ] {
             change(&path, &sql);
             let store = Store::open_read_only(&path).unwrap();
+
             let read = match bytes {
                 NAME => store.metric_names().map(drop).and(store.all_series(&(0..=9)).map(drop)),
                 _ => store.info("ended").map(drop).and(store.told(0).map(drop)),
             };
+
             let error = read.unwrap_err().to_string();
             assert!(error.contains(&format!("expected at most {bytes}")), "{error}");
             change(&path, "UPDATE info SET value = ''; UPDATE events SET text = ''");
@@ -440,10 +464,13 @@ mod tests {
                 let path = record(folder.path());
                 let file = folder.path().join(name);
                 let _ = fs::remove_file(&file);
-                match pipe {
-                    true => assert!(Command::new("mkfifo").arg(&file).status().unwrap().success()),
-                    false => symlink(&other, &file).unwrap(),
+
+                if pipe {
+                    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+                } else {
+                    symlink(&other, &file).unwrap();
                 }
+
                 for opened in [Store::open_read_only(&path), Store::open(&path)] {
                     let error = opened.unwrap_err().to_string();
                     assert!(error.contains("expected an ordinary file"), "{name}: {error}");
@@ -452,7 +479,7 @@ mod tests {
         }
     }
 
-    /// The system lets root write everywhere, so this test runs itself again as somebody else.
+    /// Runs itself again as another user, because root may write everywhere.
     #[cfg(unix)]
     #[test]
     fn a_finished_run_is_read_where_nobody_may_write() {
@@ -506,11 +533,13 @@ mod tests {
             }
             mode(&folder, 0o555);
         }
+
         let mut again = Command::new(&program);
         again.args(["--exact", NAME]).env(FOLDER, root.path());
         if root.path().metadata().is_ok_and(|of| std::os::unix::fs::MetadataExt::uid(&of) == 0) {
             again.uid(65534).gid(65534);
         }
+
         let output = again.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && text.contains("1 passed"), "{text}");

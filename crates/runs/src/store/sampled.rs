@@ -1,4 +1,4 @@
-//! Groups and completions: they are written when they arrive, judged later, and given back to a resumed run.
+//! Groups and completions, which are written when they arrive, judged later, and read again by a resumed run.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,24 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use super::{Store, cell, signed, unsigned};
 use crate::RunError;
 
-/// The [`Store`]'s `source` of groups that were sampled for training.
+/// `source` in the [`Store`] of groups that were sampled for training.
 pub const TRAIN: &str = "train";
 
-/// The [`Store`]'s `source` of evaluations on the held-out prompts.
+/// `source` in the [`Store`] of evaluations on the held-out prompts.
 pub const HELDOUT: &str = "heldout";
 
-/// The outcome of a step for its groups.
+/// Outcome of a step for its groups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// The status of each group, by its draw.
+    /// Status of each group, by its draw.
     pub statuses: BTreeMap<u64, GroupStatus>,
-    /// The completions that were trained on, by the draw of the group and the place in it.
+    /// Completions that were trained on, by the draw of the group and the index in it.
     pub trained: BTreeMap<(u64, usize), Trained>,
 }
 
 impl Store {
-    /// Writes groups that have just arrived and that nobody has judged, so that a killed run still has them.
-    /// Each group comes with its `request`, a hash of everything that the completions follow from, the weights
-    /// included.
+    /// Writes groups that have just arrived and are not judged yet, so that a killed run still has them. Each group
+    /// comes with its `request`, a hash of everything that the completions follow from, the weights included.
     ///
     /// # Errors
     /// When they can't be written.
@@ -37,9 +36,9 @@ impl Store {
         groups: &[([u8; 32], Group)],
     ) -> Result<(), RunError> {
         self.transaction(|transaction| {
-            let place = (source, step);
+            let key = (source, step);
             groups.iter().try_for_each(|(request, group)| {
-                insert_group(transaction, place, group, Some(request)).map(drop)
+                insert_group(transaction, key, group, Some(request)).map(drop)
             })
         })
     }
@@ -51,7 +50,7 @@ impl Store {
     pub fn last_sampled(&self) -> Result<Option<Step>, RunError> {
         let sql = "SELECT max(step) FROM groups JOIN sampled USING (group_id)";
         let last = self.connection().query_row(sql, [], |row| row.get::<_, Option<i64>>(0));
-        Ok(last.map_err(self.fault("read"))?.map(unsigned))
+        Ok(last.map_err(self.sql_error("read"))?.map(unsigned))
     }
 
     /// Reads the completions that were written for this draw of a prompt, if they follow from the same
@@ -73,8 +72,9 @@ impl Store {
             let key = params![source, signed(step), signed(draw), signed(prompt), request];
             query.query_row(key, |row| row.get::<_, String>(0)).optional()
         };
-        let sampled = read().map_err(self.fault("read"))?;
-        // Damaged completions are as good as none: they are sampled again.
+
+        let sampled = read().map_err(self.sql_error("read"))?;
+        // Damaged completions count as none, so they are sampled again.
         Ok(sampled.and_then(|sampled| serde_json::from_str(&sampled).ok()))
     }
 
@@ -95,26 +95,34 @@ impl Store {
                        WHERE source = ?1 AND step = ?2 AND draw = ?3 AND prompt_id = ?4 RETURNING group_id";
             let mut find = transaction.prepare_cached(sql)?;
             let mut ids = BTreeMap::new();
+
             for RewardedGroup { group, rewards } in groups {
                 let status = outcome.statuses.get(&group.draw).map(|status| status.name());
-                let (spread, policy) = (cell(spread(rewards)), signed(group.step));
-                let (draw, prompt) = (signed(group.draw), signed(group.prompt.id));
-                let mut found = || {
+                let spread = cell(spread(rewards));
+                let policy = signed(group.step);
+                let draw = signed(group.draw);
+                let prompt = signed(group.prompt.id);
+
+                // The same statement finds the group's row and updates it.
+                let mut update = || {
                     let key = params![source, signed(step), draw, prompt, spread, policy, status];
                     find.query_row(key, |row| row.get::<_, i64>(0)).optional()
                 };
-                let id = match found()? {
+
+                let id = match update()? {
                     Some(id) => id,
                     None => {
                         let id = insert_group(transaction, (source, step), group, None)?;
-                        found()?;
+                        update()?;
                         id
                     }
                 };
+
                 replace_completions(transaction, id, &group.completions, rewards)?;
                 ids.insert(group.draw, id);
             }
-            for (&(draw, place), trained) in &outcome.trained {
+
+            for (&(draw, index), trained) in &outcome.trained {
                 // A group that an earlier step sampled and carried over has its row there.
                 let id = match ids.get(&draw) {
                     Some(id) => Some(*id),
@@ -122,16 +130,16 @@ impl Store {
                 };
                 if let Some(id) = id {
                     ids.insert(draw, id);
-                    insert_trained(transaction, id, place, trained)?;
+                    insert_trained(transaction, id, index, trained)?;
                 }
             }
             Ok(())
         })
     }
 
-    /// Removes the tokens of all groups that were sampled for `source` up to `step`, except in the steps that
-    /// `every` divides. A checkpoint has the results of these tokens. With `every` 0 all of them go. Steps of
-    /// an earlier call are not looked at again.
+    /// Removes the tokens of all groups that were sampled for `source` up to `step`, except in the steps that `every`
+    /// divides, because a checkpoint has the results of these tokens. If `every` is 0, all of them are removed. Steps
+    /// of an earlier call are not visited again.
     ///
     /// # Errors
     /// When it can't be written.
@@ -144,6 +152,7 @@ impl Store {
                 .execute(sql, params![source, signed(from), signed(step), signed(every)])?;
             Ok(())
         })?;
+
         self.forgotten.insert(source.to_owned(), step);
         Ok(())
     }
@@ -160,9 +169,10 @@ impl Store {
             let (oldest, newest): (Option<i64>, Option<i64>) = self
                 .connection
                 .query_row(ask, [], |row| Ok((row.get(0)?, row.get(1)?)))
-                .map_err(self.fault("read"))?;
+                .map_err(self.sql_error("read"))?;
             let Some(oldest) = oldest.filter(|oldest| Some(*oldest) < newest) else { break };
-            // A damaged database may keep rows that it was told to remove.
+
+            // A damaged database may keep rows although it was asked to remove them.
             if self.remove_groups("step = ?1", oldest)? == 0 {
                 break;
             }
@@ -176,13 +186,13 @@ impl Store {
         let ask = |name: &str| {
             self.connection()
                 .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
-                .map_err(self.fault("read"))
+                .map_err(self.sql_error("read"))
         };
         Ok(unsigned((ask("page_count")? - ask("freelist_count")?) * ask("page_size")?))
     }
 
-    /// Removes the groups up to `step` that nobody has judged: the resumed run went another way, and has not
-    /// asked for them again.
+    /// Removes the groups up to `step` that nobody has judged, because the resumed run went another way and did not ask
+    /// for them again.
     ///
     /// # Errors
     /// When it can't be written.
@@ -195,6 +205,7 @@ impl Store {
     /// Removes groups with all that belongs to them, and returns their number.
     fn remove_groups(&mut self, which: &str, step: i64) -> Result<usize, RunError> {
         let mut removed = 0;
+
         self.transaction(|transaction| {
             let chosen = format!("SELECT group_id FROM groups WHERE {which}");
             for table in ["completions", "sampled", "trained"] {
@@ -208,7 +219,7 @@ impl Store {
     }
 }
 
-/// Writes the group's row in the place of an earlier one, and returns its id.
+/// Writes the group's row, replacing an earlier one, and returns its id.
 fn insert_group(
     transaction: &Transaction<'_>,
     (source, step): (&str, Step),
@@ -218,6 +229,7 @@ fn insert_group(
     let sql = "INSERT INTO groups (source, step, draw, policy_step, prompt_id, prompt, reference) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET prompt = excluded.prompt, \
                reference = excluded.reference, spread = NULL, status = NULL RETURNING group_id";
+
     let prompt = &group.prompt;
     let id = transaction.prepare_cached(sql)?.query_row(
         params![
@@ -231,19 +243,22 @@ fn insert_group(
         ],
         |row| row.get::<_, i64>(0),
     )?;
+
     let sql = "DELETE FROM completions WHERE group_id = ?1";
     transaction.prepare_cached(sql)?.execute([id])?;
-    // JSON keeps a log-probability exactly: the number that is read from its digits has the same bits.
+
+    // JSON keeps a log-probability exactly, because the number that is read from its digits has the same bits.
     let completions = serde_json::to_string(&group.completions);
     let completions =
         completions.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+
     let sql = "INSERT OR REPLACE INTO sampled (group_id, request, completions) VALUES (?1, ?2, ?3)";
     let request = request.map(|request| &request[..]);
     transaction.prepare_cached(sql)?.execute(params![id, request, completions])?;
     Ok(id)
 }
 
-/// Writes completions with their verdicts, in the place of those that are there.
+/// Writes completions with their verdicts, replacing those that are there.
 fn replace_completions(
     transaction: &Transaction<'_>,
     group: i64,
@@ -252,21 +267,25 @@ fn replace_completions(
 ) -> rusqlite::Result<()> {
     let sql = "DELETE FROM completions WHERE group_id = ?1";
     transaction.prepare_cached(sql)?.execute([group])?;
+
     let sql = "INSERT INTO completions (group_id, completion, text, tokens, finish, policy_version, \
                mean_logprob, verdict, credit, extracted, parts, base_reward, reward, in_loss) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     let mut insert = transaction.prepare_cached(sql)?;
+
     for (index, (completion, reward)) in (0_i64..).zip(completions.iter().zip(rewards)) {
-        // Words that the policy was told have log-probabilities of 0 and are not counted, so the mean is over
-        // its own tokens.
+        // Tokens that the policy did not write have log-probabilities of 0 and are not counted, so the mean is over its
+        // own tokens.
         let logprobs = completion.logprobs.iter().map(|&logprob| f64::from(logprob));
         let mean_logprob = logprobs.sum::<f64>() / completion.count() as f64;
+
         let score = &reward.score;
         let parts = (!score.parts.is_empty()).then(|| {
             let parts = score.parts.iter();
             let parts = parts.map(|(name, credit)| (name.clone(), (*credit).into()));
             serde_json::Value::Object(parts.collect()).to_string()
         });
+
         insert.execute(params![
             group,
             index,
@@ -287,8 +306,8 @@ fn replace_completions(
     Ok(())
 }
 
-/// Finds the newest group of that draw up to `step`, if the record still has it. No recipe lets a group be used
-/// that is more than `OLDEST` steps old.
+/// Finds the newest group of that draw up to `step`, if the record still has it. No recipe uses groups that are more
+/// than `OLDEST` steps old.
 fn earlier_group(
     transaction: &Transaction<'_>,
     (source, step): (&str, Step),
@@ -297,27 +316,29 @@ fn earlier_group(
     const OLDEST: Step = 1000;
     let sql = "SELECT group_id FROM groups WHERE source = ?1 AND step BETWEEN ?2 AND ?3 AND draw = ?4 \
                ORDER BY step DESC LIMIT 1";
-    let asked = params![source, signed(step.saturating_sub(OLDEST)), signed(step), signed(draw)];
-    transaction.prepare_cached(sql)?.query_row(asked, |row| row.get(0)).optional()
+    let parameters =
+        params![source, signed(step.saturating_sub(OLDEST)), signed(step), signed(draw)];
+    transaction.prepare_cached(sql)?.query_row(parameters, |row| row.get(0)).optional()
 }
 
 /// Writes the row of a completion that was trained on.
 fn insert_trained(
     transaction: &Transaction<'_>,
     group: i64,
-    place: usize,
+    index: usize,
     trained: &Trained,
 ) -> rusqlite::Result<()> {
     // A number that is not finite becomes `null` in JSON.
     let numbers = |numbers: &[f32]| {
-        let whole = serde_json::to_string(numbers).unwrap_or_default();
-        (!numbers.is_empty()).then_some(whole)
+        let json = serde_json::to_string(numbers).unwrap_or_default();
+        (!numbers.is_empty()).then_some(json)
     };
+
     let sql = "INSERT OR REPLACE INTO trained (group_id, completion, advantage, ratios, entropies) \
                VALUES (?1, ?2, ?3, ?4, ?5)";
     transaction.prepare_cached(sql)?.execute(params![
         group,
-        place as i64,
+        index as i64,
         cell(trained.advantage.into()),
         numbers(&trained.ratios),
         numbers(&trained.entropies),
@@ -329,9 +350,9 @@ fn insert_trained(
 /// counts.
 fn spread(rewards: &[Reward]) -> f64 {
     let in_loss = rewards.iter().filter(|reward| reward.in_loss).map(|reward| reward.base_reward);
-    let (least, most) = in_loss
-        .fold((f32::INFINITY, f32::NEG_INFINITY), |(least, most), reward| {
-            (least.min(reward), most.max(reward))
-        });
-    if least <= most { f64::from(most - least) } else { f64::NAN }
+    let (min, max) = in_loss.fold((f32::INFINITY, f32::NEG_INFINITY), |(min, max), reward| {
+        (min.min(reward), max.max(reward))
+    });
+
+    if min <= max { f64::from(max - min) } else { f64::NAN }
 }

@@ -1,9 +1,9 @@
-//! The tables of a run's database.
+//! Tables of a run's database.
 
-/// The version of the schema. It goes up with every change that an older program could not read.
+/// Version of the schema, which goes up with every change that an older program could not read.
 pub(super) const VERSION: i64 = 5;
 
-/// The application id, "FBRK", which tells a run's database from any other.
+/// Application id, "FBRK", which distinguishes a run's database from any other.
 pub(super) const APPLICATION: i64 = 0x4642_524B;
 
 /// Returns the SQL that makes the tables of an empty database.
@@ -39,7 +39,7 @@ const SAMPLED: &str = "
     );
 ";
 
-/// The table of the updates' numbers for each completion.
+/// Table of the updates' numbers for each completion.
 const TRAINED: &str = "
     CREATE TABLE trained (
         group_id INTEGER NOT NULL, completion INTEGER NOT NULL,
@@ -48,8 +48,8 @@ const TRAINED: &str = "
     ) WITHOUT ROWID;
 ";
 
-/// A view of the prompts that were sampled for training. In a query with one `max`, SQLite takes the other
-/// columns of a group from the row that has the maximum.
+/// View of the prompts that were sampled for training. In a query with one `max`, SQLite takes the other columns of a
+/// group from the row that has the maximum.
 pub(super) const PROMPTS: &str = "
     CREATE VIEW IF NOT EXISTS prompts AS
     WITH judged AS (
@@ -67,5 +67,5 @@ pub(super) const PROMPTS: &str = "
     FROM judged GROUP BY prompt_id;
 ";
 
-/// Removes an index of earlier databases. It had a page for each metric, and every step wrote all of them.
+/// Removes an index of earlier databases, which had a page for each metric, so that every step wrote all of them.
 pub(super) const UNUSED: &str = "DROP INDEX IF EXISTS metrics_by_name;";

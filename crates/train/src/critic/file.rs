@@ -1,4 +1,4 @@
-//! The files of a critic in a checkpoint.
+//! Files of a critic in a checkpoint.
 
 use std::path::Path;
 
@@ -21,12 +21,13 @@ impl<M: PolicyModel> Critic<M> {
     /// Takes over the files of [`Critic::save`]; weights that are not trained stay as they are.
     ///
     /// # Errors
-    /// When there are no such files, or they are damaged or another model's.
+    /// When there are no such files, or they are damaged or belong to another model.
     pub fn load(&mut self, folder: &Path) -> Result<(), TrainError> {
         let path = folder.join(WEIGHTS);
         if !path.exists() {
             return Err(TrainError::NoCritic { folder: folder.to_owned() });
         }
+
         self.model = load_parameters(self.model.clone(), ParameterSet::Trained, &path)?;
         let device = self.model.head.weight.val().device().inner();
         self.optimizer.load(&self.model, &folder.join(OPTIMIZER), &device)

@@ -1,4 +1,4 @@
-//! The critic's model: a value head on the policy, or on a decoder of its own.
+//! Model of a critic: a value head on the policy, or on a separate decoder.
 
 use burn::{
     module::{Module, Param},
@@ -6,17 +6,17 @@ use burn::{
 };
 use firebrick_models::PolicyModel;
 
-/// A head that gives one number for each hidden state: the expected rewards from there on.
+/// Predicts one number for each hidden state: the expected rewards after it.
 #[derive(Module, Debug)]
 pub struct ValueHead {
-    /// The weight, `[hidden, 1]`.
+    /// Weight, `[hidden, 1]`.
     pub weight: Param<Tensor<2>>,
-    /// The bias, `[1]`.
+    /// Bias, `[1]`.
     pub bias: Param<Tensor<1>>,
 }
 
 impl ValueHead {
-    /// Makes a head that gives 0 for everything. The first advantages are then the rewards themselves; a
+    /// Makes a head that returns 0 for everything, so that the first advantages are the rewards themselves; a
     /// random head would add noise to them.
     pub fn new(hidden: usize, device: &Device) -> Self {
         ValueHead {
@@ -25,10 +25,10 @@ impl ValueHead {
         }
     }
 
-    /// Gives the values, `[tokens, hidden]` to `[tokens]`; in f32, whatever format the hidden states have.
+    /// Computes the values, `[tokens, hidden]` to `[tokens]`; in f32, whatever format the hidden states have.
     pub fn values(&self, hidden: Tensor<2>) -> Tensor<1> {
-        // This is not a product of matrices, because under fusion burn 0.22 gives wrong numbers for a product
-        // with a single column (issue 5122).
+        // Not a matmul: under fusion, burn 0.22 returns wrong numbers for a matmul with a single column (issue
+        // 5122).
         let weight = self.weight.val().transpose();
         (hidden.cast(DType::F32) * weight).sum_dim(1).squeeze_dim::<1>(1) + self.bias.val()
     }
@@ -37,9 +37,9 @@ impl ValueHead {
 /// A value head, and the decoder that it reads if that is not the policy.
 #[derive(Module, Debug)]
 pub struct ValueModel<M: Module> {
-    /// The decoder that gives the hidden states; `None` if the policy gives them.
+    /// Decoder that computes the hidden states; `None` if the policy does.
     pub trunk: Option<M>,
-    /// The head that gives the values.
+    /// Head that computes the values.
     pub head: ValueHead,
 }
 
@@ -50,11 +50,11 @@ impl<M: PolicyModel> ValueModel<M> {
         ValueModel { trunk: None, head: ValueHead::new(hidden, &policy.device()) }
     }
 
-    /// Makes a new head on a model of its own, which begins with the weights of `trunk`. The weights take no
-    /// memory until one of the two models is moved.
+    /// Makes a new head on a separate model, which begins with the weights of `trunk`. They take no memory
+    /// until one of the two models is trained.
     pub fn beside(trunk: M) -> Self {
         let ValueModel { head, .. } = ValueModel::on(&trunk);
-        // The trunk gets leaves of its own, because the gradients of two losses would meet at shared leaves.
+        // The trunk gets its own leaves, because the gradients of two losses would meet at shared leaves.
         let device = trunk.device();
         ValueModel { trunk: Some(trunk.fork(&device)), head }
     }

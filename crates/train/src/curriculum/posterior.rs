@@ -1,37 +1,37 @@
-//! A rule of the curriculum: it skips prompts whose next group will probably have no spread.
+//! Rule of the curriculum that skips prompts whose next group will probably have no spread.
 
 use super::PromptRecord;
 
 /// Passes over prompts whose next group is predicted to have no spread.
 ///
-/// The pass rate of a prompt is taken to be drawn from a [`Beta`] distribution: the distribution of all
-/// prompts, with the prompt's own right and wrong completions added. The policy moves, so these completions
-/// count less with every step. In the end only the distribution of all prompts is left.
+/// The pass rate of a prompt is taken to be drawn from a [`Beta`] distribution: that of all prompts, with the
+/// prompt's own right and wrong completions added. Because the policy moves, these completions count less
+/// with every step. In the end only the distribution of all prompts is left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PosteriorRule {
-    /// The probability of spread below which a prompt is skipped.
+    /// Probability of spread below which a prompt is skipped.
     pub min_spread_probability: f64,
-    /// The number of steps after which a completion counts half; above 0.
+    /// Number of steps after which a completion counts half; above 0.
     pub half_life: f64,
-    /// The share of a round's places, in `[0, 1]`, for which nothing is skipped. It finds prompts again that
-    /// were misjudged, or are in reach by now. It is a share of places and not of skipped prompts: where most
-    /// prompts are skipped, a share of them would be most of the sampled prompts.
+    /// Share of a round's prompts, in `[0, 1]`, for which nothing is skipped. It finds prompts again that
+    /// were misjudged, or are in reach by now. It is a share of the prompts to sample and not of skipped
+    /// prompts: where most prompts are skipped, a share of them would be most of the sampled prompts.
     pub explore: f64,
 }
 
 impl PosteriorRule {
-    /// Gives the share of a completion's weight as evidence that is left after so many steps.
+    /// Returns the fraction of a completion's weight as evidence that is left after that many steps.
     pub fn discount(&self, steps: f64) -> f64 {
         (-steps / self.half_life).exp2()
     }
 
-    /// Gives the distribution of the pass rate of a prompt with this record, `steps` steps after it.
+    /// Computes the distribution of the pass rate of a prompt with this record, `steps` steps after it.
     pub fn posterior(&self, prior: Beta, record: Option<&PromptRecord>, steps: f64) -> Beta {
         let Some(record) = record else { return prior };
-        let rest = self.discount(steps);
+        let discount = self.discount(steps);
         Beta {
-            a: prior.a + rest * f64::from(record.right),
-            b: prior.b + rest * f64::from(record.wrong),
+            a: prior.a + discount * f64::from(record.right),
+            b: prior.b + discount * f64::from(record.wrong),
         }
     }
 }
@@ -39,27 +39,31 @@ impl PosteriorRule {
 /// A Beta distribution of a pass rate; both parameters above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Beta {
-    /// The number of right completions seen, as it were.
+    /// Pseudo-count of right completions.
     pub a: f64,
-    /// The number of wrong completions seen, as it were.
+    /// Pseudo-count of wrong completions.
     pub b: f64,
 }
 
-/// The number of prompts of evenly distributed pass rates that the prior starts from.
-const EVEN: f64 = 8.0;
+/// Number of prompts of evenly distributed pass rates that the prior starts from.
+const EVEN_PROMPTS: f64 = 8.0;
 
 impl Beta {
     /// Fits the distribution of pass rates over prompts. Each prompt counts once, however often it was
-    /// sampled: the prompts that are sampled most are those that the rule likes, and would make the others
-    /// look like them.
+    /// sampled: the prompts sampled most are those that the rule likes, and would make the others look like
+    /// them.
     ///
-    /// The fit is by moments. With n completions an observed rate varies by
-    /// mean (1 − mean) (ρ + (1 − ρ) / n), where ρ = 1 / (a + b + 1); the part with n is chance. Pass rates
-    /// near 0 and 1, which most data sets have, give a small a + b, and so a prior that believes what it
-    /// sees. With an even prior, a prompt with 16 right completions of 16 would still have an even chance of
-    /// spread.
+    /// The fit is by moments. With n completions an observed rate varies by mean (1 − mean) (ρ + (1 − ρ) /
+    /// n), where ρ = 1 / (a + b + 1); the part with n is chance. Pass rates near 0 and 1, which most data
+    /// sets have, give a small a + b, and so a weak prior. With an even prior, a prompt with 16 right
+    /// completions of 16 would still have an even chance of spread.
     pub fn of_prompts<'a>(records: impl Iterator<Item = &'a PromptRecord>) -> Self {
-        let (mut count, mut sum, mut squares, mut chance) = (EVEN, EVEN / 2.0, EVEN / 3.0, 0.0);
+        // An even distribution on [0, 1] has the mean 1/2 and the mean square 1/3.
+        let mut count = EVEN_PROMPTS;
+        let mut sum = EVEN_PROMPTS / 2.0;
+        let mut squares = EVEN_PROMPTS / 3.0;
+        let mut chance = 0.0;
+
         for record in records {
             let all = f64::from(record.right) + f64::from(record.wrong);
             if all > 0.0 {
@@ -70,15 +74,18 @@ impl Beta {
                 chance += 1.0 / all.max(1.0);
             }
         }
-        let (mean, chance) = (sum / count, chance / count);
+
+        let mean = sum / count;
+        let chance = chance / count;
         let variance = (squares / count - mean * mean).max(0.0);
         let observed = variance / (mean * (1.0 - mean));
         let rho = ((observed - chance) / (1.0 - chance)).clamp(0.02, 0.98);
+
         let total = 1.0 / rho - 1.0;
         Beta { a: total * mean, b: total * (1.0 - mean) }
     }
 
-    /// Gives P(0 < right < group size) of a group whose pass rate is drawn from this distribution: 1 minus
+    /// Computes P(0 < right < group size) of a group whose pass rate is drawn from this distribution: 1 minus
     /// the beta-binomial probabilities of no right completion and of all right.
     pub fn spread_probability(self, group_size: usize) -> f64 {
         let all = |right: f64| {
@@ -120,6 +127,7 @@ mod tests {
                 draws.uniform_at(position)
             }
         };
+
         // Pass rates of Beta(0.5, 0.5) are sin² of an even angle.
         let records: Vec<PromptRecord> = (0..4000)
             .map(|_| {
@@ -128,10 +136,12 @@ mod tests {
                 PromptRecord { right, wrong: 8.0 - right, ..PromptRecord::default() }
             })
             .collect();
+
         let fitted = Beta::of_prompts(records.iter());
         for parameter in [fitted.a, fitted.b] {
             assert!((0.45..0.55).contains(&parameter), "{fitted:?}");
         }
+
         let even = Beta::of_prompts([].iter());
         assert!((even.a - 1.0).abs() < 1e-12 && (even.b - 1.0).abs() < 1e-12, "{even:?}");
     }
@@ -142,6 +152,7 @@ mod tests {
         let prior = Beta { a: 1.0, b: 1.0 };
         let record = PromptRecord { right: 16.0, ..PromptRecord::default() };
         let spread = |steps| rule.posterior(prior, Some(&record), steps).spread_probability(16);
+
         assert!((spread(0.0) - (1.0 - 17.0 / 33.0)).abs() < 1e-6, "{}", spread(0.0));
         assert!(spread(0.0) < spread(10.0) && spread(10.0) < spread(100.0));
         let unknown = rule.posterior(prior, None, 0.0).spread_probability(16);

@@ -1,4 +1,4 @@
-//! The curriculum at work during one step.
+//! Selector of a step's prompts by a curriculum.
 
 use std::collections::BTreeMap;
 
@@ -12,36 +12,36 @@ use super::{
 };
 use crate::draw::{Drawn, PromptSelector, next};
 
-/// The curriculum during a step: the records of earlier steps, and those of this step. The step's own records are
+/// Curriculum during a step: the records of earlier steps, and those of this step. The step's own records are
 /// kept apart until it is done, so that a step that fails or ends at the cap leaves no trace.
 pub(crate) struct CurriculumSelector<'a> {
     history: &'a PromptHistory,
     config: &'a Curriculum,
     step: Step,
     group_size: usize,
-    /// The prior at the step's beginning.
+    /// Prior at the step's beginning.
     prior: Beta,
-    /// The predictions for the prompts that are being sampled, by draw.
+    /// Predictions for the prompts that are being sampled, by draw.
     predicted: BTreeMap<u64, f64>,
-    fresh: BTreeMap<u64, PromptRecord>,
-    /// The number of draws that the variance rule has looked at, and the number that it left to sample.
-    looked: usize,
+    new_records: BTreeMap<u64, PromptRecord>,
+    /// Draws that the variance rule has examined, and those of them that it kept.
+    examined: usize,
     sampled: usize,
     stats: CurriculumStats,
 }
 
-/// The curriculum's work in a step.
+/// What the curriculum did in a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CurriculumStats {
-    /// The number of draws that the rule passed over.
+    /// Draws that the rule passed over.
     pub(crate) skipped: usize,
-    /// The number of skipped draws that were sampled all the same.
+    /// Skipped draws that were sampled all the same.
     pub(crate) put_back: usize,
-    /// The number of draws that the rule would have passed over if their records had been younger.
+    /// Draws that the rule would have passed over if their records had been younger.
     pub(crate) expired: usize,
-    /// The number of completions of the draws that were passed over for good.
+    /// Completions of the draws that were passed over for good.
     pub(crate) completions: usize,
-    /// The number of groups whose spread was predicted.
+    /// Groups whose spread was predicted.
     pub(crate) predictions: usize,
     /// Sums over these groups: the predicted probability; 1 if there was spread; the squared difference.
     pub(crate) predicted: f64,
@@ -50,7 +50,7 @@ pub(crate) struct CurriculumStats {
 }
 
 impl CurriculumStats {
-    pub(crate) fn measure(&self, metrics: &mut Metrics) {
+    pub(crate) fn record_metrics(&self, metrics: &mut Metrics) {
         metrics.set("sampling/skipped", self.skipped as f64);
         metrics.set("sampling/skipped_put_back", self.put_back as f64);
         metrics.set("sampling/expired", self.expired as f64);
@@ -64,9 +64,9 @@ impl CurriculumStats {
     }
 }
 
-/// The limit of draws for each prompt that is sampled. Looking costs little, but not nothing. If fewer draws
-/// than this are worth sampling, the rule has no prompts to find.
-const LOOKS: usize = 32;
+/// Limit of draws for each prompt that is sampled, because each draw costs a little. If fewer than one in this
+/// many draws is worth sampling, the rule has no prompts to find.
+const MAX_DRAWS_PER_PROMPT: usize = 32;
 
 impl<'a> CurriculumSelector<'a> {
     pub(crate) fn new(
@@ -75,11 +75,12 @@ impl<'a> CurriculumSelector<'a> {
         step: Step,
         group_size: usize,
     ) -> Self {
-        // The variance rule asks for no prior, and a pass over ten million prompts takes a second.
+        // The variance rule needs no prior, and a pass over ten million prompts takes a second.
         let prior = match config.rule {
             CurriculumRule::Posterior(_) => Beta::of_prompts(history.records.values()),
             CurriculumRule::Variance(_) => Beta { a: 1.0, b: 1.0 },
         };
+
         CurriculumSelector {
             history,
             config,
@@ -87,17 +88,17 @@ impl<'a> CurriculumSelector<'a> {
             group_size,
             prior,
             predicted: BTreeMap::new(),
-            fresh: BTreeMap::new(),
-            looked: 0,
+            new_records: BTreeMap::new(),
+            examined: 0,
             sampled: 0,
             stats: CurriculumStats::default(),
         }
     }
 
-    /// Draws one batch, of which the rule leaves a part: in a step's first round `count` draws, then as many
-    /// as will most likely leave `count`. Another batch is drawn only if nothing is left, which happens if
-    /// the batch is so small that a fifth of it is no prompt. At the limit one prompt of the last batch is
-    /// taken.
+    /// Draws one batch, of which the rule keeps a part: in a step's first round `count` draws, then as many as
+    /// will most likely keep `count`. Another batch is drawn only if nothing was kept, which happens if the
+    /// batch is so small that a fifth of it is less than one prompt. At the limit one prompt of the last batch
+    /// is taken.
     fn by_variance(
         &mut self,
         rule: VarianceRule,
@@ -108,34 +109,40 @@ impl<'a> CurriculumSelector<'a> {
     ) -> Vec<Drawn> {
         let draws = match self.sampled {
             0 => count,
-            sampled => (count * self.looked).div_ceil(sampled).clamp(count, limit),
+            sampled => (count * self.examined).div_ceil(sampled).clamp(count, limit),
         };
-        let mut looked = 0;
+
+        let mut examined = 0;
         loop {
-            let draws = draws.min(limit - looked);
+            let draws = draws.min(limit - examined);
             let batch: Vec<Drawn> = (0..draws).map(|_| next(source)).collect();
             let records: Vec<_> = batch.iter().map(|(_, prompt)| self.get(prompt.id)).collect();
-            let seed = seed.derive("put back", &[looked as u64]);
+
+            let seed = seed.derive("put back", &[examined as u64]);
             let mut selection = rule.select(&records, self.step, seed);
-            looked += draws;
-            if selection.selected.is_empty() && selection.put_back.is_empty() && looked >= limit {
+            examined += draws;
+
+            if selection.selected.is_empty() && selection.put_back.is_empty() && examined >= limit {
                 selection.put_back = index::sample(&mut seed.rng(), draws, 1).into_vec();
             }
+
             self.stats.skipped += selection.skipped.len();
             self.stats.put_back += selection.put_back.len();
             self.stats.expired += selection.expired;
+
             let sampled = [selection.selected, selection.put_back].concat();
-            self.looked += draws;
+            self.examined += draws;
             self.sampled += sampled.len();
+
             if !sampled.is_empty() {
-                return sampled.into_iter().map(|place| batch[place].clone()).collect();
+                return sampled.into_iter().map(|index| batch[index].clone()).collect();
             }
         }
     }
 
-    /// Draws until `count` prompts are worth sampling, or the limit is reached. The places that are left then
-    /// go to the best predictions among the prompts that were passed over. A round of fewer groups would cost
-    /// a step its size. And when the policy moves, predictions are too low or too high for all prompts alike,
+    /// Draws until `count` prompts are worth sampling, or the limit is reached. What is missing then is filled
+    /// with the best predictions among the prompts that were passed over: a round of fewer groups would make
+    /// the step smaller, and when the policy moves, predictions are too low or too high for all prompts alike,
     /// so only their order can be relied on.
     fn by_posterior(
         &mut self,
@@ -152,12 +159,16 @@ impl<'a> CurriculumSelector<'a> {
                 break;
             }
             let (draw, prompt) = next(source);
+
             let record = self.get(prompt.id);
             let predicted = self.predict(rule, record.as_ref());
             let skip = record.is_some() && predicted < rule.min_spread_probability;
-            let place = sampled.len() as u64;
-            let explore = || seed.derive("explore", &[place]).stream().uniform_at(0) < rule.explore;
+            let position = sampled.len() as u64;
+            let explore =
+                || seed.derive("explore", &[position]).stream().uniform_at(0) < rule.explore;
+
             self.stats.skipped += usize::from(skip);
+
             if skip && !explore() {
                 skipped.push((predicted, (draw, prompt)));
             } else {
@@ -166,6 +177,8 @@ impl<'a> CurriculumSelector<'a> {
                 sampled.push((draw, prompt));
             }
         }
+
+        // A round keeps its size: the best of those passed over fill it up.
         if sampled.len() < count {
             // The sort is stable, so that equal predictions stay in the order of their draws.
             skipped.sort_by(|(one, _), (other, _)| other.total_cmp(one));
@@ -176,6 +189,7 @@ impl<'a> CurriculumSelector<'a> {
                 sampled.push(drawn);
             }
         }
+
         sampled
     }
 
@@ -185,24 +199,24 @@ impl<'a> CurriculumSelector<'a> {
     }
 
     fn get(&self, id: u64) -> Option<PromptRecord> {
-        self.fresh.get(&id).copied().or_else(|| self.history.get(id))
+        self.new_records.get(&id).copied().or_else(|| self.history.get(id))
     }
 }
 
 impl PromptSelector for CurriculumSelector<'_> {
-    /// Gives prompts in the order of their draws, except for prompts that were put back. Makes at most one
-    /// pass over `source`, and no more than [`LOOKS`] draws for each place.
+    /// Draws prompts in their order, except for those that were put back. Makes at most one pass over
+    /// `source`, and no more than [`MAX_DRAWS_PER_PROMPT`] draws for each prompt wanted.
     fn draw(&mut self, source: &mut dyn PromptSource, count: usize, seed: Seed) -> Vec<Drawn> {
         let pass = usize::try_from(source.size()).unwrap_or(usize::MAX);
-        let limit = pass.min(count.saturating_mul(LOOKS)).max(count);
+        let limit = pass.min(count.saturating_mul(MAX_DRAWS_PER_PROMPT)).max(count);
         match self.config.rule {
             CurriculumRule::Variance(rule) => self.by_variance(rule, source, count, limit, seed),
             CurriculumRule::Posterior(rule) => self.by_posterior(rule, source, count, limit, seed),
         }
     }
 
-    /// True for the variance rule, because it puts back a share of a batch, and a share of a few prompts is
-    /// no prompt.
+    /// True for the variance rule: it puts back a fraction of a batch, and a fraction of a few prompts may be
+    /// none.
     fn whole_rounds(&self) -> bool {
         matches!(self.config.rule, CurriculumRule::Variance(_))
     }
@@ -210,21 +224,22 @@ impl PromptSelector for CurriculumSelector<'_> {
     fn note(&mut self, group: &RewardedGroup) {
         let id = group.group.prompt.id;
         if let Some(predicted) = self.predicted.remove(&group.group.draw) {
-            let came = f64::from(u8::from(has_spread(group, self.config)));
+            let actual = f64::from(u8::from(has_spread(group, self.config)));
             self.stats.predictions += 1;
             self.stats.predicted += predicted;
-            self.stats.came += came;
-            self.stats.squared_error += (predicted - came).powi(2);
+            self.stats.came += actual;
+            self.stats.squared_error += (predicted - actual).powi(2);
         }
+
         // If the judge failed, the group says nothing about the prompt.
         if group.rewards.iter().any(Reward::is_judged) {
             let record = PromptRecord::after(self.get(id), group, self.step, self.config);
-            self.fresh.insert(id, record);
+            self.new_records.insert(id, record);
         }
     }
 
     fn finish(self: Box<Self>) -> Option<(CurriculumStats, BTreeMap<u64, PromptRecord>)> {
         let completions = (self.stats.skipped - self.stats.put_back) * self.group_size;
-        Some((CurriculumStats { completions, ..self.stats }, self.fresh))
+        Some((CurriculumStats { completions, ..self.stats }, self.new_records))
     }
 }

@@ -1,4 +1,4 @@
-//! A rule of the curriculum: it skips prompts whose last group hardly varied in reward.
+//! Rule of the curriculum that skips prompts whose last group hardly varied in reward.
 
 use firebrick_core::{Seed, Step};
 use rand::seq::index;
@@ -9,27 +9,27 @@ use super::PromptRecord;
 /// be too many prompts, some of them are put back at random.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VarianceRule {
-    /// The largest last variance for which a prompt is skipped.
+    /// Largest last variance for which a prompt is skipped.
     pub min_variance: f64,
-    /// The share of a batch above which some of the skipped prompts are put back.
+    /// Share of a batch above which some of the skipped prompts are put back.
     pub skip_fraction_trigger: f64,
-    /// The largest share of the batch that is put back.
+    /// Largest share of the batch that is put back.
     pub refill_fraction: f64,
-    /// The age, in steps, from which a record skips its prompt no longer; 0 means never. Without it a prompt
-    /// that was once all wrong would be seen again only by the luck of being put back.
+    /// Age, in steps, at which a record no longer skips its prompt; 0 means never. Without it a prompt that was
+    /// once all wrong would be sampled again only if it happened to be put back.
     pub expire: u64,
 }
 
-/// The prompts of a batch that are sampled, by their indices.
+/// Indices of a batch's prompts, by whether they are sampled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The prompts that the rule does not skip, in order.
+    /// Prompts that the rule does not skip, in order.
     pub selected: Vec<usize>,
-    /// The prompts that the rule skips, in order.
+    /// Prompts that the rule skips, in order.
     pub skipped: Vec<usize>,
-    /// The skipped prompts that are sampled all the same.
+    /// Skipped prompts that are sampled all the same.
     pub put_back: Vec<usize>,
-    /// The number of selected prompts that the rule would have skipped if their records had not expired.
+    /// Number of selected prompts that the rule would have skipped if their records had not expired.
     pub expired: usize,
 }
 
@@ -44,19 +44,24 @@ impl VarianceRule {
                 self.expire != 0 && step.saturating_sub(record.step.into()) >= self.expire
             });
             selection.expired += usize::from(expired);
+
             if low.is_some() && !expired {
                 selection.skipped.push(index);
             } else {
                 selection.selected.push(index);
             }
         }
-        let (size, skipped) = (batch.len() as f64, selection.skipped.len());
+
+        let size = batch.len() as f64;
+        let skipped = selection.skipped.len();
+
         if skipped as f64 > size * self.skip_fraction_trigger {
             // The count is rounded down: a fifth of four prompts is none.
             let count = ((size * self.refill_fraction) as usize).min(skipped);
             let chosen = index::sample(&mut seed.rng(), skipped, count);
-            selection.put_back = chosen.iter().map(|place| selection.skipped[place]).collect();
+            selection.put_back = chosen.iter().map(|index| selection.skipped[index]).collect();
         }
+
         selection
     }
 }
@@ -74,6 +79,7 @@ mod tests {
             expire: 20,
         };
         let record = |step| Some(PromptRecord { step, ..PromptRecord::default() });
+
         let batch: Vec<_> = [record(30); 10].to_vec();
         let of_seed = |seed| rule.select(&batch, 49, Seed::run(seed));
         assert_eq!((of_seed(1).skipped.len(), of_seed(1).put_back.len()), (10, 2));

@@ -1,4 +1,4 @@
-//! The optimizer `AdamW`.
+//! `AdamW`, the optimizer of most runs.
 
 use std::path::Path;
 
@@ -19,14 +19,13 @@ pub struct OptimConfig {
     pub beta1: f64,
     /// The decay of the second moment.
     pub beta2: f64,
-    /// The number that is added to the root of the second moment.
+    /// Added to the root of the second moment.
     pub epsilon: f64,
-    /// The share of a weight, times the learning rate, that each step takes away.
+    /// Weight decay: each step subtracts this, times the learning rate, times the weight.
     pub weight_decay: f64,
     /// True if vectors (norms, biases) decay as well as matrices.
     pub decay_vectors: bool,
-    /// The largest global norm of the gradients, which are scaled down to it; infinity leaves them as they
-    /// are.
+    /// Largest global norm of the gradients, which are scaled down to it; infinity leaves them as they are.
     pub max_grad_norm: f64,
     /// The format of the moments.
     pub moments: Moments,
@@ -49,8 +48,8 @@ impl Default for OptimConfig {
 /// AdamW over a module, with its state by parameter path: `moment_1`, `moment_2` and `time`, the number of
 /// steps.
 ///
-/// burn's module optimizer keys its state by identities that are new in every process. A resumed run needs
-/// names.
+/// burn's module optimizer keys its state by parameter ids that are new in every process, while a resumed run
+/// needs names.
 pub struct AdamW {
     max_grad_norm: f64,
     moments: Moments,
@@ -101,7 +100,7 @@ impl<M: Module> Optimizer<M> for AdamW {
 pub(super) struct Rules(OptimConfig);
 
 impl Rules {
-    /// The moments of a parameter.
+    /// What is kept of a parameter.
     pub(super) const PARTS: &[Part] =
         &[Part::Values(MOMENT_1), Part::Values(MOMENT_2), Part::Count(TIME)];
 
@@ -116,6 +115,8 @@ impl Rules {
         lr: f64,
     ) -> Tensor<1> {
         let ParameterStep { path, shape, values, gradient } = parameter;
+
+        // Vectors are norms and biases, which do not decay by default.
         let decays = shape.len() >= 2 || self.0.decay_vectors;
         let moments = state.take(path, MOMENT_1).zip(state.take(path, MOMENT_2));
         let time = state.count(path, TIME) + 1;
@@ -126,8 +127,10 @@ impl Rules {
             lr,
             time,
         };
+
         let [values, moment_1, moment_2] =
             adamw(values, gradient, moments.map(<[_; 2]>::from), step);
+
         state.put(path, MOMENT_1, moment_1);
         state.put_squares(path, MOMENT_2, moment_2);
         state.set_count(path, TIME, time);

@@ -1,4 +1,4 @@
-//! The step that optimizers share, with clipped gradients; checks and fingerprints of all weights.
+//! What optimizers share: the step with clipped gradients, and checks and fingerprints of all weights.
 
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
@@ -18,7 +18,7 @@ pub struct StepOutcome {
     pub grad_norm: f64,
     /// The factor that the gradients were multiplied by; 0 if the step was skipped.
     pub grad_scale: f64,
-    /// True if a gradient was infinite or not a number: weights and state are then as before.
+    /// True if a gradient was infinite or not a number; weights and state are then as before.
     pub skipped: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct StepOutcome {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ParameterStep<'a> {
-    /// The parameter's place in the module, such as `layers.0.attention.qkv.weight`.
+    /// The parameter's path in the module, such as `layers.0.attention.qkv.weight`.
     pub path: &'a str,
     /// The parameter's shape.
     pub shape: &'a [usize],
@@ -37,14 +37,14 @@ pub struct ParameterStep<'a> {
 }
 
 /// Scales the gradients to a global norm of at most `max_grad_norm` (infinity leaves them as they are). Then
-/// replaces each parameter that has a gradient by the values that `rule` gives, in the order of the module's
-/// fields. If gradients are not finite, the whole step is skipped, and `rule` is not called.
+/// replaces each parameter that has a gradient by the values that `rule` returns, in the order of the
+/// module's fields. If gradients are not finite, the whole step is skipped, and `rule` is not called.
 ///
 /// # Errors
-/// When the device cannot give the norm back; `rule` has not been called then.
+/// When the device does not return the norm; `rule` has not been called then.
 ///
 /// # Panics
-/// When `rule` gives another number of values than the parameter has.
+/// When `rule` does not return as many values as the parameter has.
 pub fn clipped_step<M: Module>(
     module: M,
     gradients: GradientsParams,
@@ -55,16 +55,18 @@ pub fn clipped_step<M: Module>(
     if !grad_norm.is_finite() {
         return Ok((module, StepOutcome { grad_norm, grad_scale: 0.0, skipped: true }));
     }
+
+    // The norm may be 0, and a factor never makes gradients larger.
     let grad_scale = (max_grad_norm / (grad_norm + 1e-6)).min(1.0);
     let module = module.map(&mut Walk { rule, gradients, grad_scale, path: Vec::new() });
     Ok((module, StepOutcome { grad_norm, grad_scale, skipped: false }))
 }
 
-/// Gives √(Σ g²) over all parameters together. Each tensor is scaled by its largest entry first: the square
-/// of a gradient of 1e20 is beyond f32, and would skip a step that clipping can save.
+/// Computes √(Σ g²) over all parameters together. Each tensor is scaled by its largest entry first: the
+/// square of a gradient of 1e20 is beyond f32, and would skip a step that clipping can save.
 ///
 /// # Errors
-/// When the device cannot give the norm back.
+/// When the device does not return the norm.
 pub fn global_norm<M: Module>(module: &M, gradients: &GradientsParams) -> Result<f64, TrainError> {
     struct Parts<'a> {
         gradients: &'a GradientsParams,
@@ -77,11 +79,14 @@ pub fn global_norm<M: Module>(module: &M, gradients: &GradientsParams) -> Result
             }
         }
     }
+
     let mut parts = Parts { gradients, parts: Vec::new() };
     module.visit(&mut parts);
     if parts.parts.is_empty() {
         return Ok(0.0);
     }
+
+    // One read for all tensors, because each read waits for the device.
     let values = read(Tensor::cat(parts.parts, 0))?;
     let squares = values.as_chunks::<2>().0.iter().map(|&[scale, sum]| {
         let scale = f64::from(scale);
@@ -90,11 +95,11 @@ pub fn global_norm<M: Module>(module: &M, gradients: &GradientsParams) -> Result
     Ok(squares.sum::<f64>().sqrt())
 }
 
-/// Refuses a module with a value that is infinite or not a number, and names the first parameter that has
-/// one. The matrices of a frozen base are looked at as well.
+/// Fails if a value of a module is infinite or not a number, and names the first parameter that has one. A
+/// frozen base is checked as well.
 ///
 /// # Errors
-/// When there is such a value, and when the device cannot give its sums back.
+/// When there is such a value, and when the device does not return its sums.
 pub fn check_finite<M: Module>(module: &M) -> Result<(), TrainError> {
     #[derive(Default)]
     struct Sums {
@@ -116,12 +121,14 @@ pub fn check_finite<M: Module>(module: &M) -> Result<(), TrainError> {
             self.path.pop();
         }
     }
+
     let mut all = Sums::default();
     module.visit(&mut all);
     let (names, sums): (Vec<String>, Vec<Tensor<1>>) = all.sums.into_iter().unzip();
     if sums.is_empty() {
         return Ok(());
     }
+
     let values = read(Tensor::cat(sums, 0))?;
     match names.into_iter().zip(values).find(|(_, value)| !value.is_finite()) {
         Some((parameter, _)) => Err(TrainError::NotFinite { parameter }),
@@ -131,11 +138,11 @@ pub fn check_finite<M: Module>(module: &M) -> Result<(), TrainError> {
 
 /// Makes a number from the trained weights of a module, or from all weights if none is trained. Two modules
 /// with the same number almost certainly have the same weights, because it is made from the sum of each row
-/// of each matrix. A row is always added up in one order. A whole tensor may be added up in another order the
-/// next time.
+/// of each matrix. A row is always added up in one order, although a whole tensor may be added up in another
+/// order the next time.
 ///
 /// # Errors
-/// When the device cannot give its sums back.
+/// When the device does not return its sums.
 pub fn fingerprint<M: Module>(module: &M) -> Result<[u8; 32], TrainError> {
     struct Sums {
         trained: bool,
@@ -150,12 +157,14 @@ pub fn fingerprint<M: Module>(module: &M) -> Result<[u8; 32], TrainError> {
             }
         }
     }
+
     let mut sums = Sums { trained: true, sums: Vec::new() };
     module.visit(&mut sums);
     if sums.sums.is_empty() {
         sums.trained = false;
         module.visit(&mut sums);
     }
+
     let values = if sums.sums.is_empty() { Vec::new() } else { read(Tensor::cat(sums.sums, 0))? };
     let bits: Vec<u64> = values.into_iter().map(|value| value.to_bits().into()).collect();
     Ok(Seed::run(0).derive("weights", &bits).bytes())
@@ -171,19 +180,23 @@ struct Walk<F> {
 impl<F: FnMut(ParameterStep<'_>) -> Tensor<1>> ModuleMapper for Walk<F> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let Some(gradient) = self.gradients.remove::<D>(param.id) else { return param };
+
         let path = self.path.join(".");
         param.map(|tensor| {
             let tracked = tensor.is_autodiff();
             let values = if tracked { tensor.inner() } else { tensor };
             let shape = values.dims();
             let flat = [shape.iter().product::<usize>()];
+
             let values = (self.rule)(ParameterStep {
                 path: &path,
                 shape: &shape,
                 gradient: gradient.reshape(flat).mul_scalar(self.grad_scale),
                 values: values.reshape(flat),
             });
+
             let values: Tensor<D> = values.reshape(shape);
+            // `require_grad` makes the new values a leaf of the graph, as a trained parameter has to be.
             if tracked { Tensor::from_inner(values).require_grad() } else { values }
         })
     }

@@ -1,4 +1,4 @@
-//! The optimizer `Muon`, for hidden matrices; AdamW moves the other parameters.
+//! `Muon`, an optimizer for hidden matrices; AdamW moves the other parameters.
 
 use std::path::Path;
 
@@ -22,8 +22,8 @@ use crate::TrainError;
 pub struct MuonConfig {
     /// μ, the decay of the sum of gradients.
     pub momentum: f64,
-    /// The clipping and weight decay of all parameters, and the settings of AdamW for those that are no
-    /// hidden matrix.
+    /// Clipping and weight decay of all parameters, and the settings of AdamW for those that are not hidden
+    /// matrices.
     pub adamw: OptimConfig,
 }
 
@@ -42,23 +42,23 @@ impl Default for MuonConfig {
 /// W ← (1 − lr·decay)·W − lr·0.2·√max(a, b)·O(G + μ·V)
 /// ```
 ///
-/// O takes the singular values of a matrix to about 1 and leaves its singular vectors. It is five steps of a
-/// Newton–Schulz iteration, which take all singular values of at least 1/500 of the norm to between 0.68 and
-/// 1.21. So a matrix moves about equally far in all directions that its gradients have, the rare ones among
-/// them.
+/// O maps the singular values of a matrix to about 1 and keeps its singular vectors. It is five steps of a
+/// Newton–Schulz iteration, which map all singular values of at least 1/500 of the norm to between 0.68 and
+/// 1.21. So a matrix moves about equally far in all directions that its gradients have, even the rare ones.
 ///
 /// The root makes entries move by 0.2·lr in the mean square, as they do under AdamW, so that one learning
 /// rate and one weight decay serve both parts. burn's other scaling, √max(1, a/b), needs a learning rate
-/// apart from AdamW's. It also means a matrix `[outputs, inputs]`, and the decoder's are `[inputs, outputs]`.
+/// separate from AdamW's, and is meant for matrices `[outputs, inputs]`, while the decoder's are `[inputs,
+/// outputs]`.
 ///
-/// O, scaling and decay are burn's. The momentum is our own, because burn gives its sum back only through the
+/// O, scaling and decay are burn's. The momentum is our own, because burn returns its sum only through the
 /// host.
 ///
 /// Projections that a module holds as one matrix (queries, keys and values of the decoder) are one matrix to
 /// Muon, too.
 ///
-/// The state by parameter path is `velocity`, V, for hidden matrices, and the state of
-/// [`AdamW`](super::AdamW) for everything else.
+/// For hidden matrices the state by parameter path is `velocity`, V; for everything else it is that of
+/// [`AdamW`](super::AdamW).
 pub struct Muon {
     config: MuonConfig,
     matrices: Rule,
@@ -67,7 +67,7 @@ pub struct Muon {
     state: NamedState,
 }
 
-/// A test that tells whether Muon moves a parameter, by its path and its shape `[a, b]`.
+/// Decides whether Muon moves a parameter, by its path and its shape `[a, b]`.
 type Choice = dyn Fn(&str, &[usize]) -> bool + Send + Sync;
 
 impl Muon {
@@ -76,8 +76,8 @@ impl Muon {
         Muon::with_matrices(config, hidden_matrix)
     }
 
-    /// Makes an optimizer for the matrices that `is_hidden` names, by path and shape. `is_hidden` is only
-    /// asked about parameters with two dimensions. A resumed run needs the same answers.
+    /// Makes an optimizer for the matrices that `is_hidden` names, by path and shape. It is only asked about
+    /// parameters with two dimensions. A resumed run needs the same answers.
     pub fn with_matrices(
         config: MuonConfig,
         is_hidden: impl Fn(&str, &[usize]) -> bool + Send + Sync + 'static,
@@ -90,6 +90,7 @@ impl Muon {
             .with_momentum(momentum)
             .with_adjust_lr_fn(AdjustLrFn::MatchRmsAdamW)
             .build();
+
         Muon {
             config,
             matrices,
@@ -109,9 +110,11 @@ impl Muon {
             Some(velocity) => velocity.mul_scalar(self.config.momentum) + gradient.clone(),
             None => gradient.clone(),
         };
+
         // The direction is Nesterov's: one gradient further than the sum.
         let direction = velocity.clone().mul_scalar(self.config.momentum) + gradient;
         self.state.put(path, VELOCITY, velocity);
+
         let matrix = [shape[0], shape[1]];
         let (values, _) =
             self.matrices.step(lr, values.reshape(matrix), direction.reshape(matrix), None);
@@ -127,9 +130,10 @@ impl<M: Module> Optimizer<M> for Muon {
         lr: f64,
     ) -> Result<(M, StepOutcome), TrainError> {
         clipped_step(module, gradients, self.config.adamw.max_grad_norm, |parameter| {
-            match self.moves(parameter.path, parameter.shape) {
-                true => self.apply(parameter, lr),
-                false => self.others.apply(&mut self.state, parameter, lr),
+            if self.moves(parameter.path, parameter.shape) {
+                self.apply(parameter, lr)
+            } else {
+                self.others.apply(&mut self.state, parameter, lr)
             }
         })
     }
@@ -140,9 +144,10 @@ impl<M: Module> Optimizer<M> for Muon {
 
     fn load(&mut self, module: &M, path: &Path, device: &Device) -> Result<(), TrainError> {
         self.state = NamedState::load(module, path, device, |parameter| {
-            match self.moves(&parameter.path, &parameter.shape) {
-                true => &[Part::Values(VELOCITY)],
-                false => Rules::PARTS,
+            if self.moves(&parameter.path, &parameter.shape) {
+                &[Part::Values(VELOCITY)]
+            } else {
+                Rules::PARTS
             }
         })?
         .with_moments(self.config.adamw.moments);
@@ -154,13 +159,13 @@ impl<M: Module> Optimizer<M> for Muon {
     }
 }
 
-/// Tells whether a parameter is a matrix inside a model, as far as its path and shape tell. Such a parameter
-/// has two dimensions, neither of them 1, and is in a list, as in `layers.0.attention.qkv.weight`.
+/// Returns true for a matrix inside a model, as far as path and shape tell: it has two dimensions, neither of
+/// them 1, and is in a list, as in `layers.0.attention.qkv.weight`.
 ///
 /// Embedding, head and final norm are outside the list of layers, whatever their names, and whether or not
-/// they are one matrix. Each of their rows stands for a token and has a gradient of its own, which Muon would
-/// mix with the gradients of other rows. A model without a list of layers has no hidden matrix by this rule,
-/// and needs a rule of its own: [`Muon::with_matrices`].
+/// they are one matrix. Each of their rows represents a token and has its own gradient, which Muon would mix
+/// with those of other rows. A model without a list of layers has no hidden matrix by this rule, and needs
+/// another rule: [`Muon::with_matrices`].
 pub fn hidden_matrix(path: &str, shape: &[usize]) -> bool {
     let in_list = path.split('.').any(|name| name.parse::<usize>().is_ok());
     shape.len() == 2 && shape.iter().all(|&size| size > 1) && in_list

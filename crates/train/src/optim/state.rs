@@ -1,4 +1,4 @@
-//! The state of an optimizer by parameter, in memory and in its file.
+//! An optimizer's state by parameter, in memory and in its file.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -15,11 +15,11 @@ use super::{
 };
 use crate::{TrainError, checkpoint::write_tensors};
 
-/// An optimizer's memory of parameters: flat tensors and counts, by the parameter's path and a name.
+/// What an optimizer keeps of parameters: flat tensors and counts, by the parameter's path and a name.
 ///
-/// A checkpoint holds it as safetensors under `<path>.<name>`: values in f32, counts in u64. Values in 8 bits
-/// are integers of four codes each, i32, or u32 for squares. Beside them are `<path>.<name>_scales` in f32
-/// and `<path>.<name>_turn` in u64.
+/// In a checkpoint it is safetensors under `<path>.<name>`: values in f32, counts in u64. Values in 8 bits
+/// are integers of four codes each, i32, or u32 for squares, next to `<path>.<name>_scales` in f32 and
+/// `<path>.<name>_turn` in u64.
 #[derive(Clone, Debug, Default)]
 pub struct NamedState {
     moments: Moments,
@@ -37,14 +37,14 @@ pub enum Moments {
     Int8,
 }
 
-/// The values as they are kept.
+/// Values in the format of [`Moments`].
 #[derive(Clone, Debug)]
 enum Kept {
-    Whole(Box<Tensor<1>>),
+    F32(Box<Tensor<1>>),
     Narrow(Box<Narrow>),
 }
 
-/// A part of an optimizer's memory of a parameter, with its name, which has no dot.
+/// One part of an optimizer's state of a parameter, with its name, which has no dot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// One number for each number of the parameter.
@@ -62,21 +62,21 @@ impl NamedState {
         NamedState { moments, ..NamedState::default() }
     }
 
-    /// Takes the values that the parameter at `path` has under `name`. They are gone from the state, so that
-    /// arithmetic on them can reuse their memory. [`put`](Self::put) their successors.
+    /// Takes the values that the parameter at `path` has under `name`. They are removed from the state, so that
+    /// arithmetic on them can reuse their memory; [`put`](Self::put) their successors.
     pub fn take(&mut self, path: &str, name: &str) -> Option<Tensor<1>> {
         self.values.remove(&key(path, name)).map(|kept| match kept {
-            Kept::Whole(values) => *values,
+            Kept::F32(values) => *values,
             Kept::Narrow(narrow) => narrow.values(),
         })
     }
 
-    /// Remembers `values`, as many as the parameter at `path` has.
+    /// Stores `values`, as many as the parameter at `path` has.
     pub fn put(&mut self, path: &str, name: &str, values: Tensor<1>) {
         self.keep(path, name, values, Kind::Signed);
     }
 
-    /// Remembers values that are at least 0, and whose roots have to be told apart.
+    /// Stores values of at least 0 whose roots have to stay distinct.
     pub fn put_squares(&mut self, path: &str, name: &str, squares: Tensor<1>) {
         self.keep(path, name, squares, Kind::Squares);
     }
@@ -84,7 +84,7 @@ impl NamedState {
     fn keep(&mut self, path: &str, name: &str, values: Tensor<1>, kind: Kind) {
         let key = key(path, name);
         let kept = match self.moments {
-            Moments::F32 => Kept::Whole(Box::new(values)),
+            Moments::F32 => Kept::F32(Box::new(values)),
             Moments::Int8 => {
                 let turn = self.counts.entry(key.clone() + TURN).or_default();
                 // A file may have no larger count.
@@ -95,12 +95,12 @@ impl NamedState {
         self.values.insert(key, kept);
     }
 
-    /// Gives the count that the parameter at `path` has under `name`; 0 before there is one.
+    /// Returns the count that the parameter at `path` has under `name`; 0 before there is one.
     pub fn count(&self, path: &str, name: &str) -> u64 {
         self.counts.get(&key(path, name)).copied().unwrap_or(0)
     }
 
-    /// Remembers a count.
+    /// Stores a count.
     pub fn set_count(&mut self, path: &str, name: &str, count: u64) {
         self.counts.insert(key(path, name), count);
     }
@@ -115,9 +115,10 @@ impl NamedState {
             let values = read(values.clone())?;
             Ok((Dtype::F32, values.iter().flat_map(|value| value.to_le_bytes()).collect()))
         };
+
         for (name, kept) in &self.values {
             match kept {
-                Kept::Whole(values) => {
+                Kept::F32(values) => {
                     tensors.insert(name.clone(), floats(values)?);
                 }
                 Kept::Narrow(narrow) => {
@@ -129,9 +130,11 @@ impl NamedState {
                 }
             }
         }
+
         for (name, count) in &self.counts {
             tensors.insert(name.clone(), (Dtype::U64, count.to_le_bytes().to_vec()));
         }
+
         let views = tensors.iter().map(|(name, (dtype, bytes))| {
             let count = bytes.len() / (dtype.bitsize() / 8);
             (
@@ -139,12 +142,13 @@ impl NamedState {
                 TensorView::new(*dtype, vec![count], bytes).expect("a flat tensor of whole values"),
             )
         });
+
         write_tensors(views, path)
     }
 
     /// Reads the file of [`NamedState::save`], for the parameters of `module`. Values stay in the format that
-    /// they were written in until others are put in their place. `parts` gives the parts that are remembered
-    /// of a parameter that had a gradient. A parameter that never had one has no parts.
+    /// they were written in until others replace them. `parts` returns what is kept of a parameter that had a
+    /// gradient; one that never had a gradient has no parts.
     ///
     /// # Errors
     /// When the file is damaged, or belongs to another model or another optimizer.
@@ -157,28 +161,33 @@ impl NamedState {
         let bytes = std::fs::read(path)
             .map_err(|error| TrainError::checkpoint(path, format!("cannot be read: {error}")))?;
         let file = SafeTensors::deserialize(&bytes).map_err(|error| {
-            TrainError::checkpoint(path, format!("is not a whole safetensors file: {error}"))
+            TrainError::checkpoint(path, format!("is not an intact safetensors file: {error}"))
         })?;
+
         let all = parameters(module);
         NamedState::check_names(&file, &all, &parts)
             .map_err(|problem| TrainError::checkpoint(path, problem))?;
+
         let mut state = NamedState::default();
         for parameter in &all {
             let parts = parts(parameter);
+            // Without any of its parts, a parameter never had a gradient; without some, the file is damaged.
             if parts.iter().all(|part| file.tensor(&key(&parameter.path, part.name())).is_err()) {
                 continue;
             }
+
             for &part in parts {
                 state
                     .read_part(&file, parameter, part, device)
                     .map_err(|problem| TrainError::checkpoint(path, problem))?;
             }
         }
+
         Ok(state)
     }
 
-    /// Checks that every name in `file` belongs to this model and this optimizer. If other names were left
-    /// out in silence, a resumed run would begin with empty moments.
+    /// Checks that every name in `file` belongs to this model and this optimizer. If other names were silently
+    /// ignored, a resumed run would begin with empty moments.
     fn check_names(
         file: &SafeTensors,
         all: &[Parameter],
@@ -188,14 +197,17 @@ impl NamedState {
             all.iter().map(|parameter| (parameter.path.as_str(), parameter)).collect();
         let mut names = file.names();
         names.sort_unstable();
+
         for name in names {
             let known =
                 name.rsplit_once('.').and_then(|(path, part)| Some((*by_path.get(path)?, part)));
+
             let Some((parameter, part)) = known else {
                 return Err(format!(
                     "has \"{name}\", which the model lacks: the file is another model's"
                 ));
             };
+
             let part = part.strip_suffix(SCALES).or(part.strip_suffix(TURN)).unwrap_or(part);
             if parts(parameter).iter().all(|known| known.name() != part) {
                 return Err(format!(
@@ -215,10 +227,12 @@ impl NamedState {
         device: &Device,
     ) -> Result<(), String> {
         let name = key(&parameter.path, part.name());
+
         match part {
             Part::Values(_) => {
                 let count = parameter.shape.iter().product();
                 let dtype = file.tensor(&name).map(|view| view.dtype()).ok();
+                // The type of the file decides the format, whatever the settings are.
                 let kept = match Kind::ALL.into_iter().find(|kind| dtype == Some(kind.dtype())) {
                     Some(kind) => {
                         let words = view(file, &name, kind.dtype(), Narrow::words(count))?;
@@ -226,34 +240,36 @@ impl NamedState {
                         let words: Vec<i32> = words.map(|word| i32::from_le_bytes(*word)).collect();
                         let words = TensorData::new(words, [Narrow::words(count)]);
                         let words = Tensor::<1, Int>::from_data(words, (device, DType::I32));
+
                         let scales = floats(file, &(name.clone() + SCALES), Narrow::runs(count))?;
                         let turn = name.clone() + TURN;
-                        self.counts.insert(turn.clone(), whole(file, &turn)?);
+                        self.counts.insert(turn.clone(), read_count(file, &turn)?);
                         let scales = Tensor::from_data(scales, device);
                         Kept::Narrow(Box::new(Narrow::from_parts(words, scales, kind, count)))
                     }
                     None => {
                         let values = floats(file, &name, count)?;
-                        Kept::Whole(Box::new(Tensor::from_data(values, device)))
+                        Kept::F32(Box::new(Tensor::from_data(values, device)))
                     }
                 };
+
                 self.values.insert(name, kept);
             }
             Part::Count(_) => {
-                self.counts.insert(name.clone(), whole(file, &name)?);
+                self.counts.insert(name.clone(), read_count(file, &name)?);
             }
         }
         Ok(())
     }
 
-    /// Keeps all values that are put from here on in the format `moments`.
+    /// Stores all later values in the format `moments`.
     pub fn with_moments(mut self, moments: Moments) -> Self {
         self.moments = moments;
         self
     }
 }
 
-/// Gives the bytes of `count` values of a type.
+/// Returns the bytes of `count` values of a type.
 fn view<'a>(
     file: &SafeTensors<'a>,
     name: &str,
@@ -261,18 +277,21 @@ fn view<'a>(
     count: usize,
 ) -> Result<&'a [u8], String> {
     let view = file.tensor(name).map_err(|_| format!("has no \"{name}\""))?;
-    let (data, size) = (view.data(), count * dtype.bitsize() / 8);
+    let data = view.data();
+    let size = count * dtype.bitsize() / 8;
+
     if data.len() != size {
-        let came = data.len();
-        return Err(format!("has {came} bytes for \"{name}\", but the model needs {size}"));
+        let actual = data.len();
+        return Err(format!("has {actual} bytes for \"{name}\", but the model needs {size}"));
     }
+
     if view.dtype() != dtype {
         return Err(format!("has {} as \"{name}\", expected {dtype}", view.dtype()));
     }
     Ok(data)
 }
 
-/// Reads `count` values, which have to be finite: the next step would spoil the weights with any others.
+/// Reads `count` values, which have to be finite: any others would break the weights in the next step.
 fn floats(file: &SafeTensors, name: &str, count: usize) -> Result<TensorData, String> {
     let values = view(file, name, Dtype::F32, count)?.as_chunks::<4>().0.iter();
     let values: Vec<f32> = values.map(|bytes| f32::from_le_bytes(*bytes)).collect();
@@ -283,17 +302,20 @@ fn floats(file: &SafeTensors, name: &str, count: usize) -> Result<TensorData, St
 }
 
 /// Reads a count.
-fn whole(file: &SafeTensors, name: &str) -> Result<u64, String> {
+fn read_count(file: &SafeTensors, name: &str) -> Result<u64, String> {
     let bytes = view(file, name, Dtype::U64, 1)?.try_into().expect("the length was checked");
-    let (count, largest) = (u64::from_le_bytes(bytes), NamedState::LARGEST_COUNT);
-    match count <= largest {
-        true => Ok(count),
-        false => Err(format!("holds {count} in \"{name}\", expected at most {largest}")),
+    let count = u64::from_le_bytes(bytes);
+    let largest = NamedState::LARGEST_COUNT;
+
+    if count <= largest {
+        Ok(count)
+    } else {
+        Err(format!("holds {count} in \"{name}\", expected at most {largest}"))
     }
 }
 
 impl Kind {
-    /// Gives the type of the codes in a file.
+    /// Returns the type of the codes in a file.
     fn dtype(self) -> Dtype {
         match self {
             Kind::Signed => Dtype::I32,
@@ -302,7 +324,7 @@ impl Kind {
     }
 }
 
-/// The endings of the names of scales and turns, for values in 8 bits.
+/// Endings of the names of scales and turns, for values in 8 bits.
 const SCALES: &str = "_scales";
 const TURN: &str = "_turn";
 

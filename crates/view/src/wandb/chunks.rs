@@ -1,16 +1,16 @@
-//! The log format of LevelDB (`log_format.md`). A W&B file departs from LevelDB's own files in two ways: seven
-//! bytes of its own stand first, and the checksum is the CRC-32 of zlib, not masked.
+//! Log format of LevelDB (`log_format.md`). A W&B file departs from LevelDB's own files in two ways: it begins with
+//! seven bytes of its own, and the checksum is the CRC-32 of zlib, not masked.
 
-/// The beginning of a file: a name, the low half of the CRC-32 of "Weights & Biases", and the version 0.
+/// Beginning of a file: a name, the low half of the CRC-32 of "Weights & Biases", and the version 0.
 pub(super) const HEADER: [u8; 7] = *b":W&B\xe1\xbe\0";
 
-/// The length of a block, in bytes. No chunk goes beyond the end of its block.
+/// Length of a block, in bytes. No chunk crosses the end of its block.
 const BLOCK: usize = 32_768;
 
-/// The length of a chunk's header, in bytes: a checksum, a length and a kind.
+/// Length of a chunk's header, in bytes: a checksum, a length and a kind.
 const CHUNK_HEADER: usize = 4 + 2 + 1;
 
-/// Appends `data` to `bytes` as the chunks of one record. `bytes` are to stand in the file from `position` on.
+/// Appends `data` to `bytes` as the chunks of one record. `bytes` are to be written to the file at `position`.
 pub(super) fn append(bytes: &mut Vec<u8>, position: u64, data: &[u8]) {
     let mut room = BLOCK - (position as usize + bytes.len()) % BLOCK;
     // If a block has no room even for a header, it ends in zeros.
@@ -18,15 +18,19 @@ pub(super) fn append(bytes: &mut Vec<u8>, position: u64, data: &[u8]) {
         bytes.resize(bytes.len() + room, 0);
         room = BLOCK;
     }
-    let (mut first, mut data) = (true, data);
+
+    let mut first = true;
+    let mut data = data;
     loop {
         let (part, rest) = data.split_at(data.len().min(room - CHUNK_HEADER));
+        // A record in one chunk, or the first, a middle or the last chunk of it.
         let kind = match (first, rest.is_empty()) {
             (true, true) => 1,
             (true, false) => 2,
             (false, false) => 3,
             (false, true) => 4,
         };
+
         let mut sum = flate2::Crc::new();
         sum.update(&[kind]);
         sum.update(part);
@@ -34,10 +38,13 @@ pub(super) fn append(bytes: &mut Vec<u8>, position: u64, data: &[u8]) {
         bytes.extend((part.len() as u16).to_le_bytes());
         bytes.push(kind);
         bytes.extend(part);
+
         if rest.is_empty() {
             return;
         }
-        (first, data, room) = (false, rest, BLOCK);
+        first = false;
+        data = rest;
+        room = BLOCK;
     }
 }
 
@@ -45,21 +52,21 @@ pub(super) fn append(bytes: &mut Vec<u8>, position: u64, data: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Lists the chunks of `bytes` that stand at `position`: the start of each in `bytes`, its kind and its
-    /// length.
+    /// Lists the chunks of `bytes`, which begin at `position`: the start of each in `bytes`, its kind and its length.
     fn chunks(position: usize, bytes: &[u8]) -> Vec<(usize, u8, usize)> {
-        let (mut at, mut found) = (0, Vec::new());
-        while at < bytes.len() {
-            let room = BLOCK - (position + at) % BLOCK;
+        let mut offset = 0;
+        let mut chunks = Vec::new();
+        while offset < bytes.len() {
+            let room = BLOCK - (position + offset) % BLOCK;
             if room < CHUNK_HEADER {
-                assert!(bytes[at..at + room].iter().all(|byte| *byte == 0));
-                at += room;
+                assert!(bytes[offset..offset + room].iter().all(|byte| *byte == 0));
+                offset += room;
             }
-            let length = usize::from(u16::from_le_bytes([bytes[at + 4], bytes[at + 5]]));
-            found.push((at, bytes[at + 6], length));
-            at += CHUNK_HEADER + length;
+            let length = usize::from(u16::from_le_bytes([bytes[offset + 4], bytes[offset + 5]]));
+            chunks.push((offset, bytes[offset + 6], length));
+            offset += CHUNK_HEADER + length;
         }
-        found
+        chunks
     }
 
     fn appended(position: usize, length: usize) -> Vec<(usize, u8, usize)> {
@@ -85,7 +92,7 @@ mod tests {
         assert_eq!(appended(BLOCK, 5), [(0, 1, 5)]);
     }
 
-    /// The second record of a file starts behind the first, although both are appended at once.
+    /// The second record of a file starts after the first, although both are appended together.
     #[test]
     fn records_that_are_appended_together_know_of_each_other() {
         let mut bytes = Vec::new();

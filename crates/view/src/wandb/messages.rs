@@ -99,7 +99,7 @@ impl Item {
 pub(super) struct Exit {
     #[prost(int32, tag = "1")]
     pub(super) exit_code: i32,
-    /// The run's duration, in seconds.
+    /// Duration of the run, in seconds.
     #[prost(int32, tag = "2")]
     pub(super) runtime: i32,
 }

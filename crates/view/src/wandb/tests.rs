@@ -22,7 +22,8 @@ fn identity() -> Identity {
 /// Reads the records of a file that ends in its first block.
 fn records(file: &[u8]) -> Vec<Record> {
     assert_eq!(file[..7], chunks::HEADER);
-    let (mut at, mut records) = (7, Vec::new());
+    let mut at = 7;
+    let mut records = Vec::new();
     while at < file.len() {
         let length = usize::from(u16::from_le_bytes([file[at + 4], file[at + 5]]));
         records.push(Record::decode(&file[at + 7..at + 7 + length]).unwrap());
@@ -55,6 +56,7 @@ fn a_run_is_written_once_however_often_it_is_exported() {
             Item::plain("model", r#"{"layers":[1,2]}"#.to_owned())
         ]
     );
+
     let steps: Vec<_> = records.iter().filter_map(|record| record.history.as_ref()).collect();
     assert_eq!(steps[0].item[0], Item::nested(["loss"], "NaN".to_owned()));
     assert_eq!(
@@ -83,7 +85,7 @@ fn an_id_stays_in_its_folder_and_is_one_that_the_sdk_takes() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// The dates are those that `date -u` gives for the seconds of Unix time.
+/// Dates are those that `date -u` prints for the seconds of Unix time.
 #[test]
 fn dates_are_those_of_the_calendar() {
     for (seconds, text) in [

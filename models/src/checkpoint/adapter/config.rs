@@ -17,40 +17,44 @@ use crate::{
     selection::Rules,
 };
 
-/// Reads the adapter of a folder, and the model that it was made for. The adapter's targets are left empty:
+/// Reads the adapter of a folder, and the model that it was made for. The adapter's targets are left empty, because
 /// [`adapter_lora`](crate::adapter_lora) reads them.
 ///
 /// # Errors
-/// If `adapter_config.json` is missing or broken, or asks for more than is computed here.
+/// Fails if `adapter_config.json` is missing or broken, or asks for more than is computed here.
 pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointError> {
     let path = folder.join(CONFIG);
     let fields: Map<String, Value> = json::read(&path, json::CONFIG)?;
     let config = |source| CheckpointError::Config { path: path.clone(), source };
     let fields = Fields(&fields);
     let refuse = |problem| Err(CheckpointError::Adapter { path: path.clone(), problem });
+
     let kind = fields.text("peft_type").map_err(config)?;
     if kind != "LORA" {
         return refuse(format!("it is of type {kind}, expected LORA"));
     }
+
     if let Some(field) = CHANGES_THE_SUM.into_iter().find(|field| asks(fields.0.get(*field))) {
         let asked = &fields.0[field];
         return refuse(format!("{field} = {asked} is not implemented; expected plain LoRA"));
     }
+
     if let Some(Value::String(init)) = fields.0.get("init_lora_weights")
         && !LEAVES_THE_BASE.contains(&init.to_lowercase().as_str())
     {
-        // PEFT changes the model's own weights in these ways, and again when it loads the adapter.
+        // In these ways PEFT changes the model's own weights, and again when it loads the adapter.
         return refuse(format!(
             "init_lora_weights = {init:?} changes the model's own weights, which is not implemented; \
              save it with PEFT's path_initial_model_for_weight_conversion"
         ));
     }
+
     let rank = fields.size("r").map_err(config)?;
     let field = |name: &str| fields.0.get(name).cloned().unwrap_or_default();
     let lora = Lora {
         rank,
         alpha: fields.number("lora_alpha").map_err(config)?,
-        // The tensors tell the targets, because the file's field may be a pattern.
+        // The targets come from the tensors, because the file's field may be a pattern.
         targets: Vec::new(),
         rslora: fields.optional("use_rslora", Fields::flag).map_err(config)?.unwrap_or(false),
         rank_pattern: pattern(&fields, "rank_pattern", |it, name| it.size(name)).map_err(config)?,
@@ -62,7 +66,7 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
                 config(ConfigError::Field {
                     field: "modules_to_save".into(),
                     expected: "a list of names",
-                    came: list.to_string(),
+                    actual: list.to_string(),
                 })
             })?,
         },
@@ -74,27 +78,32 @@ pub fn adapter_config(folder: &Path) -> Result<(Lora, AdapterBase), CheckpointEr
             layers_pattern: field("layers_pattern"),
         }),
     };
+
     let patterns = lora.rank_pattern.len().max(lora.alpha_pattern.len());
     if patterns > Lora::PATTERNS {
         return refuse(format!("it has {patterns} patterns, expected at most {}", Lora::PATTERNS));
     }
+
     let ranks = lora.rank_pattern.iter().map(|(pattern, rank)| (pattern.as_str(), *rank));
     let wrong = |(_, rank): &(&str, usize)| !(1..=Lora::RANK).contains(rank);
     if let Some((of, rank)) = ranks.chain([("r", lora.rank)]).find(wrong) {
         return refuse(format!("the rank of {of:?} is {rank}, expected 1 to {}", Lora::RANK));
     }
-    // A normalisation makes zeros of what overflows, without a word. No adapter in use comes near this bound.
+
+    // A norm silently turns what overflows into zeros. No adapter in use comes near this bound.
     let alphas = lora.alpha_pattern.iter().map(|(pattern, alpha)| (pattern.as_str(), *alpha));
     let too_large = |(_, alpha): &(&str, f64)| alpha.abs() > Lora::ALPHA;
     if let Some((of, alpha)) = alphas.chain([("lora_alpha", lora.alpha)]).find(too_large) {
-        let most = Lora::ALPHA;
+        let limit = Lora::ALPHA;
         return refuse(format!(
-            "the alpha of {of:?} is {alpha:e}, expected at most {most:e} in size"
+            "the alpha of {of:?} is {alpha:e}, expected at most {limit:e} in size"
         ));
     }
+
     if let Err(problem) = Rules::of(&lora) {
         return refuse(problem);
     }
+
     let base = AdapterBase {
         name: fields.text("base_model_name_or_path").map_err(config)?.to_owned(),
         revision: fields.0.get("revision").and_then(Value::as_str).map(str::to_owned),
@@ -109,7 +118,9 @@ pub(super) fn of_adapter(decoder: &Decoder, lora: &Lora, base: &AdapterBase) -> 
         whole if whole.fract() == 0.0 && whole.abs() < 1e15 => json!(whole as i64),
         value => json!(value),
     };
-    let (saved, fields) = (&lora.modules_to_save, lora.selection.unwrap_or_default());
+
+    let saved = &lora.modules_to_save;
+    let fields = lora.selection.unwrap_or_default();
     json!({
         "alpha_pattern": object(&lora.alpha_pattern, number),
         "base_model_name_or_path": base.name,
@@ -134,13 +145,15 @@ pub(super) fn of_adapter(decoder: &Decoder, lora: &Lora, base: &AdapterBase) -> 
     })
 }
 
-/// Returns an adapter with the fields that select its modules in the class that opens the model's folder. The fields
-/// of the file that the adapter was read from are kept, if they still select the same modules there, with the same
-/// ranks. Otherwise each module is named.
+/// Returns an adapter with the fields that select its modules in the class that opens the model's folder. The fields of
+/// the file that the adapter was read from are kept if they still select the same modules there, with the same ranks;
+/// otherwise each module is named.
 fn for_class(decoder: &Decoder, lora: &Lora) -> Lora {
-    let (prefix, adapted) = (decoder.text_prefix(), adapted(decoder, lora));
+    let prefix = decoder.text_prefix();
+    let adapted = adapted(decoder, lora);
+
     let mut fields = lora.selection.clone().unwrap_or_else(|| {
-        // A name without an adapter is left out: PEFT takes the names of an MLP for those of experts.
+        // A name without an adapter is left out, because PEFT mistakes the names of an MLP for those of experts.
         let some = |target: &&String| {
             let end = format!(".{target}");
             adapted.keys().any(|name| name.ends_with(&end))
@@ -148,6 +161,7 @@ fn for_class(decoder: &Decoder, lora: &Lora) -> Lora {
         let targets: Vec<&String> = lora.targets.iter().filter(some).collect();
         Selection { target_modules: json!(targets), ..Selection::default() }
     });
+
     fields.text_prefix = prefix;
     // Names such as q_proj are also those of projections in the part that sees, which have no adapter.
     if prefix == TextPrefix::Within
@@ -156,10 +170,12 @@ fn for_class(decoder: &Decoder, lora: &Lora) -> Lora {
     {
         fields.exclude_modules = SEEING.into();
     }
+
     let kept = Lora { selection: Some(fields), ..lora.clone() };
-    if says(&kept, &adapted, decoder.config()) == Ok(true) {
+    if agrees(&kept, &adapted, decoder.config()) == Ok(true) {
         return kept;
     }
+
     let named = |name: &str| prefix.name(name).into_owned();
     let escaped = |name: &str| fancy_regex::escape(&named(name)).into_owned();
     let other_rank = adapted.iter().filter(|(_, (rank, _))| *rank != lora.rank);
@@ -176,15 +192,17 @@ fn for_class(decoder: &Decoder, lora: &Lora) -> Lora {
     }
 }
 
-/// The rank and the `alpha` of each adapter, by the projection that it is beside.
+/// Rank and `alpha` of each adapter, by its projection.
 type Adapted = BTreeMap<String, (usize, f64)>;
 
 /// Lists the adapters of `decoder`.
 fn adapted(decoder: &Decoder, lora: &Lora) -> Adapted {
+    // Rules that can't be read leave the adapter's own `alpha`.
     let rules = Rules::of(lora);
     let all = parameters(decoder).into_iter();
     let of_a = all
         .filter(|parameter| names::is_adapter(&parameter.path) && parameter.path.ends_with(".a"));
+
     let found = of_a.filter_map(|parameter| {
         let name = names::of_adapter(&parameter.path, decoder.config())?;
         let name = name.strip_prefix(names::OF_PEFT)?.strip_suffix(".lora_A.weight")?.to_owned();
@@ -194,16 +212,16 @@ fn adapted(decoder: &Decoder, lora: &Lora) -> Adapted {
     found.collect()
 }
 
-/// Tells whether the fields of `lora` say of each projection what is in `adapted`.
-fn says(lora: &Lora, adapted: &Adapted, config: &DecoderConfig) -> Result<bool, String> {
+/// Tells whether the fields of `lora` make each projection's adapter the one in `adapted`.
+fn agrees(lora: &Lora, adapted: &Adapted, config: &DecoderConfig) -> Result<bool, String> {
     let rules = Rules::of(lora)?;
     for (name, _) in names::adaptable(config) {
-        let said = if rules.selects(&name)? {
+        let selected = if rules.selects(&name)? {
             Some((rules.rank(&name)?, rules.alpha(&name)?))
         } else {
             None
         };
-        if said.as_ref() != adapted.get(&name) {
+        if selected.as_ref() != adapted.get(&name) {
             return Ok(false);
         }
     }
@@ -225,7 +243,7 @@ fn pattern<T>(
         Some(other) => Err(ConfigError::Field {
             field: field.into(),
             expected: "an object with a number for each pattern",
-            came: other.to_string(),
+            actual: other.to_string(),
         }),
     }
 }
@@ -235,8 +253,7 @@ fn object<T: Copy>(patterns: &[(String, T)], number: impl Fn(T) -> Value) -> Val
     patterns.iter().map(|(pattern, value)| (pattern.clone(), number(*value))).collect()
 }
 
-/// Reads a list of modules. The last part of a name tells the module, because PEFT takes every ending of a module's
-/// name for the module.
+/// Reads a list of modules. Only the last part of a name counts, because PEFT accepts every ending of a module's name.
 fn names_of(list: &Value) -> Option<Vec<String>> {
     let last = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
     let names: Option<BTreeSet<String>> =
@@ -244,7 +261,7 @@ fn names_of(list: &Value) -> Option<Vec<String>> {
     Some(names?.into_iter().collect())
 }
 
-/// The fields that make the adapter compute another sum than `x·W + scale · x·A·B`.
+/// Fields that make the adapter compute another sum than `x·W + scale · x·A·B`.
 const CHANGES_THE_SUM: [&str; 12] = [
     "alora_invocation_tokens",
     "arrow_config",
@@ -263,7 +280,7 @@ const CHANGES_THE_SUM: [&str; 12] = [
 /// Initialisations that leave the model's own weights as they are.
 const LEAVES_THE_BASE: [&str; 5] = ["gaussian", "eva", "orthogonal", "lora_ga", "mica"];
 
-/// Tells whether a field asks for something. Most fields say `null`, `false` or nothing at all.
+/// Tells whether a field asks for something, and is not missing, `null`, `false` or empty as most are.
 fn asks(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null | Value::Bool(false)) => false,

@@ -15,11 +15,11 @@ const HEAD: &str = "\
 | recipe | device | held-out accuracy | steps | completions | time | memory of the host |
 |---|---|---|---|---|---|---|";
 
-/// Writes the row below the table's head, in Markdown. This machine is asked for the device that the recipe names, so the
-/// row has to be made on the machine of the run.
+/// Writes the row below the table's head, in Markdown. The recipe's device is looked up on this machine, so the row
+/// has to be made where the run was.
 ///
 /// # Errors
-/// When the run is not finished, or its files can't be read.
+/// Fails if the run is not finished, or its files can't be read.
 pub(super) fn row(run: &Path) -> Result<String, ProgramError> {
     let summary = run.join("summary.json");
     if !summary.is_file() {
@@ -28,13 +28,16 @@ pub(super) fn row(run: &Path) -> Result<String, ProgramError> {
     let summary = Summary::read(&summary).map_err(Error::from)?;
     let loaded = recipe_of_run(run)?;
     let device = machine([loaded.recipe.device.name()]);
+
     let heldout = &summary.heldout;
     let accuracy = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.3}"));
     let mut accuracies = vec![accuracy(heldout.initial), accuracy(heldout.r#final)];
+    // In the order of time, SFT comes between the first and the last measurement.
     if heldout.after_sft.is_some() {
         accuracies.insert(1, accuracy(heldout.after_sft));
     }
     let memory = summary.peak_rss_bytes.map_or_else(|| "–".into(), bytes);
+
     Ok(format!(
         "{HEAD}\n| {} | {device} | {} | {} | {} | {} | {memory} |",
         printable(&loaded.name).replace('|', "\\|"),

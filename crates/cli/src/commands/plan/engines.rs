@@ -1,4 +1,4 @@
-//! The option `firebrick plan --engines`: tells how many inference servers keep the trainer busy.
+//! `firebrick plan --engines`: computes how many inference servers keep the trainer busy.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use firebrick::{
     thousands,
 };
 
-/// The facts about servers that a recipe does not have.
+/// Facts about servers that a recipe lacks.
 #[derive(Args)]
 pub(super) struct Servers {
     /// Instead of the memory, say how many inference servers keep the trainer busy, and how long a step takes. The
@@ -50,21 +50,24 @@ impl Servers {
 /// Writes the plan in words.
 pub(super) fn table(engines: &Engines, name: &str) -> String {
     let Engines { load, .. } = engines;
-    let whole = |number: f64| thousands(number.round() as u64);
+    let integer = |number: f64| thousands(number.round() as u64);
     let cards = |count: f64, card: &Card| match count as u64 {
         1 => format!("one {}", card.name),
         count => format!("{count} × {}", card.name),
     };
+
     let mut text = format!(
         "{name}: a step trains on {} tokens and samples {}, {} a completion\n\n",
-        whole(engines.trained),
-        whole(engines.sampled),
-        whole(load.mean_tokens),
+        integer(engines.trained),
+        integer(engines.sampled),
+        integer(load.mean_tokens),
     );
+
     let recomputed = match engines.old_logprobs_seconds {
         0.0 => String::new(),
         seconds => format!(", {} of them for old log-probabilities", duration(seconds)),
     };
+
     let _ = writeln!(
         text,
         "trainer    {}: {} for a step{recomputed}",
@@ -75,14 +78,15 @@ pub(super) fn table(engines: &Engines, name: &str) -> String {
         text,
         "server     {}: {} tokens/s, {} sequences at once",
         cards(engines.cards, &load.server),
-        whole(engines.tokens_per_second),
-        whole(engines.sequences)
+        integer(engines.tokens_per_second),
+        integer(engines.sequences)
     );
     let _ = writeln!(
         text,
         "longest    the longest completion alone takes {}, however many servers there are",
         duration(engines.longest_seconds)
     );
+
     let gigabytes = engines.published / 1e9;
     let _ = writeln!(text, "weights    {gigabytes:.1} GB are published after each step\n");
     let _ = writeln!(
@@ -90,6 +94,7 @@ pub(super) fn table(engines: &Engines, name: &str) -> String {
         "{:>8} {:>10} {:>10} {:>22} {:>22}",
         "servers", "sampling", "weights", "step, max_staleness 0", "step, max_staleness 1"
     );
+
     let balanced = engines.balanced();
     for servers in counts(balanced) {
         let [apart, together] = engines.step_seconds(servers);
@@ -103,7 +108,8 @@ pub(super) fn table(engines: &Engines, name: &str) -> String {
             duration(together)
         );
     }
-    text += "\nBy arithmetic, with 40 % of a card's peak operations in an update and 60 % of its \
+
+    text += "\nCalculated, not measured: with 40 % of a card's peak operations in an update and 60 % of its \
              peak bandwidth in decoding. A model of less than a billion parameters is slower, \
              because launches are not counted.\n";
     text

@@ -1,4 +1,4 @@
-//! The explanation of one row's verdict.
+//! Explains the verdict of one row.
 
 use std::{fmt::Write as _, ops::Range};
 
@@ -14,29 +14,33 @@ use super::{
 /// Explains how a row is judged, from the rule to the verdict, in one line each.
 pub(super) fn explain(line: &Line, row: &Row, kind: Option<Mode>) -> String {
     let mut text = Text::default();
-    text.line("row", &format!("{}, {}", clip(&line.id(row)), line.place()));
+    text.line("row", &format!("{}, {}", clip(&line.id(row)), line.position()));
     if let Some(suite) = &row.suite {
         text.line("suite", &clip(suite));
     }
+
     let Some(rule) = row.rule(kind) else {
         text.line("rule", "none: the row tests the options of another program, and is skipped");
         return text.0;
     };
+
     let judged = rule.judge(&row.gold, &row.response);
     text.line("rule", &describe(&rule));
     text.line("gold", &clip(&row.gold));
     text.reading(&rule, judged.gold.as_deref());
     text.line("response", &format!("{} bytes", row.response.len()));
+
     match &judged.extracted {
         None => text.line("extracted", "nothing"),
         Some(extracted) => {
             text.line("extracted", &clip(extracted));
             if let Some(range) = &judged.range {
-                text.line("where", &place(&row.response, range));
+                text.line("where", &excerpt(&row.response, range));
             }
             text.reading(&rule, judged.canonical.as_deref());
         }
     }
+
     text.line("verdict", &verdict(&judged));
     text.line("why", &clip(&judged.why));
     if let Some(expected) = row.expected {
@@ -67,7 +71,8 @@ fn describe(rule: &Rule) -> String {
         Rule::Text { mode, .. } => return format!("{}: compared as text", mode.name()),
     };
     let Verifier { extraction, gold, precision, .. } = verifier;
-    let place = match extraction {
+
+    let source = match extraction {
         Extraction::Auto => "the last box, else the last answer marker, else the last formula",
         Extraction::Boxed => "the last box",
         Extraction::AfterThinking => "the last box after the reasoning",
@@ -75,10 +80,12 @@ fn describe(rule: &Rule) -> String {
         Extraction::Latex => "the last box, else the last answer marker, else the last LaTeX",
         Extraction::Plain => "the last bare number or expression",
     };
-    let mut text = format!("math: the answer is in {place}; decimals agree to {precision} places");
+
+    let mut text = format!("math: the answer is in {source}; decimals agree to {precision} places");
     if *gold == Gold::Solution {
         text += "; the gold answer is extracted likewise";
     }
+
     for (option, what) in [
         (!verifier.strict_names, "; names of variables don't count"),
         (verifier.relation_for_set, "; an inequality may answer for a set"),
@@ -92,13 +99,16 @@ fn describe(rule: &Rule) -> String {
     text
 }
 
-/// Writes the bytes of `range`, with some of the text on either side.
-fn place(response: &str, range: &Range<usize>) -> String {
+/// Quotes the bytes of `range`, with some of the text on either side.
+fn excerpt(response: &str, range: &Range<usize>) -> String {
     const AROUND: usize = 40;
+
+    // Slicing within a character would panic, so the bounds move outwards to those of characters.
     let start = response.floor_char_boundary(range.start);
     let end = response.ceil_char_boundary(range.end).max(start);
     let before = &response[response.floor_char_boundary(start.saturating_sub(AROUND))..start];
     let after = &response[end..response.ceil_char_boundary(end.saturating_add(AROUND))];
+
     format!(
         "bytes {start} to {end}: {}»{}«{}",
         plain(before),
@@ -122,12 +132,12 @@ fn verdict(judged: &Judged) -> String {
 }
 
 fn expectation(row: &Row, judged: &Judged, expected: bool) -> String {
-    let wanted = if expected { "right" } else { "not right" };
-    let right = judged.verdict == Verdict::Right;
-    let result = match (row.counts(), right == expected) {
+    let expected_verdict = if expected { "right" } else { "not right" };
+    let is_right = judged.verdict == Verdict::Right;
+    let result = match (row.counts(), is_right == expected) {
         (false, _) => "not counted: disputed, or either verdict will do",
         (true, true) => "agrees",
         (true, false) => "disagrees",
     };
-    format!("{wanted}; {result}")
+    format!("{expected_verdict}; {result}")
 }

@@ -12,18 +12,17 @@ use firebrick_data::DataError;
 use super::{Row, row::clip};
 use crate::ProgramError;
 
-/// The longest line that is read, in bytes. A file without line ends would otherwise be read whole.
+/// Longest line that is read, in bytes. A file without line ends would otherwise fill the memory.
 const MAX_LINE: u64 = 64 << 20;
 
-/// The number of lines with which a batch ends. It also ends with the line that makes it longer than `MAX_BATCH`
-/// bytes. A batch is large enough to keep every core busy, and so small that a file of any size needs little
-/// memory.
+/// Lines after which a batch ends, unless `MAX_BATCH` bytes end it first. A batch is large enough to keep every core
+/// busy, and small enough that a file of any size needs little memory.
 const BATCH: usize = 4096;
 const MAX_BATCH: usize = 32 << 20;
 
-/// The lines of several files, one file after the other, without blank lines.
+/// Reads the lines of several files, one file after the other, without blank lines.
 pub(super) struct Lines {
-    /// The files that are not read to their end, the next one last.
+    /// Files that are not read to their end, the next one last.
     files: Vec<Source>,
 }
 
@@ -33,17 +32,17 @@ struct Source {
     line: u64,
 }
 
-/// A line and its place.
+/// A line and its position.
 pub(super) struct Line {
     file: Arc<Path>,
-    /// The line's number, counted from 1.
+    /// Counted from 1.
     number: u64,
-    /// The line's bytes; `None` if it is longer than `MAX_LINE`.
+    /// `None` if the line is longer than `MAX_LINE`.
     bytes: Option<Vec<u8>>,
 }
 
 impl Lines {
-    /// Opens all files before anything is read, so that a missing file is noticed at once.
+    /// Opens all files before anything is read, so that a missing file is noticed immediately.
     pub(super) fn open(files: &[PathBuf]) -> Result<Self, ProgramError> {
         let files = files.iter().rev().map(|path| Source::open(path));
         Ok(Lines { files: files.collect::<Result<_, _>>()? })
@@ -51,8 +50,11 @@ impl Lines {
 
     /// Reads the next lines. At the end the batch is empty.
     pub(super) fn batch(&mut self) -> Result<Vec<Line>, ProgramError> {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+
         while batch.len() < BATCH && bytes <= MAX_BATCH {
+            // Files are in reverse order, so that the one being read can be popped.
             let Some(source) = self.files.last_mut() else { break };
             match source.next() {
                 Ok(Some(line)) => {
@@ -75,14 +77,17 @@ impl Source {
             let reader = Box::new(BufReader::new(io::stdin()));
             return Ok(Source { name: Path::new("standard input").into(), reader, line: 0 });
         }
+
         // A file that the shell has opened has a writer. Another pipe may have none, and a device may have no end.
         let is_open = ["/dev/stdin", "/dev/fd", "/proc"].iter().any(|open| path.starts_with(open));
+
         let open = || {
             let metadata = fs::metadata(path)?;
             if !metadata.is_file() && !metadata.is_dir() && !is_open {
                 let problem = "it is a pipe or a device, expected a file; - reads standard input";
                 return Err(io::Error::other(problem));
             }
+
             let file = File::open(path)?;
             // A folder can be opened as well. It fails only when it is read.
             if file.metadata()?.is_dir() {
@@ -91,6 +96,7 @@ impl Source {
                 Ok(file)
             }
         };
+
         let file = open().map_err(|error| unreadable(path, error))?;
         Ok(Source { name: path.into(), reader: Box::new(BufReader::new(file)), line: 0 })
     }
@@ -102,15 +108,18 @@ impl Source {
             if read == 0 {
                 return Ok(None);
             }
+
             self.line += 1;
             let too_long = read as u64 > MAX_LINE;
             if too_long {
+                // The rest of the line is skipped without being kept, however long it is.
                 if bytes.last() != Some(&b'\n') {
                     self.reader.skip_until(b'\n')?;
                 }
             } else if bytes.trim_ascii().is_empty() {
                 continue;
             }
+
             let bytes = (!too_long).then_some(bytes);
             return Ok(Some(Line { file: self.name.clone(), number: self.line, bytes }));
         }
@@ -122,14 +131,14 @@ fn unreadable(path: &Path, source: io::Error) -> ProgramError {
 }
 
 impl Line {
-    /// Reads the row in this line. The error says where the line is and what is wrong with it.
+    /// Reads the row in this line. The error says where the line is and why it is not a row.
     pub(super) fn row(&self) -> Result<Row, String> {
         let Some(bytes) = &self.bytes else {
-            return Err(format!("{}: the line is longer than {MAX_LINE} bytes", self.place()));
+            return Err(format!("{}: the line is longer than {MAX_LINE} bytes", self.position()));
         };
         Row::parse(bytes).map_err(|error| match error.column {
-            0 => format!("{}: {}", self.place(), clip(&error.problem)),
-            column => format!("{}, column {column}: {}", self.place(), clip(&error.problem)),
+            0 => format!("{}: {}", self.position(), clip(&error.problem)),
+            column => format!("{}, column {column}: {}", self.position(), clip(&error.problem)),
         })
     }
 
@@ -138,8 +147,8 @@ impl Line {
         row.id.clone().unwrap_or_else(|| format!("{}:{}", self.file.display(), self.number))
     }
 
-    /// Describes the place of the line.
-    pub(super) fn place(&self) -> String {
+    /// Names the file and the line's number.
+    pub(super) fn position(&self) -> String {
         format!("{}, line {}", self.file.display(), self.number)
     }
 }
@@ -152,6 +161,7 @@ mod tests {
         let name = Path::new("set.jsonl").into();
         let mut lines = Lines { files: vec![Source { name, reader: Box::new(reader), line: 0 }] };
         let mut all = Vec::new();
+
         loop {
             let batch = lines.batch().unwrap();
             if batch.is_empty() {
@@ -166,6 +176,7 @@ mod tests {
     fn every_line_that_is_not_blank_is_read_once() {
         let text = "a\n\n \r\n".repeat(2 * BATCH) + "z";
         let lines = lines(io::Cursor::new(text));
+
         assert_eq!(lines.len(), 2 * BATCH + 1);
         let numbers: Vec<u64> = lines.iter().map(|line| line.number).collect();
         assert!(numbers.iter().zip(0..).all(|(&number, index)| number == 3 * index + 1));
@@ -175,6 +186,7 @@ mod tests {
     fn a_line_without_end_is_passed_over_and_the_next_is_read() {
         let long = io::repeat(b'x').take(MAX_LINE + 5).chain(&b"\nshort\n"[..]);
         let exact = io::repeat(b'x').take(MAX_LINE).chain(&b"\nshort\n"[..]);
+
         for reader in [long, exact] {
             let lines = lines(BufReader::new(reader));
             let read: Vec<(u64, Option<&[u8]>)> =

@@ -1,4 +1,4 @@
-//! The rows of `firebrick score`: a gold answer, a response, and what is known of them.
+//! Rows of `firebrick score`: a gold answer, a response, and what is known about them.
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
@@ -8,18 +8,18 @@ use super::{Mode, Options, Rule};
 /// One gold answer and one response, with the known facts about them.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Row {
-    /// The row's name, a text or a number.
+    /// Name of the row, a text or a number.
     #[serde(default, deserialize_with = "id")]
     pub id: Option<String>,
-    /// The set of rows that the row is counted with.
+    /// Set of rows that this one is counted with.
     #[serde(default)]
     pub suite: Option<String>,
-    /// The gold answer, in the form that the rule reads, a text or a number.
+    /// Gold answer in the form that the rule reads, a text or a number.
     #[serde(deserialize_with = "gold")]
     pub gold: String,
-    /// The text that a model wrote.
+    /// Text that a model wrote.
     pub response: String,
-    /// The rule and its options.
+    /// Rule and options.
     #[serde(default)]
     pub config: Option<Options>,
     /// True if the response is right, false if it is not; `None` if nobody has said.
@@ -30,13 +30,13 @@ pub struct Row {
     pub disputed: Option<bool>,
 }
 
-/// The reason why a line is no row.
+/// Why a line is not a row.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub struct RowError {
-    /// The column in bytes, counted from 1; 0 for the line as a whole.
+    /// Column in bytes, counted from 1; 0 for the entire line.
     pub column: usize,
-    /// The problem: what was found and what was expected.
+    /// What was found and what was expected.
     pub problem: String,
 }
 
@@ -48,21 +48,24 @@ impl Row {
     pub fn parse(line: &[u8]) -> Result<Row, RowError> {
         // Some editors put a byte-order mark before the first character of a file.
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
-        // serde reads a struct from an array as well, but an array is no row.
+
+        // serde reads a struct from an array as well, but an array is not a row.
         if !line.starts_with(b"{") {
             return Err(RowError {
                 column: 0,
                 problem: "expected one JSON object per line".to_owned(),
             });
         }
+
         let row = serde_json::from_slice::<Row>(line).map_err(|error| {
             let message = error.to_string();
-            // The message always names line 1, because every line is a text of its own.
+            // The message always names line 1, because every line is parsed on its own.
             let problem = message.rsplit_once(" at line ").map_or(&*message, |(what, _)| what);
             // The message about a value of the wrong kind says enough.
             let remedy = if error.is_data() { "" } else { "; expected one JSON object per line" };
             RowError { column: error.column(), problem: format!("{problem}{remedy}") }
         })?;
+
         Ok(Row { gold: firebrick_data::answer_in(line, "gold").unwrap_or(row.gold), ..row })
     }
 
@@ -74,7 +77,7 @@ impl Row {
         Rule::new(mode.or(options.mode).unwrap_or(Mode::Math), options)
     }
 
-    /// Tells whether the row's verdict counts. It does not if it is disputed, or if judging only has to survive
+    /// Returns whether the row's verdict counts. It does not if it is disputed, or if judging only has to survive
     /// the row.
     pub fn counts(&self) -> bool {
         let either = self.config.as_ref().and_then(|options| options.any_verdict);
@@ -103,11 +106,12 @@ fn gold<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
 /// Returns as much of a text as belongs in a message.
 pub(super) fn clip(text: &str) -> String {
     const LONGEST: usize = 300;
+    // Characters are counted rather than bytes, so that none is cut in two.
     let end = text.char_indices().nth(LONGEST).map(|(end, _)| end);
     plain(&text[..end.unwrap_or(text.len())]) + if end.is_some() { "…" } else { "" }
 }
 
-/// Returns a text on one line, without characters that a terminal would obey.
+/// Returns a text on one line, without characters that a terminal would interpret.
 pub(super) fn plain(text: &str) -> String {
     let c = |c: char| match c {
         '\n' => '⏎',

@@ -1,4 +1,4 @@
-//! The rules of `firebrick score`: the verifier that a row's mode names.
+//! Rules of `firebrick score`: the verifier that a row's mode names.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use firebrick_reward::{
 };
 use serde::Deserialize;
 
-/// A rule: the place of the answer and the way to compare it.
+/// A rule: where the answer is, and how it is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(try_from = "String")]
 #[value(rename_all = "snake_case")]
@@ -55,11 +55,11 @@ pub enum Mode {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Options {
-    /// The rule.
+    /// Rule that judges the row.
     pub mode: Option<Mode>,
-    /// The kinds of answers for `math_verify`: formulas, bare numbers, or both.
+    /// Kinds of answers for `math_verify`: formulas, bare numbers, or both.
     pub targets: Option<Vec<Target>>,
-    /// The number of decimal places that have to agree.
+    /// Number of decimal places that have to agree.
     pub precision: Option<u32>,
     /// True if names of variables count.
     pub strict: Option<bool>,
@@ -69,7 +69,7 @@ pub struct Options {
     pub require_reduced_fractions: Option<bool>,
     /// True if numbers have to be evaluated.
     pub evaluated: Option<bool>,
-    /// The letters of a multiple-choice question.
+    /// Letters of a multiple-choice question.
     pub choices: Option<Vec<String>>,
     /// True if small letters name the same choices.
     pub lowercase: Option<bool>,
@@ -89,13 +89,13 @@ pub enum Target {
 
 /// A verifier, ready to judge.
 pub enum Rule {
-    /// The rule compares answers as mathematics.
+    /// Compares answers as mathematics.
     Math(math::Verifier),
-    /// The rule compares answers as text.
+    /// Compares answers as text.
     Text {
-        /// The rule's name.
+        /// Name of the rule.
         mode: Mode,
-        /// The verifier.
+        /// Verifier that extracts and compares.
         verifier: Box<dyn Verifier>,
     },
 }
@@ -103,19 +103,19 @@ pub enum Rule {
 /// A verdict with everything that a rule says about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// The verdict.
+    /// Verdict on the response.
     pub verdict: Verdict,
-    /// The answer as the rule took it from the response.
+    /// Answer as the rule took it from the response.
     pub extracted: Option<String>,
-    /// The answer's bytes in the response, if the rule tells.
+    /// Bytes of the answer in the response, if the rule reports them.
     pub range: Option<Range<usize>>,
-    /// The answer in canonical form.
+    /// Answer in canonical form.
     pub canonical: Option<String>,
-    /// The gold answer in canonical form.
+    /// Gold answer in canonical form.
     pub gold: Option<String>,
-    /// The certainty of the verdict; `None` from rules that compare texts.
+    /// Certainty of the verdict; `None` from rules that compare texts.
     pub certainty: Option<Certainty>,
-    /// The reason in a sentence.
+    /// Reason, in a sentence.
     pub why: String,
 }
 
@@ -140,11 +140,13 @@ impl Rule {
             })
         };
         let text = |verifier| Rule::Text { mode, verifier };
+
         // Choices make a question one of multiple choice, which mathematics can't judge.
         if mode == Mode::Math && options.choices.is_some() {
             let lowercase = options.lowercase.or(Some(true));
             return Rule::new(Mode::Choice, &Options { lowercase, ..options.clone() });
         }
+
         Some(match mode {
             Mode::Math => math(Extraction::Auto, Gold::Bare),
             Mode::Boxed => math(Extraction::Boxed, Gold::Bare),
@@ -197,8 +199,8 @@ impl Mode {
         value.get_name().to_owned()
     }
 
-    /// Names the place where a rule that compares texts looks for the answer.
-    fn place(self) -> &'static str {
+    /// Says where a rule that compares texts looks for the answer.
+    fn position(self) -> &'static str {
         match self {
             Mode::Dapo | Mode::DapoStopAtLt | Mode::DapoStripEos => {
                 "after the last `Answer:` of the last 300 characters"
@@ -245,20 +247,22 @@ fn answer_line(fork: AnswerFork) -> Box<dyn Verifier> {
     Box::new(AnswerLine { fork })
 }
 
-/// Judges by a rule that compares texts. The rule gives its verdict and the answer it took, and the reason follows
-/// from these.
+/// Judges by a rule that compares texts. It returns its verdict and the answer it took, from which the reason
+/// follows.
 fn judge_text(mode: Mode, verifier: &dyn Verifier, gold: &str, response: &str) -> Judged {
     let prompt = Prompt { reference: gold.to_owned(), ..Prompt::default() };
     let completion = Completion::of_text(response);
     let score = verifier.score(&prompt, &completion);
-    let place = mode.place();
+
+    let position = mode.position();
     let why = match score.verdict {
-        Verdict::Right => format!("the answer {place} is the gold answer"),
-        Verdict::Wrong => format!("the answer {place} is not the gold answer"),
-        Verdict::Unparsable => format!("there is no answer {place}"),
+        Verdict::Right => format!("the answer {position} is the gold answer"),
+        Verdict::Wrong => format!("the answer {position} is not the gold answer"),
+        Verdict::Unparsable => format!("there is no answer {position}"),
         Verdict::OverBudget => "the budget ran out".to_owned(),
         Verdict::Error => "the gold answer can't be read".to_owned(),
     };
+
     Judged {
         verdict: score.verdict,
         extracted: Some(score.extracted).filter(|text| !text.is_empty()),

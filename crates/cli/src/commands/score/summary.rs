@@ -1,27 +1,27 @@
-//! The summary of `firebrick score`: a table of verdicts by suite.
+//! Summary of `firebrick score`: a table of verdicts by suite.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
-use firebrick_core::Verdict;
+use firebrick_core::{Verdict, counted};
 
 use super::{JudgedRow, Outcome};
 
-/// Counts by suite. Its size grows with the number of suites alone.
+/// Counts by suite. Its size grows only with the number of suites.
 #[derive(Default)]
 pub(super) struct Summary {
-    /// The suites, in the order in which they were met.
+    /// Suites in the order of their first rows.
     suites: Vec<(String, Tally)>,
     index: HashMap<String, usize>,
     all: Tally,
     skipped: u64,
-    bad: u64,
+    bad_lines: u64,
 }
 
 #[derive(Clone, Default)]
 struct Tally {
     rows: u64,
     verdicts: [u64; Verdict::ALL.len()],
-    /// The number of rows whose expected verdict counts.
+    /// Number of rows whose expected verdict counts.
     expected: u64,
     false_positives: u64,
     false_negatives: u64,
@@ -37,13 +37,13 @@ impl Summary {
                 self.all.count(row);
             }
             Outcome::Skipped => self.skipped += 1,
-            Outcome::Bad(_) => self.bad += 1,
+            Outcome::Bad(_) => self.bad_lines += 1,
         }
     }
 
-    /// Returns the number of lines that were no rows.
-    pub(super) fn bad(&self) -> u64 {
-        self.bad
+    /// Returns the number of lines that were not rows.
+    pub(super) fn bad_lines(&self) -> u64 {
+        self.bad_lines
     }
 
     fn suite(&mut self, name: &str) -> &mut Tally {
@@ -68,6 +68,7 @@ impl Tally {
             self.false_positives += u64::from(!agrees && row.is_right());
             self.false_negatives += u64::from(!agrees && !row.is_right());
         }
+
         self.time += row.time;
         self.slowest = self.slowest.max(row.time);
     }
@@ -79,6 +80,7 @@ impl Tally {
             _ => count.to_string(),
         };
         let micros = |time: Duration| format!("{:.1}", 1e6 * time.as_secs_f64());
+
         [
             super::row::clip(name),
             self.rows.to_string(),
@@ -125,13 +127,16 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let mut table = vec![COLUMNS.map(str::to_owned)];
         table.extend(self.suites.iter().map(|(name, tally)| tally.cells(name)));
+        // With one suite, the row of all rows would repeat it.
         if self.suites.len() != 1 {
             table.push(self.all.cells("all"));
         }
+
         let width = |column: usize| {
             table.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..COLUMNS.len()).map(width).collect();
+
         for cells in &table {
             write!(f, "{:<width$}", cells[0], width = widths[0])?;
             for (cell, width) in cells.iter().zip(&widths).skip(1) {
@@ -139,21 +144,22 @@ impl fmt::Display for Summary {
             }
             writeln!(f)?;
         }
+
         if self.skipped > 0 {
             let test = if self.skipped == 1 { "tests" } else { "test" };
             writeln!(
                 f,
                 "skipped: {} that {test} the options of another program",
-                rows(self.skipped)
+                counted(self.skipped, "row")
             )?;
         }
-        if self.bad > 0 {
-            writeln!(f, "unreadable: {}, each named on standard error", rows(self.bad))?;
+        if self.bad_lines > 0 {
+            writeln!(
+                f,
+                "unreadable: {}, each named on standard error",
+                counted(self.bad_lines, "row")
+            )?;
         }
         Ok(())
     }
-}
-
-fn rows(count: u64) -> String {
-    if count == 1 { "1 row".to_owned() } else { format!("{count} rows") }
 }

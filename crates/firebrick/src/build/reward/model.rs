@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::VerifierContext;
 use crate::{Error, source::Need};
 
-/// The recipe's options for a reward model.
+/// A recipe's options for a reward model.
 pub(super) struct Options {
     pub(super) folder: PathBuf,
     pub(super) transform: Transform,
@@ -30,25 +30,30 @@ pub(super) fn verifier(
             other => other,
         },
     )?;
+
     let tokenizer = Tokenizer::from_folder(&folder)?;
     let Some(template) = ChatTemplate::from_folder(&folder)? else {
         return Err(Error::RewardModelWithoutTemplate { folder });
     };
     let template = template.with_date(context.now);
+
     let model = RewardModel::load(&folder, context.device)?
         .with_compute(context.compute)
         .with_batch_tokens(batch_tokens);
     if tokenizer.rows() > model.config().vocab_size {
-        let (tokenizer, model) = (tokenizer.rows(), model.config().vocab_size);
+        let tokenizer = tokenizer.rows();
+        let model = model.config().vocab_size;
         return Err(Error::Vocabulary { folder, tokenizer, model });
     }
+
     let notes = context.notes.clone();
     let say = move |note: &str| {
-        let _ = notes.send(format!("{}: {note}", folder.display())); // A run that is over hears nothing.
+        let _ = notes.send(format!("{}: {note}", folder.display())); // A run that is over receives nothing.
     };
     if let Some(first) = model.nonfinite().first() {
-        say(&format!("{first} holds values that are no numbers or infinite"));
+        say(&format!("{first} holds NaN or infinite values"));
     }
+
     let conversation = move |prompt: &Prompt, completion: &Completion| {
         let messages = messages(prompt, completion)?;
         let text = template.render(&messages, false, &Map::new());
@@ -64,7 +69,7 @@ fn messages(prompt: &Prompt, completion: &Completion) -> Result<Value, String> {
         vec![json!({"role": "user", "content": prompt.text})]
     } else {
         serde_json::from_str(&prompt.messages).map_err(|error| {
-            format!("the messages of prompt {} are no JSON list: {error}", prompt.id)
+            format!("the messages of prompt {} are not a JSON list: {error}", prompt.id)
         })?
     };
     messages.push(json!({"role": "assistant", "content": completion.text}));

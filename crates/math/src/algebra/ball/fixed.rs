@@ -1,21 +1,20 @@
 //! Elementary functions on fixed-point numbers: integers in units of `2^-fraction`.
 //!
-//! Each result is within [`error`] of the truth. The steps lose far less than that: a handful of units a term,
-//! doubled or quadrupled whenever a halving of the argument is undone. Callers carry [`GUARD`] more bits than they
-//! need.
+//! Each result is within [`error`] of the truth. The steps lose far less than that: a handful of units a term, doubled
+//! or quadrupled each time a halving of the argument is undone. Callers carry [`GUARD`] more bits than they need.
 
 use num_bigint::{BigInt, BigUint};
 use num_traits::{One, Zero};
 
 use super::magnitude::Magnitude;
 
-/// The bits that are carried beyond the wanted precision.
+/// Bits that are carried beyond the wanted precision.
 pub(super) const GUARD: u32 = 64;
 
-/// The binary logarithm of a result's error in units.
+/// Binary logarithm of a result's error in units.
 const ERROR: i64 = 40;
 
-/// The number of bits in the constants below.
+/// Bits in the constants below.
 const TABLE: u32 = 2048;
 
 /// Returns a bound on the error of every function here.
@@ -28,12 +27,12 @@ pub(super) fn unit(fraction: u32) -> Magnitude {
     Magnitude::power_of_two(-i64::from(fraction))
 }
 
-/// Returns π, less at most a unit.
+/// Returns π, too low by at most a unit.
 pub(super) fn pi(fraction: u32) -> BigInt {
     constant(&QUARTER_PI, fraction, 2)
 }
 
-/// Returns ln 2, less at most a unit.
+/// Returns ln 2, too low by at most a unit.
 pub(super) fn ln_2(fraction: u32) -> BigInt {
     constant(&LN_2, fraction, 0)
 }
@@ -47,8 +46,10 @@ fn constant(words: &[u64; 32], fraction: u32, doublings: u32) -> BigInt {
 
 /// Computes the exponential function on [-1, 1].
 pub(super) fn exp(x: &BigInt, fraction: u32) -> BigInt {
+    // e^x = (e^(x/2^h))^(2^h), and a small argument needs few terms.
     let halvings = 4 + fraction / 96;
     let x = x >> halvings;
+
     let mut term = BigInt::one() << fraction;
     let mut sum = term.clone();
     for n in 1u32.. {
@@ -58,9 +59,11 @@ pub(super) fn exp(x: &BigInt, fraction: u32) -> BigInt {
         }
         sum += &term;
     }
+
     for _ in 0..halvings {
         sum = (&sum * &sum) >> fraction;
     }
+
     sum
 }
 
@@ -70,7 +73,9 @@ pub(super) fn sin_cos(x: &BigInt, fraction: u32) -> (BigInt, BigInt) {
     let x = x >> halvings;
     let mut term = BigInt::one() << fraction;
     let one = term.clone();
-    let (mut sin, mut cos) = (BigInt::zero(), term.clone());
+    let mut sin = BigInt::zero();
+    let mut cos = term.clone();
+
     for n in 1u32.. {
         term = ((term * &x) >> fraction) / n;
         if small(&term) {
@@ -83,10 +88,13 @@ pub(super) fn sin_cos(x: &BigInt, fraction: u32) -> (BigInt, BigInt) {
             _ => sin -= &term,
         }
     }
+
+    // sin 2x = 2·sin x·cos x, and cos 2x = 1 − 2·sin² x.
     for _ in 0..halvings {
         let twice = &sin << 1;
         (sin, cos) = ((&twice * &cos) >> fraction, &one - ((twice * &sin) >> fraction));
     }
+
     (sin, cos)
 }
 
@@ -94,28 +102,32 @@ pub(super) fn sin_cos(x: &BigInt, fraction: u32) -> (BigInt, BigInt) {
 pub(super) fn ln(x: &BigInt, guess: f64, fraction: u32) -> BigInt {
     let near = float(guess, fraction);
     let one = BigInt::one() << fraction;
+    // The guess leaves a ratio r near 1, and ln r = 2·artanh((r − 1)/(r + 1)).
     let ratio = (x * exp(&-&near, fraction)) >> fraction;
     let z = ((&ratio - &one) << fraction) / (ratio + one);
     near + (odd_series(z, fraction, false) << 1)
 }
 
-/// Computes the angle of a vector whose coordinates lie in `0 ≤ y ≤ x` and `1/2 ≤ x ≤ 2`. `guess` is the angle of
-/// a vector nearby.
+/// Computes the angle of a vector whose coordinates are in `0 ≤ y ≤ x` and `1/2 ≤ x ≤ 2`. `guess` is the angle of a
+/// vector nearby.
 pub(super) fn angle(y: &BigInt, x: &BigInt, guess: f64, fraction: u32) -> BigInt {
     let near = float(guess, fraction);
     let (sin, cos) = sin_cos(&near, fraction);
+    // The vector is turned back by the guess, which leaves a small angle.
     let tan = ((y * &cos - x * &sin) << fraction) / (x * cos + y * sin);
     near + odd_series(tan, fraction, true)
 }
 
-/// Computes `z ± z³/3 + z⁵/5 ± …` for a number so small that few terms matter. The sum is the inverse tangent, or
-/// with equal signs the inverse hyperbolic tangent.
+/// Computes `z ± z³/3 + z⁵/5 ± …` for a number so small that few terms matter: the inverse tangent, or with equal
+/// signs the inverse hyperbolic tangent.
 fn odd_series(z: BigInt, fraction: u32, alternating: bool) -> BigInt {
     let mut square = (&z * &z) >> fraction;
     if alternating {
         square = -square;
     }
-    let (mut power, mut sum) = (z.clone(), z);
+    let mut power = z.clone();
+    let mut sum = z;
+
     for n in (3u32..).step_by(2) {
         power = (power * &square) >> fraction;
         if small(&power) {
@@ -123,22 +135,23 @@ fn odd_series(z: BigInt, fraction: u32, alternating: bool) -> BigInt {
         }
         sum += &power / n;
     }
+
     sum
 }
 
-/// Tells whether a term, rounded down, is a unit at most. All terms after such a term come to less than two more.
+/// Tells whether a term, rounded down, is a unit at most. All terms after it then sum to less than two more units.
 fn small(term: &BigInt) -> bool {
     term.magnitude().bits() <= 1
 }
 
-/// Writes a float as a fixed-point number between 0 and 1. The bits that it loses after the 60th are of no use to
-/// a guess.
+/// Turns a float into a fixed-point number between 0 and 1. Bits after the 60th are lost, but a guess has no use
+/// for them.
 fn float(value: f64, fraction: u32) -> BigInt {
     let bits = (value.clamp(0.0, 1.0) * (1u64 << 60) as f64) as i64;
     (BigInt::from(bits) << fraction) >> 60u32
 }
 
-/// π/4 in units of 2^-2048, the least word first.
+/// π/4 in units of 2^-2048, the least significant word first.
 #[rustfmt::skip]
 const QUARTER_PI: [u64; 32] = [
     0xa85521abdf1cba64, 0xad33170d04507a33, 0x15728e5a8aaac42d, 0x15d2261898fa0510,
@@ -180,6 +193,7 @@ mod tests {
             let term = &power / k;
             sum += if alternating && k % 4 == 3 { -term } else { term };
         }
+
         sum
     }
 
@@ -189,6 +203,7 @@ mod tests {
         // These are Machin's formula and 2 artanh(1/3).
         let quarter_pi = inverse(5, fraction, true) * 4 - inverse(239, fraction, true);
         let ln_2 = inverse(3, fraction, false) * 2;
+
         assert_eq!(constant(&QUARTER_PI, TABLE, 0), quarter_pi >> 32u32);
         assert_eq!(constant(&LN_2, TABLE, 0), ln_2 >> 32u32);
         assert_eq!(super::pi(0), BigInt::from(3));

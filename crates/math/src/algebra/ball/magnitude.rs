@@ -1,13 +1,13 @@
-//! Upper bounds on errors, as short floats that are rounded up.
+//! Bounds on errors, as short floats that are rounded up.
 
 use std::ops::{Add, Mul};
 
 use num_bigint::BigUint;
 
-/// A bound on a size, `man·2^exp`. Sums, products and quotients are rounded up.
+/// A bound on an absolute value, `man·2^exp`. Sums, products and quotients are rounded up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Magnitude {
-    /// The mantissa, at most [`Magnitude::BITS`] long.
+    /// Mantissa of at most [`Magnitude::BITS`] bits.
     man: u64,
     exp: i64,
 }
@@ -23,6 +23,7 @@ impl Magnitude {
         }
         let excess = (64 - Magnitude::BITS).saturating_sub(man.leading_zeros());
         if excess > 0 {
+            // The bits that are cut round the bound up.
             let low = man & ((1 << excess) - 1);
             man = (man >> excess) + u64::from(low > 0);
             exp += i64::from(excess);
@@ -52,6 +53,7 @@ impl Magnitude {
         if self.man == 0 {
             return self;
         }
+        // The numerator moves up as far as it fits. The one that is added rounds up.
         let shift = self.man.leading_zeros() - 1;
         let quotient = (self.man << shift) / least.man.max(1) + 1;
         Magnitude::new(quotient, self.exp - i64::from(shift) - least.exp)
@@ -79,12 +81,15 @@ impl Magnitude {
         if self.man == 0 {
             return 0;
         }
+
         if shift >= 0 {
             return self.man << shift.min(32);
         }
         if shift < -63 {
             return 1;
         }
+
+        // The bits that are cut count as one more unit.
         let low = self.man & ((1 << -shift) - 1);
         (self.man >> -shift) + u64::from(low > 0)
     }
@@ -100,6 +105,7 @@ impl Add for Magnitude {
         if other.man == 0 {
             return self;
         }
+
         let (small, large) = if self.exp < other.exp { (self, other) } else { (other, self) };
         // The larger exponent comes down as far as the mantissa allows, so little is lost.
         let room = i64::from(large.man.leading_zeros()) - 2;
@@ -116,8 +122,8 @@ impl Mul for Magnitude {
     }
 }
 
-/// Returns the leading 62 bits of a number, and the shift to the left that restores their place. A shorter number
-/// is returned whole.
+/// Returns the leading 62 bits of a number, and the shift to the left that restores their position. A shorter number is
+/// returned unchanged, with a shift of 0.
 pub(super) fn leading(value: &BigUint) -> (u64, i64) {
     let bits = value.bits();
     let mut digits = value.iter_u64_digits().rev();
@@ -125,6 +131,7 @@ pub(super) fn leading(value: &BigUint) -> (u64, i64) {
     if bits <= 62 {
         return (high, 0);
     }
+
     let pair = u128::from(high) << 64 | u128::from(digits.next().unwrap_or(0));
     let length = 128 - pair.leading_zeros();
     ((pair >> (length - 62)) as u64, bits as i64 - 62)

@@ -1,4 +1,4 @@
-//! The values of the known functions.
+//! Values of the known functions.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use num_rational::BigRational;
 use num_traits::{Signed, ToPrimitive, Zero};
 
 use super::{
-    evaluate::{Evaluator, Result, Stop},
+    evaluate::{EnclosureError, Evaluator, Result},
     value::Value,
 };
 use crate::{
@@ -16,7 +16,8 @@ use crate::{
     expr::{Expr, Function},
 };
 
-/// The most factors of a factorial or binomial that are multiplied out. Beyond it Stirling's formula is used.
+/// Maximum number of factors of a factorial or binomial that are multiplied out. Beyond that, Stirling's formula is
+/// used.
 const FACTORS: u64 = 1000;
 
 impl<'e, R: Real> Evaluator<'e, '_, R> {
@@ -26,85 +27,100 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
             Function::Min | Function::Max => return self.extreme(function, arguments),
             _ => (),
         }
+
         if function.arity() != Some(arguments.len()) {
-            return Err(Stop::Unknown);
+            return Err(EnclosureError::Unknown);
         }
+
         let argument = self.eval(&arguments[0])?;
+        // These four do not lose a tiny argument.
         if !matches!(function, Function::Abs | Function::Re | Function::Im | Function::Conjugate) {
             self.faint(argument.is_nonzero(), argument.log2());
         }
         let written = &arguments[0];
-        let p = self.p;
+        let prec = self.prec;
+
         match function {
             Function::Sin | Function::Cos | Function::Tan => {
                 self.elementary()?;
-                let (sin, cos) = argument.sin_cos(p);
+                let (sin, cos) = argument.sin_cos(prec);
                 match function {
                     Function::Sin => Ok(sin),
                     Function::Cos => Ok(cos),
-                    _ => sin.div(&cos, p).ok_or(Stop::Unknown),
+                    _ => sin.div(&cos, prec).ok_or(EnclosureError::Unknown),
                 }
             }
+
             Function::Cot | Function::Sec | Function::Csc => {
                 self.elementary()?;
-                let (sin, cos) = argument.sin_cos(p);
+                let (sin, cos) = argument.sin_cos(prec);
                 let one = Value::real(R::integer(1));
                 let (numer, denom) = match function {
                     Function::Cot => (&cos, &sin),
                     Function::Sec => (&one, &cos),
                     _ => (&one, &sin),
                 };
-                let pole = if denom.is_zero() { Stop::Undefined } else { Stop::Unknown };
-                numer.div(denom, p).ok_or(pole)
+                let pole = if denom.is_zero() {
+                    EnclosureError::Undefined
+                } else {
+                    EnclosureError::Unknown
+                };
+                numer.div(denom, prec).ok_or(pole)
             }
+
             Function::Arcsin | Function::Arccos => {
                 self.elementary()?;
                 self.arc(function, real(&argument)?, written)
             }
             Function::Arctan | Function::Arccot => {
                 self.elementary()?;
-                let (one, x) = (R::integer(1), real(&argument)?);
+                let one = R::integer(1);
+                let x = real(&argument)?;
                 let (y, x) = if function == Function::Arctan { (x, &one) } else { (&one, x) };
-                R::angle(y, x, p).map(Value::real).ok_or(Stop::Unknown)
+                R::angle(y, x, prec).map(Value::real).ok_or(EnclosureError::Unknown)
             }
+
             Function::Sinh | Function::Cosh | Function::Tanh => {
                 self.elementary()?;
                 self.elementary()?;
-                let (sinh, cosh) = argument.sinh_cosh(p);
+                let (sinh, cosh) = argument.sinh_cosh(prec);
                 match function {
                     Function::Sinh => Ok(sinh),
                     Function::Cosh => Ok(cosh),
-                    // Overflow on both sides of the fraction tells nothing, and the fraction is not needed.
+                    // Far from zero, both sides of the fraction may overflow, but there it is not needed.
                     _ => self.tanh(&argument).map_or_else(
-                        || sinh.div(&cosh, p).ok_or(Stop::Unknown),
+                        || sinh.div(&cosh, prec).ok_or(EnclosureError::Unknown),
                         |value| Ok(Value::real(value)),
                     ),
                 }
             }
             Function::Exp => {
                 self.elementary()?;
-                Ok(argument.exp(p))
+                Ok(argument.exp(prec))
             }
             Function::Ln => self.logarithm(&argument, written),
+
             Function::Log => {
                 let base = self.logarithm(&argument, written)?;
                 let value = self.eval(&arguments[1])?;
                 let value = self.logarithm(&value, &arguments[1])?;
-                value.div(&base, p).ok_or(if base.is_zero() {
-                    Stop::Undefined
+                value.div(&base, prec).ok_or(if base.is_zero() {
+                    EnclosureError::Undefined
                 } else {
-                    Stop::Unknown
+                    EnclosureError::Unknown
                 })
             }
+
             Function::Abs => {
                 self.operation()?;
-                Ok(Value::real(argument.abs(p)))
+                Ok(Value::real(argument.abs(prec)))
             }
             Function::Floor | Function::Ceil => {
                 let down = function == Function::Floor;
                 let cell = self.cell(real(&argument)?, down, written)?;
                 Ok(self.whole_value(&cell))
             }
+
             Function::Factorial | Function::DoubleFactorial => {
                 let n = self.natural(&argument, written)?;
                 match function {
@@ -112,12 +128,14 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
                     _ => self.double_factorial(n),
                 }
             }
+
             Function::Binomial | Function::Permutations => {
                 let k = self.eval(&arguments[1])?;
                 let k = self.integer(&k, &arguments[1])?;
                 let n = self.integer(&argument, written);
                 self.choices(function == Function::Binomial, &argument, n.ok(), &k)
             }
+
             Function::Mod => {
                 let modulus = self.eval(&arguments[1])?;
                 self.remainder(&argument, written, &modulus, &arguments[1])
@@ -125,46 +143,51 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
             Function::Re => Ok(Value::real(argument.re)),
             Function::Im => Ok(Value::real(argument.imaginary())),
             Function::Conjugate => Ok(argument.conjugate()),
-            Function::Gcd | Function::Lcm | Function::Min | Function::Max => Err(Stop::Unknown),
+            Function::Gcd | Function::Lcm | Function::Min | Function::Max => {
+                Err(EnclosureError::Unknown)
+            }
         }
     }
 
     /// Computes the inverse sine or cosine, as the angle of a vector on the unit circle.
     fn arc(&mut self, function: Function, x: &R, written: &Expr) -> Result<Value<R>> {
-        let p = self.p;
+        let prec = self.prec;
         let one = R::integer(1);
-        let square = one.add(x, p).mul(&one.add(&x.clone().neg(), p), p);
-        let other = square.sqrt(p);
+        // The other side is √(1 − x²), written as √((1 + x)(1 − x)) to keep its digits near ±1.
+        let square = one.add(x, prec).mul(&one.add(&x.clone().neg(), prec), prec);
+        let other = square.sqrt(prec);
         let (y, x) = if function == Function::Arcsin { (x, &other) } else { (&other, x) };
-        let angle = |y, x| R::angle(y, x, p).map(Value::real).ok_or(Stop::Unknown);
+        let angle = |y, x| R::angle(y, x, prec).map(Value::real).ok_or(EnclosureError::Unknown);
+
         match square.sign() {
-            Some(Ordering::Less) => Err(match self.values_are_real(written)? {
-                true => Stop::Undefined,
-                false => Stop::Unknown,
-            }),
+            Some(Ordering::Less) => {
+                let real = self.values_are_real(written)?;
+                Err(if real { EnclosureError::Undefined } else { EnclosureError::Unknown })
+            }
             Some(_) => angle(y, x),
-            None if self.values_are_real(written)? => Err(Stop::Unknown),
+            None if self.values_are_real(written)? => Err(EnclosureError::Unknown),
             // The argument may be 1, or so little beyond 1 that the imaginary part is small: arcosh √(1+d) =
             // arsinh √d ≤ √d.
             None => {
-                let re = R::angle(y, x, p).ok_or(Stop::Unknown)?;
-                Ok(Value::complex(re, square.neg().sqrt(p).around_zero(p)))
+                let re = R::angle(y, x, prec).ok_or(EnclosureError::Unknown)?;
+                Ok(Value::complex(re, square.neg().sqrt(prec).around_zero(prec)))
             }
         }
     }
 
     /// Computes the hyperbolic tangent of a real number that is not small.
     fn tanh(&mut self, argument: &Value<R>) -> Option<R> {
-        let p = self.p;
+        let prec = self.prec;
         let x = argument.as_real()?;
         let one = R::integer(1);
-        if x.abs(p).add(&one.clone().neg(), p).sign() != Some(Ordering::Greater) {
+        if x.abs(prec).add(&one.clone().neg(), prec).sign() != Some(Ordering::Greater) {
             return None;
         }
+
         // tanh |x| = 1 − 2/(e^2|x| + 1).
-        let power = x.abs(p).mul(&R::integer(2), p).exp(p).add(&one, p);
-        let rest = R::integer(2).div(&power, p)?;
-        let value = one.add(&rest.neg(), p);
+        let power = x.abs(prec).mul(&R::integer(2), prec).exp(prec).add(&one, prec);
+        let rest = R::integer(2).div(&power, prec)?;
+        let value = one.add(&rest.neg(), prec);
         Some(if x.sign() == Some(Ordering::Less) { value.neg() } else { value })
     }
 
@@ -174,35 +197,45 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         if let Some(floor) = floor {
             return Ok(floor);
         }
-        let exact = self.exact(written)?.ok_or(Stop::Unknown)?;
+        let exact = self.exact(written)?.ok_or(EnclosureError::Unknown)?;
         Ok(if down { exact.floor() } else { exact.ceil() }.to_integer())
     }
 
-    /// Returns the integer that an expression certainly is.
+    /// Returns the integer that an expression is certain to be.
     fn integer(&mut self, value: &Value<R>, written: &Expr) -> Result<BigInt> {
         let x = real(value)?;
         if let Some(whole) = x.whole() {
             return Ok(whole);
         }
+
         if let Some(exact) = self.exact(written)? {
-            return if exact.is_integer() { Ok(exact.to_integer()) } else { Err(Stop::Undefined) };
+            return if exact.is_integer() {
+                Ok(exact.to_integer())
+            } else {
+                Err(EnclosureError::Undefined)
+            };
         }
+
         // The value is certainly between two integers, or it is not known.
-        let floor = x.floor().ok_or(Stop::Unknown)?;
-        let above = x.add(&R::ratio(&-floor, &1.into(), self.p), self.p).sign();
-        Err(if above == Some(Ordering::Greater) { Stop::Undefined } else { Stop::Unknown })
+        let floor = x.floor().ok_or(EnclosureError::Unknown)?;
+        let above = x.add(&R::ratio(&-floor, &1.into(), self.prec), self.prec).sign();
+        Err(if above == Some(Ordering::Greater) {
+            EnclosureError::Undefined
+        } else {
+            EnclosureError::Unknown
+        })
     }
 
     fn natural(&mut self, value: &Value<R>, written: &Expr) -> Result<u64> {
         let n = self.integer(value, written)?;
         if n.is_negative() {
-            return Err(Stop::Undefined);
+            return Err(EnclosureError::Undefined);
         }
-        n.to_u64().filter(|n| *n < 1 << 53).ok_or(Stop::Unknown)
+        n.to_u64().filter(|n| *n < 1 << 53).ok_or(EnclosureError::Unknown)
     }
 
     fn whole_value(&self, n: &BigInt) -> Value<R> {
-        Value::real(R::ratio(n, &1.into(), self.p))
+        Value::real(R::ratio(n, &1.into(), self.prec))
     }
 
     /// Computes the product of every `step`-th number from `from` to `to`.
@@ -210,7 +243,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         let mut product = R::integer(1);
         for factor in (from..=to).step_by(step) {
             self.operation()?;
-            product = product.mul(&R::integer(factor as i64), self.p);
+            product = product.mul(&R::integer(factor as i64), self.prec);
         }
         Ok(Value::real(product))
     }
@@ -219,45 +252,55 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         if n <= FACTORS { self.product(2, n, 1) } else { self.stirling(n) }
     }
 
-    /// Computes `n! = e^(n ln n − n + ln(2πn)/2 + 1/12n − 1/360n³ + …)`. The error of the series is less than the
-    /// first term that is left out.
+    /// Computes `n! = e^(n ln n − n + ln(2πn)/2 + 1/12n − 1/360n³ + …)`. The series is off by less than the first
+    /// term that is left out.
     fn stirling(&mut self, n: u64) -> Result<Value<R>> {
         self.elementary()?;
         self.elementary()?;
         self.elementary()?;
-        let p = self.p + 64;
+
+        // The exponential loses as many digits as the sum has before its point.
+        let prec = self.prec + 64;
         let x = R::integer(n as i64);
-        let inverse = R::integer(1).div(&x, p).ok_or(Stop::Unknown)?;
-        let square = inverse.mul(&inverse, p);
-        let log = x.ln(p).ok_or(Stop::Unknown)?;
-        let turn = R::pi(p).mul(&x, p).mul(&R::integer(2), p).ln(p).ok_or(Stop::Unknown)?;
-        let half = turn.div(&R::integer(2), p).ok_or(Stop::Unknown)?;
-        let mut sum = x.mul(&log, p).add(&x.neg(), p).add(&half, p);
+        let inverse = R::integer(1).div(&x, prec).ok_or(EnclosureError::Unknown)?;
+        let square = inverse.mul(&inverse, prec);
+        let log = x.ln(prec).ok_or(EnclosureError::Unknown)?;
+        let turn = R::pi(prec)
+            .mul(&x, prec)
+            .mul(&R::integer(2), prec)
+            .ln(prec)
+            .ok_or(EnclosureError::Unknown)?;
+        let half = turn.div(&R::integer(2), prec).ok_or(EnclosureError::Unknown)?;
+        let mut sum = x.mul(&log, prec).add(&x.neg(), prec).add(&half, prec);
+
         let mut power = inverse;
         for (k, (numer, denom)) in STIRLING.into_iter().enumerate() {
             self.operation()?;
-            let term = R::ratio(&numer.into(), &denom.into(), p).mul(&power, p);
+            let term = R::ratio(&numer.into(), &denom.into(), prec).mul(&power, prec);
             let last = k + 1 == STIRLING.len();
-            sum = sum.add(&if last { term.around_zero(p) } else { term }, p);
-            power = power.mul(&square, p);
+            sum = sum.add(&if last { term.around_zero(prec) } else { term }, prec);
+            power = power.mul(&square, prec);
         }
-        Ok(Value::real(sum.exp(p)))
+
+        Ok(Value::real(sum.exp(prec)))
     }
 
     fn double_factorial(&mut self, n: u64) -> Result<Value<R>> {
         if n <= 2 * FACTORS {
             return self.product(if n.is_multiple_of(2) { 2 } else { 1 }, n, 2);
         }
+
         // (2m)!! = 2^m·m!, and (2m+1)!! = (2m+1)!/(2m)!!.
         let half = n / 2;
         self.elementary()?;
-        let log = R::integer(2).ln(self.p + 64).ok_or(Stop::Unknown)?;
-        let power = log.mul(&R::integer(half as i64), self.p + 64).exp(self.p);
-        let even = self.factorial(half)?.mul(&Value::real(power), self.p);
+        let log = R::integer(2).ln(self.prec + 64).ok_or(EnclosureError::Unknown)?;
+        let power = log.mul(&R::integer(half as i64), self.prec + 64).exp(self.prec);
+        let even = self.factorial(half)?.mul(&Value::real(power), self.prec);
+
         if n.is_multiple_of(2) {
             return Ok(even);
         }
-        self.factorial(n)?.div(&even, self.p).ok_or(Stop::Unknown)
+        self.factorial(n)?.div(&even, self.prec).ok_or(EnclosureError::Unknown)
     }
 
     /// Computes `n(n−1)…(n−k+1)`, divided by `k!` for binomials.
@@ -270,33 +313,41 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
     ) -> Result<Value<R>> {
         let natural = n.as_ref().filter(|n| !n.is_negative());
         if k.is_negative() {
-            return natural.map(|_| Value::real(R::integer(0))).ok_or(Stop::Unknown);
+            return natural.map(|_| Value::real(R::integer(0))).ok_or(EnclosureError::Unknown);
         }
         if natural.is_some_and(|n| n < k) {
             return Ok(Value::real(R::integer(0)));
         }
+
+        // C(n, k) = C(n, n−k), and the smaller k is less work.
         let mirrored = natural.filter(|n| binomial && k + k > **n).map(|n| n - k);
-        let k = mirrored.as_ref().unwrap_or(k).to_u64().ok_or(Stop::Unknown)?;
-        let p = self.p;
+        let k = mirrored.as_ref().unwrap_or(k).to_u64().ok_or(EnclosureError::Unknown)?;
+
+        let prec = self.prec;
         if k > FACTORS {
-            let n =
-                natural.and_then(|n| n.to_u64()).filter(|n| *n < 1 << 53).ok_or(Stop::Unknown)?;
+            let n = natural
+                .and_then(|n| n.to_u64())
+                .filter(|n| *n < 1 << 53)
+                .ok_or(EnclosureError::Unknown)?;
+            // There are too many factors to multiply, but not for Stirling's formula.
             let mut denom = self.factorial(n - k)?;
             if binomial {
-                denom = denom.mul(&self.factorial(k)?, p);
+                denom = denom.mul(&self.factorial(k)?, prec);
             }
-            return self.factorial(n)?.div(&denom, p).ok_or(Stop::Unknown);
+            return self.factorial(n)?.div(&denom, prec).ok_or(EnclosureError::Unknown);
         }
+
         let mut value = Value::real(R::integer(1));
         for i in 0..k as i64 {
             self.operation()?;
             self.operation()?;
-            value = value.mul(&x.add(&Value::real(R::integer(-i)), p), p);
+            value = value.mul(&x.add(&Value::real(R::integer(-i)), prec), prec);
             if binomial {
-                let divided = value.div(&Value::real(R::integer(i + 1)), p);
-                value = divided.ok_or(Stop::Unknown)?;
+                let divided = value.div(&Value::real(R::integer(i + 1)), prec);
+                value = divided.ok_or(EnclosureError::Unknown)?;
             }
         }
+
         Ok(value)
     }
 
@@ -307,29 +358,33 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         modulus: &Value<R>,
         below: &Expr,
     ) -> Result<Value<R>> {
-        let (x, m) = (real(x)?, real(modulus)?);
+        let x = real(x)?;
+        let m = real(modulus)?;
         if modulus.is_zero() {
-            return Err(Stop::Undefined);
+            return Err(EnclosureError::Undefined);
         }
         if m.sign() != Some(Ordering::Greater) {
-            return Err(Stop::Unknown);
+            return Err(EnclosureError::Unknown);
         }
-        let p = self.p;
+
+        let prec = self.prec;
         if let (Some(x), Some(m)) = (x.whole(), m.whole()) {
             self.operation()?;
             return Ok(self.whole_value(&x.mod_floor(&m)));
         }
-        if let Some(times) = x.div(m, p).and_then(|times| times.floor()) {
+
+        if let Some(times) = x.div(m, prec).and_then(|times| times.floor()) {
             self.operation()?;
-            let whole = R::ratio(&-times, &1.into(), p);
-            return Ok(Value::real(x.add(&whole.mul(m, p), p)));
+            let whole = R::ratio(&-times, &1.into(), prec);
+            return Ok(Value::real(x.add(&whole.mul(m, prec), prec)));
         }
+
         let (Some(x), Some(m)) = (self.exact(written)?, self.exact(below)?) else {
-            return Err(Stop::Unknown);
+            return Err(EnclosureError::Unknown);
         };
         self.budget.spend(1000)?;
         let rest: BigRational = &x - &m * (&x / &m).floor();
-        Ok(Value::real(R::ratio(rest.numer(), rest.denom(), p)))
+        Ok(Value::real(R::ratio(rest.numer(), rest.denom(), prec)))
     }
 
     fn divisors(&mut self, function: Function, arguments: &'e [Expr]) -> Result<Value<R>> {
@@ -346,12 +401,14 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
                 Some(total) => total.lcm(&n),
             });
         }
-        total.map(|total| self.whole_value(&total)).ok_or(Stop::Undefined)
+
+        total.map(|total| self.whole_value(&total)).ok_or(EnclosureError::Undefined)
     }
 
     fn extreme(&mut self, function: Function, arguments: &'e [Expr]) -> Result<Value<R>> {
-        let p = self.p;
-        let wanted = if function == Function::Max { Ordering::Greater } else { Ordering::Less };
+        let prec = self.prec;
+        let wanted_order =
+            if function == Function::Max { Ordering::Greater } else { Ordering::Less };
         let mut best: Option<R> = None;
         for argument in arguments {
             let value = self.eval(argument)?;
@@ -359,14 +416,15 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
             self.operation()?;
             best = Some(match best {
                 None => x,
-                Some(best) => match x.add(&best.clone().neg(), p).sign() {
-                    Some(order) if order == wanted => x,
+                Some(best) => match x.add(&best.clone().neg(), prec).sign() {
+                    Some(order) if order == wanted_order => x,
                     Some(_) => best,
-                    None => best.hull(&x, p),
+                    None => best.hull(&x, prec),
                 },
             });
         }
-        best.map(Value::real).ok_or(Stop::Undefined)
+
+        best.map(Value::real).ok_or(EnclosureError::Undefined)
     }
 
     fn values_are_real(&mut self, written: &Expr) -> Result<bool> {
@@ -375,10 +433,10 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
 }
 
 fn real<R: Real>(value: &Value<R>) -> Result<&R> {
-    value.as_real().ok_or(Stop::Unknown)
+    value.as_real().ok_or(EnclosureError::Unknown)
 }
 
-/// The coefficients of Stirling's series: `B(2k)/(2k(2k−1))` for k = 1, 2, ….
+/// Coefficients of Stirling's series: `B(2k)/(2k(2k−1))` for k = 1, 2, ….
 const STIRLING: [(i64, i64); 10] = [
     (1, 12),
     (-1, 360),

@@ -1,4 +1,4 @@
-//! The enclosure of an expression's value at a point.
+//! Encloses an expression's value at a point.
 
 use std::cmp::Ordering;
 
@@ -14,9 +14,9 @@ use crate::{
     expr::{Constant, Expr, Fold, FoldKind},
 };
 
-/// The reason why there is no enclosure.
+/// Reason why there is no enclosure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum EnclosureError {
     OverBudget,
     /// There is certainly no value here.
     Undefined,
@@ -24,44 +24,44 @@ pub(super) enum Stop {
     Unknown,
 }
 
-impl From<OverBudget> for Stop {
+impl From<OverBudget> for EnclosureError {
     fn from(_: OverBudget) -> Self {
-        Stop::OverBudget
+        EnclosureError::OverBudget
     }
 }
 
-pub(super) type Result<T> = std::result::Result<T, Stop>;
+pub(super) type Result<T> = std::result::Result<T, EnclosureError>;
 
-/// The bound below which integer exponents are multiplied out.
+/// Bound below which integer exponents are multiplied out.
 const MULTIPLIED: u64 = 1 << 40;
 
 pub(super) struct Evaluator<'e, 'b, R> {
-    pub(super) p: u32,
+    pub(super) prec: u32,
     pub(super) budget: &'b mut Budget,
     unknowns: &'b Unknowns<'e>,
-    /// The values of the unknowns, as exact fractions here and as enclosures in `values`.
+    /// Values of the unknowns, as exact fractions here and as enclosures in `values`.
     coordinates: &'b [(i64, i64)],
     values: Vec<R>,
-    /// The indices of the enclosing folds, with their present values.
+    /// Indices of the enclosing folds, with their current values.
     bound: Vec<(&'e str, i64)>,
-    /// The binary logarithm of the largest value on the way.
+    /// Binary logarithm of the largest intermediate value.
     pub(super) largest: i64,
-    /// True if a term was too small to show in its sum at this precision. Agreement without the term is no
-    /// evidence: `4 + e^{-10000}` is not 4.
+    /// True if a term was too small to show in its sum at this precision. Agreement without the term is not evidence:
+    /// `4 + e^{-10000}` is not 4.
     pub(super) lost: bool,
 }
 
 impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
     pub(super) fn new(
-        p: u32,
+        prec: u32,
         unknowns: &'b Unknowns<'e>,
         coordinates: &'b [(i64, i64)],
         budget: &'b mut Budget,
     ) -> Self {
-        let value = |&(numer, denom): &(i64, i64)| R::ratio(&numer.into(), &denom.into(), p);
+        let value = |&(numer, denom): &(i64, i64)| R::ratio(&numer.into(), &denom.into(), prec);
         let values = coordinates.iter().map(value).collect();
         Evaluator {
-            p,
+            prec,
             budget,
             unknowns,
             coordinates,
@@ -80,78 +80,89 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
 
     fn node(&mut self, expr: &'e Expr) -> Result<Value<R>> {
         self.operation()?;
-        let p = self.p;
+        let prec = self.prec;
+
         match expr {
             Expr::Number(value) | Expr::Decimal(value) => self.number(value),
             Expr::Symbol(name) => self.symbol(name),
-            Expr::Constant(Constant::Pi) => Ok(Value::real(R::pi(p))),
+            Expr::Constant(Constant::Pi) => Ok(Value::real(R::pi(prec))),
             Expr::Constant(Constant::E) => {
                 self.elementary()?;
-                Ok(Value::real(R::integer(1).exp(p)))
+                Ok(Value::real(R::integer(1).exp(prec)))
             }
             Expr::Constant(Constant::I) => Ok(Value { re: R::integer(0), im: Some(R::integer(1)) }),
-            Expr::Constant(Constant::Infinity | Constant::NotANumber) => Err(Stop::Undefined),
+            Expr::Constant(Constant::Infinity | Constant::NotANumber) => {
+                Err(EnclosureError::Undefined)
+            }
             Expr::Sum(terms) => self.sum(terms),
+
             Expr::Product(factors) => {
                 let mut product = Value::real(R::integer(1));
                 for factor in factors {
-                    product = product.mul(&self.eval(factor)?, p);
+                    product = product.mul(&self.eval(factor)?, prec);
                     self.operation()?;
                 }
                 Ok(product)
             }
             Expr::Negate(inner) => Ok(self.eval(inner)?.neg()),
+
             Expr::Quotient(parts) => {
                 let numer = self.eval(&parts[0])?;
                 let denom = self.eval(&parts[1])?;
                 self.quotient(&numer, &denom, &parts[1])
             }
+
             Expr::Power(parts) => self.power(&parts[0], &parts[1]),
+
             Expr::Root(parts) => {
-                let degree = self.exact(&parts[0])?.ok_or(Stop::Unknown)?;
+                let degree = self.exact(&parts[0])?.ok_or(EnclosureError::Unknown)?;
                 if degree.is_zero() {
-                    return Err(Stop::Undefined);
+                    return Err(EnclosureError::Undefined);
                 }
+
                 let base = self.eval(&parts[1])?;
                 self.rational_power(base, &degree.recip(), &parts[1])
             }
             Expr::Call(function, arguments) => self.call(*function, arguments),
             Expr::Fold(fold) => self.fold(fold),
+
             Expr::Apply(..) => {
                 let value = self.unknowns.applied(expr).and_then(|index| self.values.get(index));
-                value.cloned().map(Value::real).ok_or(Stop::Unknown)
+                value.cloned().map(Value::real).ok_or(EnclosureError::Unknown)
             }
             Expr::Degrees(inner) => {
-                let turn = R::pi(p).div(&R::integer(180), p).ok_or(Stop::Unknown)?;
-                Ok(self.eval(inner)?.mul(&Value::real(turn), p))
+                let turn =
+                    R::pi(prec).div(&R::integer(180), prec).ok_or(EnclosureError::Unknown)?;
+                Ok(self.eval(inner)?.mul(&Value::real(turn), prec))
             }
         }
     }
 
     /// Pays for an operation.
     pub(super) fn operation(&mut self) -> Result<()> {
-        Ok(self.budget.spend(R::cost(self.p).operation)?)
+        Ok(self.budget.spend(R::cost(self.prec).operation)?)
     }
 
     /// Pays for an elementary function.
     pub(super) fn elementary(&mut self) -> Result<()> {
-        Ok(self.budget.spend(R::cost(self.p).elementary)?)
+        Ok(self.budget.spend(R::cost(self.prec).elementary)?)
     }
 
     fn number(&mut self, value: &BigRational) -> Result<Value<R>> {
         let words = |value: &BigInt| value.bits() / 64;
-        let limbs = u64::from(self.p) / 64;
-        let (numer, denom) = (words(value.numer()), words(value.denom()));
+        let limbs = u64::from(self.prec) / 64;
+        let numer = words(value.numer());
+        let denom = words(value.denom());
         self.budget.spend(numer + (numer + limbs) * denom)?;
-        Ok(Value::real(R::ratio(value.numer(), value.denom(), self.p)))
+        Ok(Value::real(R::ratio(value.numer(), value.denom(), self.prec)))
     }
 
     fn symbol(&mut self, name: &str) -> Result<Value<R>> {
         if let Some((_, value)) = self.bound.iter().rev().find(|(bound, _)| *bound == name) {
             return Ok(Value::real(R::integer(*value)));
         }
-        let index = self.unknowns.symbol(name).ok_or(Stop::Unknown)?;
-        self.values.get(index).cloned().map(Value::real).ok_or(Stop::Unknown)
+        let index = self.unknowns.symbol(name).ok_or(EnclosureError::Unknown)?;
+        self.values.get(index).cloned().map(Value::real).ok_or(EnclosureError::Unknown)
     }
 
     fn sum(&mut self, terms: &'e [Expr]) -> Result<Value<R>> {
@@ -164,19 +175,21 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
     }
 
     fn add(&mut self, sum: &Value<R>, term: &Value<R>) -> Value<R> {
-        let total = sum.add(term, self.p);
-        if self.p > 0 {
-            let shows = total.log2().saturating_sub(i64::from(self.p) - 8);
+        let total = sum.add(term, self.prec);
+        if self.prec > 0 {
+            // A part is lost if it is smaller than the last bits of the total.
+            let shows = total.log2().saturating_sub(i64::from(self.prec) - 8);
             let hides = |part: &Value<R>| part.is_nonzero() && part.log2() < shows;
             self.lost |= hides(term) || hides(sum);
         }
+
         total
     }
 
-    /// Takes note of an argument that is too close to zero to show in a function's value: cos e^{-1000} is not 1.
-    /// The argument may add as little to the value as its square.
+    /// Notes whether an argument is too close to zero to show in a function's value: cos e^{-1000} is not 1. An
+    /// argument may add as little to the value as its square.
     pub(super) fn faint(&mut self, nonzero: bool, log2: i64) {
-        self.lost |= self.p > 0 && nonzero && log2 < 8 - i64::from(self.p) / 2;
+        self.lost |= self.prec > 0 && nonzero && log2 < 8 - i64::from(self.prec) / 2;
     }
 
     pub(super) fn quotient(
@@ -186,17 +199,17 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
         written: &Expr,
     ) -> Result<Value<R>> {
         self.operation()?;
-        match numer.div(denom, self.p) {
+        match numer.div(denom, self.prec) {
             Some(value) => Ok(value),
-            None if denom.is_zero() => Err(Stop::Undefined),
+            None if denom.is_zero() => Err(EnclosureError::Undefined),
             None => Err(match self.exact(written)? {
-                Some(value) if value.is_zero() => Stop::Undefined,
-                _ => Stop::Unknown,
+                Some(value) if value.is_zero() => EnclosureError::Undefined,
+                _ => EnclosureError::Unknown,
             }),
         }
     }
 
-    /// Returns the rational that an expression plainly is at this point.
+    /// Returns the rational value of an expression at this point, if it is easy to find.
     pub(super) fn exact(&mut self, expr: &Expr) -> Result<Option<BigRational>> {
         let symbol = |name: &str| {
             let bound = self.bound.iter().rev().find(|(bound, _)| *bound == name);
@@ -222,6 +235,7 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
             let value = self.eval(base)?;
             return self.integer_power(value, exponent.numer(), base);
         }
+
         match self.exact(exponent)? {
             Some(exponent) if exponent.is_integer() => {
                 let value = self.eval(base)?;
@@ -235,29 +249,32 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
             }
             _ => (),
         }
+
         let power = self.eval(exponent)?;
         self.faint(power.is_nonzero(), power.log2());
         self.elementary()?;
         if matches!(base, Expr::Constant(Constant::E)) {
-            return Ok(power.exp(self.p));
+            return Ok(power.exp(self.prec));
         }
+
         let value = self.eval(base)?;
         match value.as_real().map(R::sign) {
             Some(Some(Ordering::Greater)) => (),
             Some(Some(Ordering::Equal)) => {
                 return match power.re.sign() {
                     Some(Ordering::Greater) => Ok(Value::real(R::integer(0))),
-                    Some(_) => Err(Stop::Undefined),
-                    None => Err(Stop::Unknown),
+                    Some(_) => Err(EnclosureError::Undefined),
+                    None => Err(EnclosureError::Unknown),
                 };
             }
-            // A negative number to a real power may be real or not, depending on the fraction that the power is.
-            Some(_) if power.im.is_none() => return Err(Stop::Unknown),
+            // A negative number to a real power may be real or not, depending on the exponent as a fraction.
+            Some(_) if power.im.is_none() => return Err(EnclosureError::Unknown),
             _ => (),
         }
+
         self.elementary()?;
-        let log = value.ln(self.p).ok_or(Stop::Unknown)?;
-        Ok(log.mul(&power, self.p).exp(self.p))
+        let log = value.ln(self.prec).ok_or(EnclosureError::Unknown)?;
+        Ok(log.mul(&power, self.prec).exp(self.prec))
     }
 
     fn integer_power(
@@ -266,45 +283,49 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
         exponent: &BigInt,
         written: &Expr,
     ) -> Result<Value<R>> {
-        let p = self.p;
+        let prec = self.prec;
         let one = Value::real(R::integer(1));
         if !exponent.is_positive() {
             if base.is_zero() {
-                return Err(Stop::Undefined);
+                return Err(EnclosureError::Undefined);
             }
             if exponent.is_zero() {
                 if base.is_nonzero() {
                     return Ok(one);
                 }
                 let zero = self.exact(written)?.is_some_and(|base| base.is_zero());
-                return Err(if zero { Stop::Undefined } else { Stop::Unknown });
+                return Err(if zero { EnclosureError::Undefined } else { EnclosureError::Unknown });
             }
         }
+
         let size = exponent.magnitude();
         let power = match size.to_u64().filter(|times| *times < MULTIPLIED) {
             Some(times) => {
                 let mut power = base.clone();
+                // Square and multiply, starting below the exponent's highest bit.
                 for bit in (0..63 - i64::from(times.leading_zeros())).rev() {
                     self.operation()?;
-                    power = power.square(p);
+                    power = power.square(prec);
                     if times >> bit & 1 == 1 {
                         self.operation()?;
-                        power = power.mul(&base, p);
+                        power = power.mul(&base, prec);
                     }
                 }
                 power
             }
             None => {
+                // |b|ⁿ = e^(n·ln |b|), and an odd exponent keeps the sign of b.
                 self.elementary()?;
                 self.elementary()?;
-                let real = base.as_real().ok_or(Stop::Unknown)?;
-                let log = real.abs(p).ln(p).ok_or(Stop::Unknown)?;
-                let times = R::ratio(&size.clone().into(), &BigInt::one(), p);
-                let power = log.mul(&times, p).exp(p);
+                let real = base.as_real().ok_or(EnclosureError::Unknown)?;
+                let log = real.abs(prec).ln(prec).ok_or(EnclosureError::Unknown)?;
+                let times = R::ratio(&size.clone().into(), &BigInt::one(), prec);
+                let power = log.mul(&times, prec).exp(prec);
                 let negative = real.sign() == Some(Ordering::Less) && exponent.is_odd();
                 Value::real(if negative { power.neg() } else { power })
             }
         };
+
         if exponent.is_negative() { self.quotient(&one, &power, written) } else { Ok(power) }
     }
 
@@ -315,92 +336,109 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
         exponent: &BigRational,
         written: &Expr,
     ) -> Result<Value<R>> {
-        let (times, degree) = (exponent.numer(), exponent.denom());
+        let times = exponent.numer();
+        let degree = exponent.denom();
         if degree.is_one() {
             return self.integer_power(base, times, written);
         }
+
         if base.is_zero() {
             let positive = times.is_positive();
-            return if positive { Ok(base) } else { Err(Stop::Undefined) };
+            return if positive { Ok(base) } else { Err(EnclosureError::Undefined) };
         }
+
         if degree.to_u32() == Some(2) {
-            self.budget.spend(R::cost(self.p).root)?;
+            self.budget.spend(R::cost(self.prec).root)?;
         } else {
             self.elementary()?;
             self.elementary()?;
         }
-        let p = self.p;
+
+        let prec = self.prec;
         let root = match base.as_real().map(R::sign) {
-            None if degree.to_u32() == Some(2) => base.sqrt(p).ok_or(Stop::Unknown)?,
+            None if degree.to_u32() == Some(2) => base.sqrt(prec).ok_or(EnclosureError::Unknown)?,
             None => return self.principal_power(&base, exponent),
             Some(Some(Ordering::Greater)) => match degree.to_u32() {
-                Some(degree) if times.bits() < 10 => Value::real(base.re.root(degree, p)),
+                Some(degree) if times.bits() < 10 => Value::real(base.re.root(degree, prec)),
                 _ => return self.principal_power(&base, exponent),
             },
             Some(sign) => {
                 if degree.is_even() && !self.is_constant(written)? {
                     let outside = sign == Some(Ordering::Less);
-                    return Err(if outside { Stop::Undefined } else { Stop::Unknown });
+                    return Err(if outside {
+                        EnclosureError::Undefined
+                    } else {
+                        EnclosureError::Unknown
+                    });
                 }
-                let small = degree.to_u32().ok_or(Stop::Unknown)?;
-                let roots = (base.re.root(small, p), base.re.clone().neg().root(small, p));
+
+                let small = degree.to_u32().ok_or(EnclosureError::Unknown)?;
+                // The first root covers the members that are not negative, the second the others.
+                let roots = (base.re.root(small, prec), base.re.clone().neg().root(small, prec));
                 match (degree.is_odd(), sign) {
                     (true, Some(_)) => Value::real(roots.1.neg()),
-                    (true, None) => Value::real(roots.0.hull(&roots.1.neg(), p)),
+                    (true, None) => Value::real(roots.0.hull(&roots.1.neg(), prec)),
                     (false, Some(_)) if small == 2 => Value::complex(R::integer(0), roots.1),
                     (false, Some(_)) => return self.principal_power(&base, exponent),
-                    // One part is zero, and the other lies within its root.
+                    // One part is zero, and the other is within its root.
                     (false, None) if small == 2 => Value::complex(roots.0, roots.1),
                     (false, None) => {
-                        let size = base.re.abs(p).root(small, p).around_zero(p);
+                        let size = base.re.abs(prec).root(small, prec).around_zero(prec);
                         Value::complex(size.clone(), size)
                     }
                 }
             }
         };
+
         self.integer_power(root, times, written)
     }
 
     fn principal_power(&mut self, base: &Value<R>, exponent: &BigRational) -> Result<Value<R>> {
         self.elementary()?;
         self.elementary()?;
-        let log = base.ln(self.p).ok_or(Stop::Unknown)?;
+        let log = base.ln(self.prec).ok_or(EnclosureError::Unknown)?;
         let exponent = self.number(exponent)?;
-        Ok(log.mul(&exponent, self.p).exp(self.p))
+        Ok(log.mul(&exponent, self.prec).exp(self.prec))
     }
 
     /// Computes the logarithm of the argument `written`.
     pub(super) fn logarithm(&mut self, value: &Value<R>, written: &Expr) -> Result<Value<R>> {
         self.elementary()?;
         if value.is_zero() {
-            return Err(Stop::Undefined);
+            return Err(EnclosureError::Undefined);
         }
         if value.as_real().is_some_and(|value| value.sign() != Some(Ordering::Greater)) {
+            // Functions are compared as real functions, which have no value here.
             if !self.is_constant(written)? {
-                return Err(Stop::Undefined);
+                return Err(EnclosureError::Undefined);
             }
             self.elementary()?;
         }
-        value.ln(self.p).ok_or(Stop::Unknown)
+        value.ln(self.prec).ok_or(EnclosureError::Unknown)
     }
 
     fn fold(&mut self, fold: &'e Fold) -> Result<Value<R>> {
-        let (from, to) = (self.exact(&fold.from)?, self.exact(&fold.to)?);
-        let (Some(from), Some(to)) = (from, to) else { return Err(Stop::Unknown) };
+        let from = self.exact(&fold.from)?;
+        let to = self.exact(&fold.to)?;
+        let (Some(from), Some(to)) = (from, to) else { return Err(EnclosureError::Unknown) };
         if !from.is_integer() || !to.is_integer() {
-            return Err(Stop::Undefined);
+            return Err(EnclosureError::Undefined);
         }
+
         let mut total = Value::real(R::integer(i64::from(fold.kind == FoldKind::Product)));
         if to < from {
             return Ok(total);
         }
         let (Some(from), Some(to)) = (from.to_i64(), to.to_i64()) else {
-            return Err(Stop::OverBudget);
+            return Err(EnclosureError::OverBudget);
         };
+
         let terms = (to as i128 - from as i128 + 1) as u128;
-        if terms * u128::from(R::cost(self.p).operation) > u128::from(self.budget.left()) {
+        // A fold that the budget can't pay for ends before it begins.
+        if terms * u128::from(R::cost(self.prec).operation) > u128::from(self.budget.left()) {
             self.budget.spend(u64::MAX)?;
         }
+
         for index in from..=to {
             self.operation()?;
             self.bound.push((&fold.index, index));
@@ -409,9 +447,10 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
             let term = term?;
             total = match fold.kind {
                 FoldKind::Sum => self.add(&total, &term),
-                FoldKind::Product => total.mul(&term, self.p),
+                FoldKind::Product => total.mul(&term, self.prec),
             };
         }
+
         Ok(total)
     }
 }

@@ -1,4 +1,4 @@
-//! The rational value of an expression at a point, if arithmetic and perfect roots suffice for it.
+//! Finds the rational value of an expression at a point, if arithmetic and perfect roots suffice for it.
 
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -10,18 +10,18 @@ use crate::{
     expr::{Expr, Function},
 };
 
-/// The longest numbers that are followed exactly, in bits.
+/// Longest numbers that are computed exactly, in bits.
 const BITS: u64 = 1 << 12;
 
-/// Returns the rational that an expression plainly is, given the values of its symbols. Returns `None` if the
-/// expression is not rational, if more than arithmetic and perfect roots is needed to see it, or if the rational
-/// is too long.
+/// Returns the rational value of an expression, given the values of its symbols. Returns `None` if the expression
+/// is not rational, if more than arithmetic and perfect roots is needed to see it, or if the value is too long.
 pub(super) fn exact(
     expr: &Expr,
     symbol: &dyn Fn(&str) -> Option<(i64, i64)>,
     budget: &mut Budget,
 ) -> Result<Option<BigRational>, OverBudget> {
     budget.spend(4)?;
+
     let value = match expr {
         Expr::Number(value) | Expr::Decimal(value) if fits(value) => Some(value.clone()),
         Expr::Symbol(name) => symbol(name)
@@ -29,6 +29,7 @@ pub(super) fn exact(
         Expr::Negate(inner) => exact(inner, symbol, budget)?.map(|value| -value),
         Expr::Sum(terms) => fold(terms, BigRational::zero(), |a, b| a + b, symbol, budget)?,
         Expr::Product(factors) => fold(factors, BigRational::one(), |a, b| a * b, symbol, budget)?,
+
         Expr::Quotient(parts) => {
             let Some(denom) = exact(&parts[1], symbol, budget)?.filter(|d| !d.is_zero()) else {
                 return Ok(None);
@@ -37,11 +38,13 @@ pub(super) fn exact(
             charge(&denom, budget)?;
             numer.map(|numer| numer / denom)
         }
+
         Expr::Power(parts) => {
             let Some(exponent) = exact(&parts[1], symbol, budget)? else { return Ok(None) };
             let Some(base) = exact(&parts[0], symbol, budget)? else { return Ok(None) };
             power(base, &exponent, budget)?
         }
+
         Expr::Root(parts) => {
             let Some(degree) = exact(&parts[0], symbol, budget)? else { return Ok(None) };
             let Some(radicand) = exact(&parts[1], symbol, budget)? else { return Ok(None) };
@@ -50,6 +53,7 @@ pub(super) fn exact(
             }
             power(radicand, &degree.recip(), budget)?
         }
+
         Expr::Call(Function::Log, parts) if parts.len() == 2 => {
             let Some(base) = exact(&parts[0], symbol, budget)? else { return Ok(None) };
             let Some(value) = exact(&parts[1], symbol, budget)? else { return Ok(None) };
@@ -57,6 +61,7 @@ pub(super) fn exact(
         }
         _ => None,
     };
+
     Ok(value.filter(fits))
 }
 
@@ -91,7 +96,7 @@ fn fold(
     Ok(Some(total))
 }
 
-/// Computes the logarithm of a whole power of a base above one.
+/// Computes the logarithm of an integer power of a base above one.
 fn logarithm(
     base: &BigRational,
     value: BigRational,
@@ -101,16 +106,21 @@ fn logarithm(
     if *base <= one || !value.is_positive() {
         return Ok(None);
     }
-    let below = value < one;
-    let value = if below { value.recip() } else { value };
-    let (mut power, mut exponent) = (one, 0i64);
-    // The powers of a base near one grow slowly, but each is longer than the last by a bit at least.
+
+    // Below one, the inverse is looked for, and its exponent counts backwards.
+    let is_below_one = value < one;
+    let value = if is_below_one { value.recip() } else { value };
+    let mut power = one;
+    let mut exponent = 0i64;
+
+    // The powers of a base near one grow slowly, but each is at least one bit longer than the one before.
     while power < value && fits(&power) {
         charge(&power, budget)?;
         charge(base, budget)?;
         power *= base;
-        exponent += if below { -1 } else { 1 };
+        exponent += if is_below_one { -1 } else { 1 };
     }
+
     Ok((power == value).then(|| BigRational::from(BigInt::from(exponent))))
 }
 
@@ -124,9 +134,11 @@ fn power(
     let (Some(times), Some(degree)) = (exponent.numer().to_i32(), exponent.denom().to_u32()) else {
         return Ok(None);
     };
+
     if base.is_zero() {
         return Ok((times > 0).then_some(base));
     }
+
     if bits.saturating_mul(times.unsigned_abs().into()) > BITS {
         return Ok(None);
     }
@@ -134,9 +146,13 @@ fn power(
     if degree == 1 {
         return Ok(Some(base.pow(times)));
     }
+
+    // No negative number has an even root, and with a degree greater than its number of bits, only 1 is a perfect
+    // power.
     if (base.is_negative() && degree.is_even()) || u64::from(degree) > bits {
         return Ok(base.is_one().then_some(base));
     }
+
     budget.spend(200 + bits * bits / 16)?;
     let root = BigRational::new_raw(base.numer().nth_root(degree), base.denom().nth_root(degree));
     Ok((root.pow(degree as i32) == base).then(|| root.pow(times)))

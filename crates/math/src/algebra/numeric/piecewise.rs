@@ -1,7 +1,7 @@
-//! The probes: extra points at which functions made of pieces are compared.
+//! Probes: extra points at which functions made of pieces are compared.
 //!
 //! `|x + 100|` is `x + 100` at all points near zero, and `(-1)^n` is 1 at every second integer. Functions with
-//! such pieces are therefore also compared far out on both sides, at consecutive and at round integers, and beside
+//! such pieces are therefore also compared far out on both sides, at consecutive and at round integers, and next to
 //! the numbers that are written in them, because pieces tend to meet there.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use crate::{
     expr::{Constant, Expr, Function},
 };
 
-/// The probes besides the small integers. Each is used with both signs.
+/// Probes besides the small integers. Each is used with both signs.
 const ROUND: [(i64, i64); 18] = [
     (100, 1),
     (101, 1),
@@ -35,16 +35,16 @@ const ROUND: [(i64, i64); 18] = [
     (40, 7),
 ];
 
-/// The largest of the small integers.
+/// Largest of the small integers.
 const SMALL: i64 = 12;
 
-/// The most numbers of the expressions that are used, beginning with the smallest.
+/// Maximum number of integers that are taken from the expressions, the smallest first.
 const WRITTEN: usize = 12;
 
-/// The largest number that is used.
+/// Largest number that is used.
 const LARGEST: i64 = 1 << 50;
 
-/// The largest number that is used if sums run up to a variable.
+/// Largest number that is used if sums run up to a variable.
 const TERMS: i64 = 100;
 
 /// Returns the probes for a pair of expressions. There are none if neither expression has pieces.
@@ -56,17 +56,21 @@ pub(super) fn probes(
     let mut survey = Survey::default();
     survey.read(first, &mut vec![], budget)?;
     survey.read(second, &mut vec![], budget)?;
+
     // Two expressions that are written in the same way have the same pieces.
     if !survey.pieces || first == second {
         return Ok(vec![]);
     }
+
     let mut probes: Vec<_> = (1..=SMALL).map(|n| (n, 1)).chain(ROUND).collect();
     for n in survey.written.into_iter().take(WRITTEN) {
         probes.extend([(n, 1), (3 * n + 1, 3), (3 * n - 1, 3)]);
     }
+
     let mut known = BTreeSet::new();
     let signed = probes.into_iter().flat_map(|(numer, denom)| [(numer, denom), (-numer, denom)]);
     let near = |numer: i64, denom: i64| !survey.sums || numer.abs() <= TERMS * denom;
+
     Ok(signed
         .filter(|(numer, denom)| near(*numer, *denom) && known.insert((*numer, *denom)))
         .collect())
@@ -78,7 +82,7 @@ struct Survey {
     pieces: bool,
     /// True if a sum or product has a variable number of terms.
     sums: bool,
-    /// The whole numbers that occur, ordered by size.
+    /// Integers that occur, ordered by size.
     written: BTreeSet<i64>,
 }
 
@@ -110,24 +114,27 @@ impl Survey {
             }
             _ => (),
         }
+
         let mut varies = matches!(expr, Expr::Apply(..));
-        let mut last = false;
+        let mut last_varies = false;
         for part in expr.children() {
-            last = self.read(part, bound, budget)?;
-            varies |= last;
+            last_varies = self.read(part, bound, budget)?;
+            varies |= last_varies;
         }
+
         // The last part of such an expression is an exponent or a radicand.
         self.pieces |= match expr {
             Expr::Call(function, _) => varies && has_pieces(*function),
-            Expr::Root(parts) => last && !is_odd(&parts[0]),
+            Expr::Root(parts) => last_varies && !is_odd(&parts[0]),
             Expr::Power(parts) => match &parts[1] {
                 Expr::Number(exponent) | Expr::Decimal(exponent) => {
                     varies && exponent.denom().trailing_zeros() != Some(0)
                 }
-                _ => last && !is_positive(&parts[0], budget)?,
+                _ => last_varies && !is_positive(&parts[0], budget)?,
             },
             _ => false,
         };
+
         Ok(varies)
     }
 }
@@ -154,7 +161,7 @@ fn is_odd(degree: &Expr) -> bool {
     matches!(degree, Expr::Number(n) if n.is_integer() && n.numer().trailing_zeros() == Some(0))
 }
 
-/// Tells whether the base of a power is plainly positive.
+/// Tells whether the base of a power is obviously positive.
 fn is_positive(expr: &Expr, budget: &mut Budget) -> Result<bool, OverBudget> {
     budget.spend(1)?;
     match expr {

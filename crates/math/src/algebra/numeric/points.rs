@@ -1,29 +1,32 @@
-//! The fixed points at which expressions in variables are compared.
+//! Fixed points at which expressions in variables are compared.
 
-/// The most points at which expressions in variables are compared.
+/// Maximum number of points at which expressions in variables are compared.
 pub(super) const POINTS: u32 = 40;
 
-/// The number of points that are always tried. They have both signs, and some are less than 1 in size.
+/// Points that are always tried. They have both signs, and some are less than 1 in size.
 pub(super) const FIRST: u32 = 8;
 
 /// Returns the value of a variable at a point: a fraction whose denominator is positive.
 ///
 /// The value depends only on the variable's name and the point's number, so the verdict is the same everywhere and
-/// at all times. The first points are fractions of both signs, for identities that hold everywhere. The later
-/// points are for expressions that are defined on less: numbers near zero, positive numbers only, and at last
-/// integers only.
+/// at all times. The first points are fractions of both signs, for identities that hold everywhere. Later points
+/// are for expressions that are defined on less: numbers near zero, positive numbers only, and finally integers
+/// only.
 pub(super) fn coordinate(name: &str, point: u32) -> (i64, i64) {
     let seed = seed(name);
     let random = mix(seed.wrapping_add(u64::from(point).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-    // Every second point has the opposite sign, but not for all variables at once.
+
+    // Every second point has the opposite sign, but not for all variables at the same time.
     let negative = (u64::from(point) + (mix(seed ^ u64::from(point / 2)) & 1)) % 2 == 1;
     let denom = 101 + 2 * (random % 450) as i64;
     let part = |from: i64, to: i64| from + ((random >> 16) % (to - from) as u64) as i64;
-    // A fraction in lowest terms is no integer.
+
+    // A fraction in lowest terms is not an integer.
     let fraction = |from: i64, to: i64| {
         let numer = part(from * denom / 16, to * denom / 16);
         if numer % denom == 0 { numer + 1 } else { numer }
     };
+
     let (numer, denom, signed) = match point {
         0..4 => (fraction(16, 80), denom, true),
         4..8 => (fraction(1, 15), denom, true),
@@ -33,6 +36,7 @@ pub(super) fn coordinate(name: &str, point: u32) -> (i64, i64) {
         24..34 => (part(1, 13), 1, false),
         _ => (part(1, 9), 1, true),
     };
+
     (if signed && negative { -numer } else { numer }, denom)
 }
 
@@ -47,7 +51,7 @@ fn seed(name: &str) -> u64 {
     })
 }
 
-/// Mixes a word. Every bit of the result depends on every bit of the word.
+/// Mixes a word, so that every bit of the result depends on every bit of the word.
 fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -66,6 +70,7 @@ mod tests {
                 assert!(denom > 0);
                 numer as f64 / denom as f64
             };
+
             for pair in (0..FIRST).step_by(2) {
                 assert!(value(pair) * value(pair + 1) < 0.0, "{name} {pair}");
             }
@@ -73,6 +78,7 @@ mod tests {
             assert!((4..8).all(|point| value(point).abs() < 1.0));
             assert!((8..20).all(|point| value(point) > 0.0 && value(point).fract() != 0.0));
             assert!((24..POINTS).all(|point| value(point).fract() == 0.0 && value(point) != 0.0));
+
             let distinct = |a, b| a == b || value(a) != value(b);
             assert!((0..24).all(|a| (0..24).all(|b| distinct(a, b))), "{name}");
         }

@@ -1,4 +1,4 @@
-//! The comparison of two expressions to a number of decimal places.
+//! Compares two expressions to a number of decimal places.
 
 use std::cmp::Ordering;
 
@@ -6,8 +6,8 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 
 use super::{
-    Agreement, Finding, LEVELS, Ladder, at_points,
-    evaluate::Stop,
+    Agreement, LEVELS, Ladder, PointComparison, at_points,
+    evaluate::EnclosureError,
     exact::exact,
     pair::{Pair, Values},
 };
@@ -17,15 +17,15 @@ use crate::{
     expr::Expr,
 };
 
-/// The most places that count. More places give the same verdict as this many.
+/// Maximum number of places that are used. More places lead to the same verdict as this many.
 const PLACES: u32 = 250;
 
 /// Tells whether two expressions have the same value to `places` places after the decimal point.
 ///
-/// Real constants are the same if they round to the same number, halves away from zero. So are the parts of
-/// complex constants. Rounding must not wipe out a number. Numbers below `10^(3 - places)` in size (and below 1)
-/// are therefore compared to `places` significant digits instead, and to one at least. Functions are the same if
-/// they are within `10^-places` of each other at the points, relative to the larger of both.
+/// Real constants are the same if they round to the same number, halves away from zero, and so are the parts of complex
+/// constants. Rounding must not turn a number into zero, so numbers below `10^(3 - places)` in size (and below 1) are
+/// compared to `places` significant digits instead, and to one at least. Functions are the same if they are within
+/// `10^-places` of each other at the points, relative to the larger of both.
 pub(crate) fn agree(
     a: &Expr,
     b: &Expr,
@@ -36,6 +36,7 @@ pub(crate) fn agree(
     if matches!(agreement, Agreement::Close { .. } | Agreement::Undefined) {
         return Ok(agreement);
     }
+
     let places = places.min(PLACES);
     match Pair::new(a, b, budget)? {
         None => Ok(agreement),
@@ -44,14 +45,15 @@ pub(crate) fn agree(
     }
 }
 
-/// Returns the number of bits in `places` decimal places.
+/// Converts decimal places to bits.
 fn bits(places: u32) -> u32 {
     (f64::from(places) * std::f64::consts::LOG2_10) as u32
 }
 
-fn power_of_ten<R: Real>(exponent: i64, p: u32) -> R {
-    let (power, one) = (BigInt::from(10).pow(exponent.unsigned_abs() as u32), BigInt::from(1));
-    if exponent < 0 { R::ratio(&one, &power, p) } else { R::ratio(&power, &one, p) }
+fn power_of_ten<R: Real>(exponent: i64, prec: u32) -> R {
+    let power = BigInt::from(10).pow(exponent.unsigned_abs() as u32);
+    let one = BigInt::from(1);
+    if exponent < 0 { R::ratio(&one, &power, prec) } else { R::ratio(&power, &one, prec) }
 }
 
 fn constants(
@@ -62,22 +64,26 @@ fn constants(
 ) -> Result<Agreement, OverBudget> {
     let none = |_: &str| None;
     let exact = [exact(pair.first, &none, budget)?, exact(pair.second, &none, budget)?];
+
     let mut ladder = Ladder::default();
     let mut finest = None;
-    for p in LEVELS {
+    for prec in LEVELS {
         // The cost covers two divisions and powers of ten at this precision.
-        budget.spend(10 * Ball::cost(p).elementary)?;
-        let Some(found) = ladder.climb(pair, p, budget)? else { break };
+        budget.spend(10 * Ball::cost(prec).elementary)?;
+        let Some(found) = ladder.climb(pair, prec, budget)? else { break };
         match found {
-            Ok(values) => match rounded(&values, &exact, places, p) {
-                Rounded::Same => return Ok(Agreement::Close { bits: bits(places), points: 1 }),
-                Rounded::Apart => return Ok(Agreement::Distinct),
-                Rounded::Boundary(near) => finest = near,
+            Ok(values) => match rounded(&values, &exact, places, prec) {
+                RoundedComparison::Same => {
+                    return Ok(Agreement::Close { bits: bits(places), points: 1 });
+                }
+                RoundedComparison::Apart => return Ok(Agreement::Distinct),
+                RoundedComparison::Boundary(near) => finest = near,
             },
-            Err(Stop::Undefined) => return Ok(Agreement::Undefined),
+            Err(EnclosureError::Undefined) => return Ok(Agreement::Undefined),
             Err(_) => (),
         }
     }
+
     Ok(match finest {
         Some(true) => Agreement::Close { bits: bits(places), points: 1 },
         Some(false) => Agreement::Distinct,
@@ -85,7 +91,7 @@ fn constants(
     })
 }
 
-enum Rounded {
+enum RoundedComparison {
     Same,
     Apart,
     /// One of the values is too near to a half to be rounded. The field tells whether the values are within half a
@@ -97,53 +103,60 @@ fn rounded(
     values: &Values<Ball>,
     exact: &[Option<BigRational>; 2],
     places: u32,
-    p: u32,
-) -> Rounded {
-    let (first, second) = (&values.first, &values.second);
-    let sizes = [first.abs(p), second.abs(p)].map(|size| size.decade());
+    prec: u32,
+) -> RoundedComparison {
+    let first = &values.first;
+    let second = &values.second;
+    let sizes = [first.abs(prec), second.abs(prec)].map(|size| size.decade());
     let mut digits = i64::from(places);
+
     match sizes[0].max(sizes[1]) {
         Some(decade) if decade < (3 - digits).min(0) => digits = digits.max(1) - 1 - decade,
         Some(_) => (),
         // The values are zero or astronomical, so only their difference can decide.
-        None if first.sub(second, p).is_nonzero() => return Rounded::Apart,
-        None => return Rounded::Boundary(None),
+        None if first.sub(second, prec).is_nonzero() => return RoundedComparison::Apart,
+        None => return RoundedComparison::Boundary(None),
     }
-    let unit: Ball = power_of_ten(digits, p);
+
+    let unit: Ball = power_of_ten(digits, prec);
     let parts = [
         (&first.re, &second.re, exact.each_ref().map(Option::as_ref)),
         (&first.imaginary(), &second.imaginary(), [None, None]),
     ];
-    let mut result = Rounded::Same;
+    let mut result = RoundedComparison::Same;
+
     for (first, second, exact) in parts {
-        let apart = first.add(&second.clone().neg(), p).abs(p).mul(&unit, p);
+        let apart = first.add(&second.clone().neg(), prec).abs(prec).mul(&unit, prec);
         let beyond = |limit: i64| {
-            let limit = Ball::ratio(&limit.into(), &2.into(), p);
-            apart.add(&limit.neg(), p).sign()
+            let limit = Ball::ratio(&limit.into(), &2.into(), prec);
+            apart.add(&limit.neg(), prec).sign()
         };
+
         // Numbers more than a unit apart do not round to the same number.
         if beyond(2) == Some(Ordering::Greater) {
-            return Rounded::Apart;
+            return RoundedComparison::Apart;
         }
+
         match (
-            integer(first, exact[0], &unit, digits, p),
-            integer(second, exact[1], &unit, digits, p),
+            integer(first, exact[0], &unit, digits, prec),
+            integer(second, exact[1], &unit, digits, prec),
         ) {
-            (Some(first), Some(second)) if first != second => return Rounded::Apart,
+            (Some(first), Some(second)) if first != second => return RoundedComparison::Apart,
             (Some(_), Some(_)) => (),
-            _ => result = Rounded::Boundary(beyond(1).map(|order| order.is_le())),
+            _ => result = RoundedComparison::Boundary(beyond(1).map(|order| order.is_le())),
         }
     }
+
     result
 }
 
-/// Returns the number of units that a number rounds to, halves away from zero.
+/// Rounds a number to whole units, halves away from zero. Returns `None` if it is too near to a half.
 fn integer(
     value: &Ball,
     exact: Option<&BigRational>,
     unit: &Ball,
     digits: i64,
-    p: u32,
+    prec: u32,
 ) -> Option<BigInt> {
     if let Some(exact) = exact {
         let ten = BigRational::from(BigInt::from(10));
@@ -151,8 +164,10 @@ fn integer(
         // The crate `num-rational` rounds halves away from zero.
         return Some(scaled.round().to_integer());
     }
-    let half = Ball::ratio(&1.into(), &2.into(), p);
-    let cell = value.abs(p).mul(unit, p).add(&half, p).floor()?;
+
+    // Half a unit is added to the size, so that halves round away from zero.
+    let half = Ball::ratio(&1.into(), &2.into(), prec);
+    let cell = value.abs(prec).mul(unit, prec).add(&half, prec).floor()?;
     match value.sign() {
         _ if cell == BigInt::from(0) => Some(cell),
         Some(Ordering::Less) => Some(-cell),
@@ -166,13 +181,14 @@ fn functions(pair: &Pair, places: u32, budget: &mut Budget) -> Result<Agreement,
     let agreement = at_points(
         pair,
         budget,
-        |values, p| tolerance(values, digits, p) == Some(Ordering::Greater),
-        |values, p| match tolerance(values, digits, p) {
-            Some(Ordering::Greater) => Finding::Distinct,
-            Some(_) => Finding::Close(p.into()),
-            None => Finding::Unknown,
+        |values, prec| tolerance(values, digits, prec) == Some(Ordering::Greater),
+        |values, prec| match tolerance(values, digits, prec) {
+            Some(Ordering::Greater) => PointComparison::Distinct,
+            Some(_) => PointComparison::Close(prec.into()),
+            None => PointComparison::Unknown,
         },
     )?;
+
     Ok(match agreement {
         Agreement::Close { points, .. } => Agreement::Close { bits: bits(places), points },
         other => other,
@@ -180,13 +196,17 @@ fn functions(pair: &Pair, places: u32, budget: &mut Budget) -> Result<Agreement,
 }
 
 /// Compares the difference of the values with the tolerance.
-fn tolerance<R: Real>(values: &Values<R>, digits: i64, p: u32) -> Option<Ordering> {
-    let difference = values.first.sub(&values.second, p).abs(p).mul(&power_of_ten(digits, p), p);
-    let (first, second) = (values.first.abs(p), values.second.abs(p));
-    let larger = match first.add(&second.clone().neg(), p).sign() {
+fn tolerance<R: Real>(values: &Values<R>, digits: i64, prec: u32) -> Option<Ordering> {
+    let difference =
+        values.first.sub(&values.second, prec).abs(prec).mul(&power_of_ten(digits, prec), prec);
+    let first = values.first.abs(prec);
+    let second = values.second.abs(prec);
+
+    let larger = match first.add(&second.clone().neg(), prec).sign() {
         Some(Ordering::Less) => second,
         Some(_) => first,
-        None => first.hull(&second, p),
+        None => first.hull(&second, prec),
     };
-    difference.add(&larger.neg(), p).sign()
+
+    difference.add(&larger.neg(), prec).sign()
 }

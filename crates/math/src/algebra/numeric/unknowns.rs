@@ -1,29 +1,29 @@
-//! The variables and unknown functions of two expressions.
+//! Variables and unknown functions of two expressions.
 
 use crate::{
     budget::{Budget, OverBudget},
     expr::Expr,
 };
 
-/// The unknowns of a pair of expressions, which stand for any real number: the free symbols, then the classes of
-/// the unknown functions' values.
+/// Unknowns of a pair of expressions, which stand for any real number: the free symbols, then the classes of the
+/// unknown functions' values.
 #[derive(Default)]
 pub(super) struct Unknowns<'e> {
     pub(super) symbols: Vec<&'e str>,
-    /// The outermost applications of unknown functions, each with its class. Applications of one class are known
-    /// to be equal. Applications of different classes are known to differ in name or arguments.
+    /// Outermost applications of unknown functions, each with its class. Applications of one class are known to be
+    /// equal, while those of different classes are known to differ in name or arguments.
     pub(super) applications: Vec<(&'e Expr, usize)>,
     pub(super) classes: usize,
-    /// True if an unknown function occurs in a sum or product, where its argument may be the index. Then it need
-    /// not have a single value.
+    /// True if an unknown function occurs in a sum or product, where its argument may be the index, so that it
+    /// need not have a single value.
     pub(super) indexed: bool,
 }
 
 impl<'e> Unknowns<'e> {
-    /// The most unknowns. With more, a search by name would take too long.
+    /// Maximum number of unknowns. With more, a search by name would take too long.
     pub(super) const MANY: usize = 64;
 
-    /// Adds the unknowns of an expression. Their classes are left open.
+    /// Adds the unknowns of an expression. Their classes are assigned later.
     pub(super) fn collect(
         &mut self,
         expr: &'e Expr,
@@ -31,6 +31,7 @@ impl<'e> Unknowns<'e> {
         budget: &mut Budget,
     ) -> Result<(), OverBudget> {
         budget.spend(1)?;
+
         match expr {
             Expr::Symbol(name) => {
                 budget.spend(self.symbols.len() as u64 / 4)?;
@@ -43,10 +44,13 @@ impl<'e> Unknowns<'e> {
             Expr::Apply(..) if self.applications.len() <= Self::MANY => {
                 self.applications.push((expr, 0));
             }
+
             Expr::Fold(fold) => {
                 self.collect(&fold.from, bound, budget)?;
                 self.collect(&fold.to, bound, budget)?;
+
                 bound.push(&fold.index);
+                // The index is unbound again before an error can be returned.
                 let body = self.collect(&fold.body, bound, budget);
                 bound.pop();
                 body?;
@@ -57,6 +61,7 @@ impl<'e> Unknowns<'e> {
                 }
             }
         }
+
         Ok(())
     }
 
@@ -77,6 +82,7 @@ impl<'e> Unknowns<'e> {
         budget: &mut Budget,
     ) -> Result<bool, OverBudget> {
         budget.spend(1)?;
+
         match expr {
             Expr::Symbol(name) => Ok(bound.iter().all(|bound| **bound != **name)),
             Expr::Apply(..) => Ok(true),
@@ -86,11 +92,13 @@ impl<'e> Unknowns<'e> {
                 {
                     return Ok(true);
                 }
+
                 bound.push(&fold.index);
                 let body = self.occur_in(&fold.body, bound, budget);
                 bound.pop();
                 body
             }
+
             _ => {
                 for part in parts(expr) {
                     if self.occur_in(part, bound, budget)? {

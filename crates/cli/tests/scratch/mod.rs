@@ -1,4 +1,4 @@
-//! A folder of its own for the program to run in.
+//! A scratch folder for the program to run in.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -12,10 +12,10 @@ use std::{
 
 use serde_json::{Map, Value};
 
-/// A scratch folder; the program's current directory.
-pub(crate) struct Place(tempfile::TempDir);
+/// A temporary folder, which is the program's current directory.
+pub(crate) struct Scratch(tempfile::TempDir);
 
-/// The exit code of a process, and its output.
+/// Exit code of a process, and its output.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -23,9 +23,9 @@ pub(crate) struct Outcome {
     pub(crate) stderr: String,
 }
 
-impl Place {
+impl Scratch {
     pub(crate) fn new() -> Self {
-        Place(tempfile::tempdir().unwrap())
+        Scratch(tempfile::tempdir().unwrap())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -54,6 +54,7 @@ impl Place {
     pub(crate) fn shape(&self, folder: &str, sizes: [u64; 7], tied: bool) {
         let config = fs::read(repository("tests/fixtures/qwen2-f32/config.json")).unwrap();
         let mut config: Value = serde_json::from_slice(&config).unwrap();
+
         for (key, size) in [
             "hidden_size",
             "num_hidden_layers",
@@ -68,6 +69,7 @@ impl Place {
         {
             config[key] = size.into();
         }
+
         config["max_window_layers"] = sizes[1].into();
         config["tie_word_embeddings"] = tied.into();
         self.write(&format!("{folder}/config.json"), config.to_string());
@@ -88,7 +90,9 @@ impl Place {
     /// Trains `recipes/ci/tiny.toml` as the run `name`; `more` has settings in the form of `--set`, and
     /// `--resume`.
     pub(crate) fn train_tiny(&self, name: &str, more: &[&str]) -> Outcome {
-        let (recipe, name) = (repository("recipes/ci/tiny.toml"), format!("name={name}"));
+        let recipe = repository("recipes/ci/tiny.toml");
+        let name = format!("name={name}");
+
         let mut arguments = vec!["train", &recipe, "--set", &name];
         for &argument in more {
             if argument != "--resume" {
@@ -121,7 +125,8 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_firebrick"));
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        // The look of errors follows these variables.
+
+        // The appearance of errors depends on these variables.
         command.env("LC_ALL", "C.UTF-8").env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
         for name in ["FORCE_COLOR", "CLICOLOR_FORCE", "NO_GRAPHICS", "TERM"] {
             command.env_remove(name);
@@ -135,6 +140,7 @@ impl Place {
         let text = self.succeed(&["metrics", &format!("runs/{run}")]).stdout;
         let mut steps: Vec<Map<String, Value>> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+
         for metrics in &mut steps {
             metrics.retain(|name, _| {
                 !name.starts_with("time/")
@@ -171,26 +177,35 @@ impl Place {
     pub(crate) fn result(&self, run: &str) -> Vec<(String, Vec<u8>)> {
         let checkpoint = format!("runs/{run}/checkpoints/step-{:06}", self.newest(run).unwrap());
         let mut result = Vec::new();
+
         // The file of an adapter says where its model is, and folders are moved.
-        let model: &[&str] = match self.path(&format!("{checkpoint}/config.json")).exists() {
-            true => &["config.json", "model.safetensors"],
-            false => &["adapter_model.safetensors"],
+        let model: &[&str] = if self.path(&format!("{checkpoint}/config.json")).exists() {
+            &["config.json", "model.safetensors"]
+        } else {
+            &["adapter_model.safetensors"]
         };
+
         let others = ["tokenizer.json", "trainer/optimizer.safetensors", "trainer/state.json"];
+        // Only actor-critic training has these two.
         let critic = ["trainer/critic.safetensors", "trainer/critic_optimizer.safetensors"];
         let critic =
             critic.iter().filter(|file| self.path(&format!("{checkpoint}/{file}")).exists());
+
         for &name in model.iter().chain(&others).chain(critic) {
             let bytes = fs::read(self.path(&format!("{checkpoint}/{name}"))).unwrap();
             result.push((format!("step {:?}: {name}", self.newest(run)), bytes));
         }
+
+        // Only a curriculum remembers prompts.
         let memory = "trainer/prompts.safetensors";
         if let Ok(bytes) = fs::read(self.path(&format!("{checkpoint}/{memory}"))) {
             result.push((format!("step {:?}: {memory}", self.newest(run)), bytes));
         }
+
         for metrics in self.metrics(run) {
             result.push((metrics["step"].to_string(), serde_json::to_vec(&metrics).unwrap()));
         }
+
         let summary = self.json(&format!("runs/{run}/summary.json"));
         for key in ["heldout", "steps", "completions", "stopped_because"] {
             result.push((key.to_owned(), summary[key].to_string().into_bytes()));
@@ -233,6 +248,7 @@ pub(crate) fn assert_same(left: &[(String, Vec<u8>)], right: &[(String, Vec<u8>)
         result.iter().map(|(name, _)| name.clone()).collect()
     };
     assert_eq!(names(left), names(right));
+
     let different: Vec<&String> =
         left.iter().zip(right).filter(|(a, b)| a.1 != b.1).map(|(a, _)| &a.0).collect();
     assert!(different.is_empty(), "these differ: {different:?}");

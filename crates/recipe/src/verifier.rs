@@ -1,0 +1,413 @@
+//! The verifiers of the recipe's table `[reward]`, each with its options, and how each is built.
+//!
+//! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
+
+use std::path::{Path, PathBuf};
+
+use firebrick_core::Verifier;
+use firebrick_reward::{
+    Choice, Countdown, Exact, Format, FromEnvironment, Gsm8k, Gsm8kMode, Integer, Regex,
+    RegexGroup, RegexOptions, RewardError, StrictBox, Weighted, math,
+};
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::bounds;
+
+/// A verifier and its options.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RewardKind {
+    /// The answer is found as a reader would find it, and compared with the reference as a value:
+    /// numbers, formulas, sets, intervals, matrices.
+    Math {
+        /// Places after the point that have to agree if one side is a decimal number.
+        #[serde(default = "default_precision")]
+        #[schemars(range(max = 100))]
+        precision: u32,
+        /// Where the answer of a completion is searched. A completion that breaks off within its thoughts has no answer,
+        /// except with `bare`.
+        #[serde(default)]
+        extraction: Extraction,
+        /// True if a fraction has to be in lowest terms.
+        #[serde(default)]
+        reduced_fractions: bool,
+        /// True if an answer has to be evaluated when the reference is a number: `25 + 59` is then not `84`. Set
+        /// it if a question itself contains the expression that it asks for. By default it is true for the
+        /// problems of `data.task`, and false for others.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        evaluated: Option<bool>,
+        /// Operations that one judgement may take.
+        #[serde(default = "default_budget")]
+        #[schemars(range(min = 1, max = bounds::OPERATIONS))]
+        budget: u64,
+    },
+    /// DAPO's published rule: the last `Answer:` line is the reference's text, after both are
+    /// normalised.
+    Dapo {
+        /// The version of the rule. Versions differ in how they treat end tokens that are left in the text.
+        #[serde(default)]
+        fork: AnswerFork,
+    },
+    /// DAPO's stricter rule: the last `\boxed{…}` near the end holds the reference's text.
+    DapoStrictBox,
+    /// GSM8K's published rule: the number after the last `####` is the reference's text.
+    Gsm8k,
+    /// GSM8K's lenient rule: the last number is the reference's text.
+    Gsm8kFlexible,
+    /// The letter of a multiple-choice question.
+    Choice {
+        /// The names of the choices.
+        #[serde(default = "default_letters")]
+        #[schemars(length(min = 1), inner(length(min = 1)))]
+        letters: Vec<String>,
+        /// True if a completion may write them in small letters.
+        #[serde(default)]
+        lowercase: bool,
+    },
+    /// The answer is the same text as the reference, and nothing else.
+    Exact {
+        /// The text in front of the answer, such as `####`. Without it the whole text is the answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
+        /// True if capitals equal small letters.
+        #[serde(default)]
+        ignore_case: bool,
+        /// True if white space inside the answer does not count either.
+        #[serde(default)]
+        ignore_whitespace: bool,
+    },
+    /// The last match of a regular expression is the reference's text.
+    Regex {
+        /// The expression, in the syntax of Rust's crate `regex`.
+        #[schemars(length(min = 1))]
+        pattern: String,
+        /// Number of the group that is the answer; 0 is the whole match. By default it is the first group, or the
+        /// whole match if the pattern has no group.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(max = bounds::INDEX))]
+        group: Option<usize>,
+        /// True if a completion is right when the pattern matches anywhere, whatever the reference.
+        #[serde(default)]
+        matches: bool,
+        /// Number of bytes at the end of a completion that are searched for the answer.
+        #[serde(default = "default_tail")]
+        #[schemars(range(min = 1, max = bounds::AT_ONCE))]
+        tail: usize,
+    },
+    /// Credit for form, whatever the answer is. The credit is the share of the wanted properties that a completion
+    /// has.
+    Format {
+        /// True if one `<think>` and one `</think>` are wanted, with something after them.
+        #[serde(default = "yes")]
+        think: bool,
+        /// True if a box with something in it is wanted.
+        #[serde(default = "yes")]
+        boxed: bool,
+        /// True if a line that begins with `Answer:` is wanted.
+        #[serde(default)]
+        answer_line: bool,
+        /// True if nothing may follow the box or the answer line.
+        #[serde(default)]
+        nothing_after: bool,
+    },
+    /// The answer is an expression that uses the given numbers and gives the target.
+    Countdown {
+        /// True if every given number has to be used.
+        #[serde(default = "yes")]
+        use_all: bool,
+    },
+    /// The answer is the reference's integer, of any size.
+    Integer {
+        /// The text in front of the answer, such as `=`. By default it is the task's; if there is none, the whole
+        /// text is the answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        marker: Option<String>,
+    },
+    /// The weighted mean of several verifiers' credits, with the verdict of the first.
+    Weighted {
+        /// The verifiers.
+        #[schemars(length(min = 1))]
+        parts: Vec<Part>,
+    },
+    /// A reward model: a classifier with one label, whose score of the conversation becomes a credit.
+    Model {
+        /// Folder of a `…ForSequenceClassification` checkpoint, with the tokenizer and the chat template that it
+        /// reads conversations with.
+        path: PathBuf,
+        /// The function that turns the model's score, which is any number, into a credit from 0 to 1.
+        #[serde(default)]
+        transform: Transform,
+        /// Factor on the score before `transform`.
+        #[serde(default = "unit")]
+        scale: f64,
+        /// Number that is added to the score after `scale` and before `transform`.
+        #[serde(default)]
+        offset: f64,
+        /// The smallest credit at which a completion counts as right.
+        #[serde(default = "half")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        threshold: f64,
+        /// Tokens that are scored together, padding included. A longer text is scored alone.
+        #[serde(default = "default_batch_tokens")]
+        #[schemars(range(min = 1, max = bounds::AT_ONCE))]
+        batch_tokens: usize,
+    },
+    /// The environment's own rewards. Their sum becomes a credit.
+    Environment {
+        /// Factor on the sum.
+        #[serde(default = "unit")]
+        scale: f64,
+        /// Number that is added after `scale`. A result below 0 then becomes 0, and one above 1 becomes 1.
+        #[serde(default)]
+        offset: f64,
+        /// The smallest credit at which a completion counts as right.
+        #[serde(default = "unit")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        threshold: f64,
+    },
+    /// A program of your own, which reads and writes a line of JSON for each completion.
+    Command {
+        /// The program and its arguments, such as `["python3", "judge.py"]`; no shell reads them. If a word after
+        /// the first leads to a file next to the recipe, it means that file.
+        #[schemars(length(min = 1))]
+        program: Vec<String>,
+        /// Seconds that one completion may take; the first after a start includes the start.
+        #[serde(default = "default_time_limit")]
+        #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
+        time_limit: f64,
+        /// Failures in a row after which the program is still started again. After one more it is given up, and
+        /// the run ends with its finished steps saved.
+        #[serde(default = "default_restarts")]
+        #[schemars(range(max = bounds::STEPS))]
+        restarts: u32,
+        /// Copies of the program that run at the same time.
+        #[serde(default = "one")]
+        #[schemars(range(min = 1, max = bounds::PROCESSES))]
+        processes: usize,
+    },
+}
+
+/// One of several verifiers: its `kind`, any but `weighted`, with the options of that kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = kind_is_not_weighted)]
+pub struct Part {
+    /// Name of the part, without `/`, and neither `shaping` nor `credit`. The metric `reward/part/NAME` is its mean
+    /// credit.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// Its share of the credit, in relation to the other parts'.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub weight: f64,
+    /// The verifier.
+    #[serde(flatten)]
+    pub kind: RewardKind,
+}
+
+/// A function that turns a reward model's score into a credit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Transform {
+    /// The logistic function: a score of 0 is worth a half.
+    #[default]
+    Sigmoid,
+    /// The score itself. A score below 0 becomes 0, and one above 1 becomes 1.
+    Linear,
+}
+
+/// Where the answer of a completion is searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Extraction {
+    /// The answer is in the last box, else after the last answer marker, else in the last formula or number.
+    #[default]
+    Auto,
+    /// The answer is in the last box, or nowhere.
+    Boxed,
+    /// The answer is in the last box after the end of the reasoning (`</think>`), or nowhere.
+    AfterThinking,
+    /// The whole completion is the answer.
+    Bare,
+    /// As `auto`, but a formula has to be in LaTeX's delimiters, and bare numbers don't count.
+    Latex,
+    /// As `auto`, but only bare numbers count.
+    Plain,
+}
+
+/// A version of DAPO's rule. Versions differ in how they treat end tokens that are left in the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerFork {
+    /// DAPO's own, as in verl: end tokens are part of the answer.
+    #[default]
+    Published,
+    /// SkyRL's: the answer ends before the first `<`.
+    StopAtLt,
+    /// slime's: `<|im_end|>` and `<|endoftext|>` are deleted.
+    StripEos,
+}
+
+/// Facts that a verifier takes from the generator of the recipe's problems.
+#[derive(Clone, Copy, Debug)]
+pub struct OfTask<'task> {
+    /// Text in front of an answer.
+    pub marker: Option<&'task str>,
+}
+
+impl RewardKind {
+    /// Builds the verifier. `task` has the facts of the generator of the recipe's problems, if it has one. Kinds that
+    /// need more than their options, a program of your own and a reward model, are left to `other`.
+    ///
+    /// # Errors
+    /// Fails if a regular expression or a weight is not valid, or if `other` fails.
+    pub fn build<E: From<RewardError>>(
+        self,
+        task: Option<OfTask<'_>>,
+        other: &dyn Fn(RewardKind) -> Result<Box<dyn Verifier>, E>,
+    ) -> Result<Box<dyn Verifier>, E> {
+        Ok(match self {
+            RewardKind::Math { precision, extraction, reduced_fractions, evaluated, budget } => {
+                Box::new(math::Verifier {
+                    precision,
+                    extraction: match extraction {
+                        Extraction::Auto => math::Extraction::Auto,
+                        Extraction::Boxed => math::Extraction::Boxed,
+                        Extraction::AfterThinking => math::Extraction::AfterThinking,
+                        Extraction::Bare => math::Extraction::Bare,
+                        Extraction::Latex => math::Extraction::Latex,
+                        Extraction::Plain => math::Extraction::Plain,
+                    },
+                    reduced_fractions,
+                    evaluated: evaluated.unwrap_or(task.is_some()),
+                    budget,
+                    ..math::Verifier::default()
+                })
+            }
+            RewardKind::Dapo { fork } => Box::new(firebrick_reward::AnswerLine {
+                fork: match fork {
+                    AnswerFork::Published => firebrick_reward::AnswerFork::Published,
+                    AnswerFork::StopAtLt => firebrick_reward::AnswerFork::StopAtLt,
+                    AnswerFork::StripEos => firebrick_reward::AnswerFork::StripEos,
+                },
+            }),
+            RewardKind::DapoStrictBox => Box::new(StrictBox),
+            RewardKind::Gsm8k => Box::new(Gsm8k { mode: Gsm8kMode::Strict }),
+            RewardKind::Gsm8kFlexible => Box::new(Gsm8k { mode: Gsm8kMode::Flexible }),
+            RewardKind::Choice { letters, lowercase } => Box::new(Choice { letters, lowercase }),
+            RewardKind::Exact { after, ignore_case, ignore_whitespace } => {
+                Box::new(Exact { after, ignore_case, ignore_whitespace })
+            }
+            RewardKind::Regex { pattern, group, matches, tail } => {
+                let group = group.map(RegexGroup::Number);
+                Box::new(Regex::new(RegexOptions { pattern, group, matches, tail })?)
+            }
+            RewardKind::Format { think, boxed, answer_line, nothing_after } => {
+                Box::new(Format { think, boxed, answer_line, nothing_after })
+            }
+            RewardKind::Countdown { use_all } => Box::new(Countdown { use_all }),
+            RewardKind::Integer { marker } => {
+                let of_task = task.and_then(|task| task.marker).map(str::to_owned);
+                Box::new(Integer { marker: marker.or(of_task) })
+            }
+            RewardKind::Environment { scale, offset, threshold } => {
+                Box::new(FromEnvironment { scale, offset, threshold })
+            }
+
+            RewardKind::Weighted { parts } => {
+                let part = |Part { name, weight, kind }| -> Result<_, E> {
+                    let verifier = kind.build(task, other)?;
+                    Ok(firebrick_reward::Part { name, weight: weight as f32, verifier })
+                };
+                let parts: Result<_, E> = parts.into_iter().map(part).collect();
+                Box::new(Weighted::new(parts?)?)
+            }
+            kind @ (RewardKind::Model { .. } | RewardKind::Command { .. }) => other(kind)?,
+        })
+    }
+
+    /// Returns the verifier of mathematics, with its default options.
+    pub(crate) fn math() -> Self {
+        RewardKind::Math {
+            precision: default_precision(),
+            extraction: Extraction::default(),
+            reduced_fractions: false,
+            evaluated: None,
+            budget: default_budget(),
+        }
+    }
+
+    /// Returns the verifier of the environment's own reward, with its default options.
+    pub(crate) fn environment() -> Self {
+        RewardKind::Environment { scale: unit(), offset: 0.0, threshold: unit() }
+    }
+
+    /// Returns true if a reward model judges, alone or as a part.
+    pub fn reads_conversations(&self) -> bool {
+        !self.models().is_empty()
+    }
+
+    /// Returns the paths of the reward models that judge, alone or as parts.
+    pub fn models(&self) -> Vec<&Path> {
+        match self {
+            RewardKind::Model { path, .. } => vec![path.as_path()],
+            RewardKind::Weighted { parts } => {
+                parts.iter().flat_map(|part| part.kind.models()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Removes `weighted` from the kinds of a part: a sum of sums is a sum, and an endless schema can't be
+/// written into a page.
+fn kind_is_not_weighted(schema: &mut Schema) {
+    if let Some(Value::Array(variants)) = schema.get_mut("oneOf") {
+        variants.retain(|variant| variant["properties"]["kind"]["const"] != "weighted");
+    }
+    schema.insert("unevaluatedProperties".into(), false.into());
+}
+
+fn one() -> usize {
+    1
+}
+
+fn unit() -> f64 {
+    1.0
+}
+
+fn default_batch_tokens() -> usize {
+    4096
+}
+
+pub(super) fn half() -> f64 {
+    0.5
+}
+
+fn default_precision() -> u32 {
+    6
+}
+
+fn default_budget() -> u64 {
+    2_000_000
+}
+
+fn default_letters() -> Vec<String> {
+    ["A", "B", "C", "D", "E"].map(str::to_owned).to_vec()
+}
+
+fn default_tail() -> usize {
+    4096
+}
+
+fn default_time_limit() -> f64 {
+    10.0
+}
+
+fn default_restarts() -> u32 {
+    10
+}
+
+fn yes() -> bool {
+    true
+}
