@@ -40,10 +40,10 @@ is_late() { [ "$(date +%s)" -ge "${FIREBRICK_CI_DEADLINE:-9999999999}" ]; }
 cargo() { within 86400 cargo "$@"; }
 
 # The toolchain is that of rust-toolchain.toml or, if that is not available under its name, the machine's own,
-# unless it is older.
+# unless it is older. A stage takes what .ci/run has found.
 command -v cargo >/dev/null || { echo "cargo is missing: see https://rustup.rs"; exit 1; }
 pinned=$(sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml)
-if command -v rustup >/dev/null && ! rustup run "$pinned" rustc --version >/dev/null 2>&1 &&
+if [ -z "${RUSTUP_TOOLCHAIN-}" ] && command -v rustup >/dev/null && ! rustup run "$pinned" rustc --version >/dev/null 2>&1 &&
     ! timeout 300 rustup toolchain install "$pinned" --profile minimal >/dev/null 2>&1; then
     own=$(rustup run stable rustc --version 2>/dev/null | cut -d ' ' -f 2 || true)
     if [ "$(printf '%s\n' "$pinned" "$own" | sort -V | head -n 1)" = "$pinned" ]; then
