@@ -51,24 +51,23 @@ use serde::{Deserialize, Serialize};
 use self::{sentence::AnswerKind, trim::Turn};
 use crate::judgement::Span;
 
-/// Where a response has its answer.
+/// Where the answer of a completion is searched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Extraction {
-    /// The last box; without a box the text after the last answer marker; without a marker the last formula or
-    /// number.
+    /// The answer is in the last box, else after the last answer marker, else in the last formula or number.
     #[default]
     Auto,
-    /// The last box only. A response without a box after its thoughts has no answer.
+    /// The answer is in the last box, or nowhere.
     Boxed,
-    /// The last box after the end of the reasoning (`</think>` or `###Response`). A response without one has no
-    /// answer.
+    /// The answer is in the last box after the end of the reasoning (`</think>`), or nowhere.
     AfterThinking,
-    /// The whole response.
+    /// The whole completion is the answer.
     Bare,
-    /// Like `Auto`, but a formula has to be in LaTeX's delimiters, and bare numbers don't count.
+    /// As `auto`, but a formula has to be in LaTeX's delimiters, and bare numbers don't count.
     Latex,
-    /// Like `Auto`, but only bare numbers count.
+    /// As `auto`, but only bare numbers count.
     Plain,
 }
 

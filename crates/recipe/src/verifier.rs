@@ -5,9 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use firebrick_core::Verifier;
+pub use firebrick_reward::{AnswerFork, math::Extraction};
 use firebrick_reward::{
-    Choice, Countdown, Exact, Format, FromEnvironment, Gsm8k, Gsm8kMode, Integer, Regex,
-    RegexGroup, RegexOptions, RewardError, StrictBox, Weighted, math,
+    AnswerLine, Choice, Countdown, Exact, Format, FromEnvironment, Gsm8k, Gsm8kMode, Integer,
+    Regex, RegexGroup, RegexOptions, RewardError, StrictBox, Weighted, math,
 };
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
@@ -216,38 +217,6 @@ pub enum Transform {
     Linear,
 }
 
-/// Where the answer of a completion is searched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Extraction {
-    /// The answer is in the last box, else after the last answer marker, else in the last formula or number.
-    #[default]
-    Auto,
-    /// The answer is in the last box, or nowhere.
-    Boxed,
-    /// The answer is in the last box after the end of the reasoning (`</think>`), or nowhere.
-    AfterThinking,
-    /// The whole completion is the answer.
-    Bare,
-    /// As `auto`, but a formula has to be in LaTeX's delimiters, and bare numbers don't count.
-    Latex,
-    /// As `auto`, but only bare numbers count.
-    Plain,
-}
-
-/// A version of DAPO's rule. Versions differ in how they treat end tokens that are left in the text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AnswerFork {
-    /// DAPO's own, as in verl: end tokens are part of the answer.
-    #[default]
-    Published,
-    /// SkyRL's: the answer ends before the first `<`.
-    StopAtLt,
-    /// slime's: `<|im_end|>` and `<|endoftext|>` are deleted.
-    StripEos,
-}
-
 /// Facts that a verifier takes from the generator of the recipe's problems.
 #[derive(Clone, Copy, Debug)]
 pub struct OfTask<'task> {
@@ -270,27 +239,14 @@ impl RewardKind {
             RewardKind::Math { precision, extraction, reduced_fractions, evaluated, budget } => {
                 Box::new(math::Verifier {
                     precision,
-                    extraction: match extraction {
-                        Extraction::Auto => math::Extraction::Auto,
-                        Extraction::Boxed => math::Extraction::Boxed,
-                        Extraction::AfterThinking => math::Extraction::AfterThinking,
-                        Extraction::Bare => math::Extraction::Bare,
-                        Extraction::Latex => math::Extraction::Latex,
-                        Extraction::Plain => math::Extraction::Plain,
-                    },
+                    extraction,
                     reduced_fractions,
                     evaluated: evaluated.unwrap_or(task.is_some()),
                     budget,
                     ..math::Verifier::default()
                 })
             }
-            RewardKind::Dapo { fork } => Box::new(firebrick_reward::AnswerLine {
-                fork: match fork {
-                    AnswerFork::Published => firebrick_reward::AnswerFork::Published,
-                    AnswerFork::StopAtLt => firebrick_reward::AnswerFork::StopAtLt,
-                    AnswerFork::StripEos => firebrick_reward::AnswerFork::StripEos,
-                },
-            }),
+            RewardKind::Dapo { fork } => Box::new(AnswerLine { fork }),
             RewardKind::DapoStrictBox => Box::new(StrictBox),
             RewardKind::Gsm8k => Box::new(Gsm8k { mode: Gsm8kMode::Strict }),
             RewardKind::Gsm8kFlexible => Box::new(Gsm8k { mode: Gsm8kMode::Flexible }),

@@ -33,18 +33,17 @@ pub struct AnswerLine {
     pub fork: AnswerFork,
 }
 
-/// Versions of DAPO's rule, which differ in how they treat end tokens such as `<|im_end|>` that were left in
-/// the text.
+/// A version of DAPO's rule. Versions differ in how they treat end tokens that are left in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerFork {
-    /// verl's version, which is DAPO's own. End tokens are part of the answer.
+    /// DAPO's own, as in verl: end tokens are part of the answer.
     #[default]
     Published,
-    /// SkyRL's version. The answer ends before the first `<`.
+    /// SkyRL's: the answer ends before the first `<`.
     StopAtLt,
-    /// slime's version. `<|im_end|>` and `<|endoftext|>` are deleted when an answer is normalised. (slime also reads
-    /// the reference as a number and drops its fraction. Here a reference is not changed.)
+    /// slime's: `<|im_end|>` and `<|endoftext|>` are deleted.
     StripEos,
 }
 
