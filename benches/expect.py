@@ -93,8 +93,8 @@ def updating(card, model, sequences, tokens, trained=1.0):
     return products / card.products, attention / card.products, launches, products + counted
 
 
-# On an H200 (`firebrick bench SIZE --device cuda:0 --dtype bfloat16`, commit da323d4, 2026-11-27): the rows, and the
-# tokens of a prompt and of a completion. A rollout takes seconds, and so does an update.
+# On an H200 (`firebrick bench SIZE --device cuda:0 --dtype bfloat16`): the rows, the tokens of a prompt and of a
+# completion, and the seconds. Qwen2.5 is of commit da323d4 (2026-11-27), Qwen3 of 2a188b66 (2026-11-28).
 H200 = Card("H200", "CUDA, bf16", 989e12, 4.8e12, 2)
 MEASURED = [
     ("rollout", HALF, 256, 256, 256, 1.080),
@@ -102,13 +102,18 @@ MEASURED = [
     ("update", HALF, 16, 512, 512, 0.287),
     ("update", HALF, 1, 8192, 8192, 0.578),
     ("update", MIDDLE, 16, 512, 512, 0.581),
+    ("rollout", SMALL, 256, 256, 128, 1.180),
+    ("update", SMALL, 16, 512, 512, 0.374),
+    ("update", SMALL, 1, 8192, 8192, 0.976),
+    ("update of adapters", LARGE, 16, 512, 512, 1.656),
 ]
 
 
 def least(phase, model, rows, prompt, completion):
     """Gives the time of a phase if nothing but the card's peaks limits it, launches aside."""
-    if phase == "update":
-        _, _, _, flops = updating(H200, model, rows, prompt + completion)
+    if phase.startswith("update"):
+        trained = 0.0 if phase.endswith("adapters") else 1.0
+        _, _, _, flops = updating(H200, model, rows, prompt + completion, trained)
         return flops / H200.products
     prompts = rows * (2 * model.matrices * prompt + model.attention(prompt)) / H200.products
     bytes_, flops, _ = decoding(H200, model, rows, prompt + completion / 2)

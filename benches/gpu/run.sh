@@ -27,13 +27,13 @@ done. Each part has its own time, and a part that fails does not stop the others
   again:NAME                  a case that broke, alone, waiting for every launch               (40 s)
                               (a part below that failed too, within its own time)
   curve                       the quickstart, shortened, and its curve, beside the CPU's       (180 s)
-  limits                      a launch, a copy, and products of a model's shapes in each
-                              format                                                           (150 s)
+  limits                      a launch, a copy, and a product of f32                           (60 s)
   bench:SIZE                  a rollout and updates of each SIZE, in the narrowest format
                               that the device computes, with the time of each kernel           (240 s)
   answers                     a model's greedy answer, beside the CPU's; needs --model         (60 s)
   memcheck, racecheck         compute-sanitizer on the operations, where it is installed       (150 s)
   ncu                         Nsight Compute's numbers of each kernel, where it is installed   (120 s)
+  ways                        the first SIZE's products, in each way that the device knows     (240 s)
   torch                       PyTorch's product of two matrices, if python3 has PyTorch        (60 s)
 
 The first device does all of this, and then the next device; torch comes last, once.
@@ -528,13 +528,15 @@ measure() {
     suite "$device"
     again "$device"
     tried curve "$device" 180 "$firebrick" "${train[@]}" --device "$device" --runs "$work/runs-${device//:/-}"
-    tried limits "$device" 150 "$firebrick" bench 1m --device "$device" --products --phases rollout@1x1+1 --runs 1 --json
+    tried limits "$device" 60 "$firebrick" bench 1m --device "$device" --phases rollout@1x1+1 --runs 1 --json
     for size in "${sizes[@]}"; do
         tried "bench:$size" "$device" 240 "$firebrick" bench "$size" --device "$device" \
             --dtype "$(narrowest "$device")" --phases "$phases" --runs 2 --json
     done
     [ -z "$model" ] || tried answers "$device" 60 "$firebrick" "${answer[@]}" "$model" --device "$device"
     case $device in cuda:*) inspected "$device" ;; esac
+    alone ways "$device" 240 "$firebrick" bench "${sizes[0]}" --device "$device" --dtype "$(narrowest "$device")" \
+        --products --phases rollout@1x1+1 --runs 1 --json
 }
 
 # The CPU's side of what has no reference of its own. The first device's suite continues beside it.

@@ -2,13 +2,13 @@
 
 use burn::{
     module::{Module, Param},
-    tensor::{DType, Device, Tensor},
+    tensor::{DType, Device, FloatDType, Tensor},
 };
 
 use firebrick_kernels as ops;
 
 use crate::{
-    CheckpointError, Compute, DecoderConfig, GradientSum,
+    CheckpointError, Compute, DecoderConfig, FrozenFormat, GradientSum,
     base::Quantised,
     init::{ParameterSource, parameter, vector},
     lora::{Adapter, JoinedAdapters},
@@ -54,7 +54,11 @@ impl Projection {
         let quantised = Quantised::new(&values, [inputs, outputs], base, device);
 
         Ok(Projection {
-            weight: quantised.is_none().then(|| parameter(values, [inputs, outputs], base, device)),
+            weight: quantised.is_none().then(|| {
+                let weight = parameter(values, [inputs, outputs], base, device);
+                // A frozen weight is laid out once, and one that is trained in each update.
+                if base == FrozenFormat::Bf16 { laid_out(weight) } else { weight }
+            }),
             quantised,
             bias: if bias {
                 Some(vector(source, &format!("{path}.bias"), outputs, device)?)
@@ -199,6 +203,16 @@ impl Projection {
             (None, Some(quantised)) => quantised.dequantise(compute.dtype()),
             (None, None) => unreachable!("a projection has a weight"),
         }
+    }
+}
+
+/// Lays a weight out as matmuls read it fastest.
+fn laid_out(weight: Param<Tensor<2>>) -> Param<Tensor<2>> {
+    match weight.val().dtype() {
+        DType::BF16 => {
+            map_without_grad(weight, |weight| ops::cast_in_columns(weight, FloatDType::BF16))
+        }
+        _ => weight,
     }
 }
 

@@ -12,7 +12,7 @@ mod shape;
 use burn::tensor::Device;
 use firebrick_core::Seed;
 use firebrick_device::{Failure, Kind, Name, guard};
-use firebrick_models::{Compute, random};
+use firebrick_models::{Compute, FrozenFormat, random_in};
 use firebrick_rollout::SampleOn;
 use firebrick_train::TrainError;
 use serde::Serialize;
@@ -166,8 +166,14 @@ pub fn run(
     let chunks =
         ChunkPlan::for_device(name, Memory::of_device(name).bytes, shape.config.intermediate_size);
     let draw = || {
-        let policy = random(&shape.config, seed, &device.clone().autodiff());
-        let policy = policy.map_err(Error::from)?;
+        // Below adapters the weights are kept in the format that they are multiplied in.
+        let frozen = shape.lora_rank > 0 && compute == Compute::Bf16;
+        let base = if frozen { FrozenFormat::Bf16 } else { FrozenFormat::F32 };
+        let policy = random_in(&shape.config, base, seed, &device.clone().autodiff());
+        let mut policy = policy.map_err(Error::from)?;
+        if shape.lora_rank > 0 {
+            policy = policy.with_lora(shape.lora(), seed);
+        }
         Ok(policy.with_chunk_sizes(chunks.chunk_sizes()).with_compute(compute))
     };
 

@@ -57,7 +57,7 @@ pub use graph::{Graph, overwrite, overwrite_ints};
 pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_logprobs_saving};
 pub use heap::{give_memory_back, keep_memory};
 pub use linear::{
-    add_product, cast_in_columns, column_sums, factor, linear, linear_beside, product,
+    ProductWay, add_product, cast_in_columns, column_sums, factor, linear, linear_beside, product,
 };
 pub use mask::{PackedMask, Segment};
 pub use norm::Norm;

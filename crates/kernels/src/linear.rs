@@ -12,6 +12,50 @@ pub fn product(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
     linear(x, y, None, None, compute)
 }
 
+/// One of the ways in which a GPU can compute a matmul, for a bench that compares them. [`product`] takes the best one,
+/// by rules.
+#[derive(Clone, Debug)]
+pub struct ProductWay {
+    #[cfg(feature = "gpu")]
+    way: crate::cube::product::Way,
+}
+
+impl ProductWay {
+    /// Returns the ways in which the device of `x` and `y` can compute their product, from 17 rows on; none if it has
+    /// only one.
+    pub fn all(x: &Tensor<2>, y: &Tensor<2>) -> Vec<Self> {
+        #[cfg(feature = "gpu")]
+        {
+            let ways = crate::cube::product::Way::all(x, y).unwrap_or_default();
+            ways.into_iter().map(|way| ProductWay { way }).collect()
+        }
+        #[cfg(not(feature = "gpu"))]
+        {
+            let _ = (x, y);
+            Vec::new()
+        }
+    }
+
+    /// Returns the way's name: how the result is split.
+    pub fn name(&self) -> String {
+        #[cfg(feature = "gpu")]
+        return self.way.name();
+        #[cfg(not(feature = "gpu"))]
+        String::new()
+    }
+
+    /// Computes `x · y` in f32; `None` if the device refuses it.
+    pub fn product(&self, x: &Tensor<2>, y: &Tensor<2>) -> Option<Tensor<2>> {
+        #[cfg(feature = "gpu")]
+        return self.way.product(x, y);
+        #[cfg(not(feature = "gpu"))]
+        {
+            let _ = (x, y);
+            None
+        }
+    }
+}
+
 /// Computes `x · y` in the format of `compute`, to be a factor of another matmul.
 pub fn factor(x: Tensor<2>, y: Tensor<2>, compute: Compute) -> Tensor<2> {
     let format = compute.dtype();

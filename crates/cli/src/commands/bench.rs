@@ -48,10 +48,13 @@ pub struct Bench {
     /// The number of rows of an update's micro-batch; by default it depends on the model
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     micro_batch: Option<u16>,
+    /// Train adapters of this rank on all projections, in place of all weights
+    #[arg(long, value_name = "RANK", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    lora: Option<u16>,
     /// Multiply matrices in this format: float32, bfloat16 or float16
     #[arg(long, value_enum, default_value_t)]
     dtype: Format,
-    /// Also measure matrix products in the shapes of a model
+    /// Also measure the matrix products of the models, and each way in which the device can compute them
     #[arg(long)]
     products: bool,
     /// Compute with plain tensor code instead of the device's own kernels
@@ -183,11 +186,13 @@ impl Bench {
 
         if self.products {
             let mut printed = Ok(());
-            limits = limits.with_products(&device, &mut |product| {
-                if printed.is_ok() {
-                    printed = output.product(product);
-                }
-            });
+            for shape in &shapes {
+                limits = limits.with_products(shape, compute, &device, &mut |product| {
+                    if printed.is_ok() {
+                        printed = output.product(product);
+                    }
+                });
+            }
             printed?;
         }
 
@@ -223,10 +228,12 @@ impl Bench {
                 name: name.into(),
                 config: load_config(&PathBuf::from(name))?.0,
                 micro_batch_rows: 8,
+                lora_rank: 0,
             },
         };
 
         shape.micro_batch_rows = self.micro_batch.map_or(shape.micro_batch_rows, usize::from);
+        shape.lora_rank = self.lora.map_or(0, usize::from);
         Ok(shape)
     }
 }
@@ -309,14 +316,20 @@ impl Output {
         if self.json {
             return self.print_fact("product", &json!(product));
         }
-        let Product { rows, inner, columns, dtype, flops, error } = product;
+        let Product { rows, inner, columns, dtype, flops, error, ways } = product;
 
         let rate = match (flops, error) {
             (Some(flops), _) => format!("{:.0} GFLOP/s", flops / 1e9),
             (None, Some(error)) => format!("failed: {error}"),
             (None, None) => "too slow to try".into(),
         };
-        print(&format!("[{rows}, {inner}] · [{inner}, {columns}] in {dtype}: {rate}\n"))
+        let best = match ways.first() {
+            Some((way, flops)) => {
+                format!("; best of {} ways: {:.0}, {way}", ways.len(), flops / 1e9)
+            }
+            None => String::new(),
+        };
+        print(&format!("[{rows}, {inner}] · [{inner}, {columns}] in {dtype}: {rate}{best}\n"))
     }
 
     /// Prints the table's head.

@@ -1,6 +1,6 @@
 //! Models of the bench, with the operations and bytes that each phase takes at least.
 
-use firebrick_models::{Compute, DecoderConfig, Family, Sizes as Widths};
+use firebrick_models::{Compute, DecoderConfig, Family, Lora, Sizes as Widths};
 
 use super::{Phase, Sizes};
 
@@ -13,6 +13,8 @@ pub struct Shape {
     pub config: DecoderConfig,
     /// Number of rows in a micro-batch of the update.
     pub micro_batch_rows: usize,
+    /// Rank of adapters on all projections, which are then trained alone; 0 trains all weights.
+    pub lora_rank: usize,
 }
 
 impl Shape {
@@ -23,6 +25,7 @@ impl Shape {
             name: name.into(),
             config: DecoderConfig::new(family, widths),
             micro_batch_rows,
+            lora_rank: 0,
         };
 
         let small = |vocab_size, hidden_size, layers, heads, intermediate_size| Widths {
@@ -74,6 +77,32 @@ impl Shape {
         ]
     }
 
+    /// Returns the inputs and outputs of the matrices that a token goes through: those of a layer with attention, and
+    /// the head.
+    pub(super) fn matrices(&self) -> [[usize; 2]; 5] {
+        let config = &self.config;
+        let of_heads = config.heads * config.head_dim;
+        let across = of_heads + 2 * config.kv_heads * config.head_dim;
+        let hidden = config.hidden_size;
+        [
+            [hidden, across],
+            [of_heads, hidden],
+            [hidden, 2 * config.intermediate_size],
+            [config.intermediate_size, hidden],
+            [hidden, config.vocab_size],
+        ]
+    }
+
+    /// Returns adapters on all projections.
+    pub(super) fn lora(&self) -> Lora {
+        Lora {
+            rank: self.lora_rank,
+            alpha: 2.0 * self.lora_rank as f64,
+            targets: Lora::PROJECTIONS.map(str::to_owned).to_vec(),
+            ..Lora::default()
+        }
+    }
+
     /// Returns the floating-point operations of a run, and if it decodes also the bytes that it has to read.
     /// Without a model that computes, or if the costs are not known beforehand, it is `None`.
     pub(super) fn costs(
@@ -115,8 +144,11 @@ impl Shape {
             }
             // Work that is done twice is counted once, so that both phases can be compared.
             Phase::Update | Phase::Recompute => {
-                let forward = 2.0 * layers * rows * total + 2.0 * head * rows * completion;
-                Some((3.0 * (forward + rows * attention(total)), None))
+                let products = 2.0 * layers * rows * total + 2.0 * head * rows * completion;
+                // Frozen weights have no gradient, so a third of the matmuls is missing. Those of adapters are left
+                // out.
+                let passes = if self.lora_rank > 0 { 2.0 } else { 3.0 };
+                Some((passes * products + 3.0 * rows * attention(total), None))
             }
             Phase::Spread | Phase::Step | Phase::Verify => None,
         }

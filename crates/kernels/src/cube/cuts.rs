@@ -9,7 +9,10 @@
 //! if one has to be transposed while it is loaded. Transposing it in memory first is cheap compared with a large
 //! matmul.
 
+use std::num::NonZeroUsize;
+
 use cubecl::{
+    client::Client,
     features::WgmmaConfig,
     tile::{launch::Refusal, space::CubeOrder},
 };
@@ -19,7 +22,9 @@ use cubek::{
         tensor::{PlainTensor, StoredTensor},
     },
     microkernel::matmul::{
-        cube::{CubeStagedDelivery, CubeStagedMicrokernelSettings, MatmulPlaneLayout},
+        cube::{
+            CubeStagedDelivery, CubeStagedMicrokernelSettings, CubeStagedStore, MatmulPlaneLayout,
+        },
         plane::{PlaneFragmentMicrokernelSettings, PlaneFragmentTransport},
     },
     std::{Hardware, Instructions, manual_mma, microkernel::StageRing},
@@ -42,43 +47,84 @@ const WORKERS: u32 = 32;
 
 /// Computes `x · y` into `out`, if this file knows the device and the factors. Matrices may be transposed.
 pub(super) fn multiply(x: &Buffer, y: &Buffer, out: &Buffer) -> bool {
-    let hardware = Hardware::from_client(&x.client);
-    let Some(engine) = Engine::of(&hardware, format(x)) else { return false };
-    let [rows, columns] = out.meta.shape().dims::<2>();
-
-    let mut x = x.clone();
-    let mut y = across(y.clone());
-    let turns_x = !lies_in_rows(&x);
-    let turns_y = !lies_in_rows(&y);
-    // Having only one factor along the sum gains nothing.
-    let pays = (!turns_x || columns >= TURNED) && (!turns_y || rows >= TURNED);
-
-    let inner = x.meta.shape()[1];
-    let width = inner.next_multiple_of(TOGETHER);
-    if engine.warpgroups && pays && (width == inner || (turns_x && turns_y)) {
-        x = if turns_x { in_rows(x, width) } else { x };
-        y = if turns_y { in_rows(y, width) } else { y };
-    }
-
-    let along = lies_in_rows(&x) && lies_in_rows(&y);
-    let y = across(y);
-    let client = x.client.clone();
-
-    let [x, y, out] = [x, y, out.clone()].map(|it| {
-        let format = format(&it);
-        PlainTensor::new(it.binding(), format)
-    });
-    let launch = |settings: CubeStagedMatmulRoutineSettings| -> Result<(), Refusal> {
-        let x = StoredTensor::Plain(x.clone());
-        let y = StoredTensor::Plain(y.clone());
-        let out = out.clone();
-        CubeStagedMatmulRoutine.launch_into(&hardware, &client, x, y, out, &settings)
-    };
-
-    let workers = hardware.workers().unwrap_or(WORKERS) as usize;
+    let Some(factors) = Factors::new(x, y) else { return false };
     // A split that the device can't compute is refused before anything is compiled. A copy that these matrices don't
     // allow becomes a slower one.
-    engine.ways([rows, columns], along, workers).into_iter().any(|way| launch(way).is_ok())
+    factors.ways().into_iter().any(|way| factors.launch(way, out))
+}
+
+/// Computes `x · y` into `out` in one way.
+pub(super) fn multiply_in(
+    way: CubeStagedMatmulRoutineSettings,
+    x: &Buffer,
+    y: &Buffer,
+    out: &Buffer,
+) -> bool {
+    Factors::new(x, y).is_some_and(|factors| factors.launch(way, out))
+}
+
+/// Returns splits for a bench to compare with the best one. Some may be refused.
+pub(super) fn alternatives(x: &Buffer, y: &Buffer) -> Vec<CubeStagedMatmulRoutineSettings> {
+    Factors::new(x, y).map_or_else(Vec::new, |factors| factors.engine.alternatives(factors.along))
+}
+
+/// The factors of a matmul, as the kernels read them.
+struct Factors {
+    hardware: Hardware,
+    engine: Engine,
+    client: Client,
+    x: PlainTensor,
+    y: PlainTensor,
+    /// Rows and columns of the result.
+    shape: [usize; 2],
+    /// Whether neighbours along the sum are neighbours in memory in both factors.
+    along: bool,
+}
+
+impl Factors {
+    /// Transposes the factors in memory if that pays.
+    fn new(x: &Buffer, y: &Buffer) -> Option<Self> {
+        let hardware = Hardware::from_client(&x.client);
+        let engine = Engine::of(&hardware, format(x))?;
+        let client = x.client.clone();
+        let [rows, inner] = x.meta.shape().dims::<2>();
+        let columns = y.meta.shape()[1];
+
+        let mut x = x.clone();
+        let mut y = across(y.clone());
+        let turns_x = !lies_in_rows(&x);
+        let turns_y = !lies_in_rows(&y);
+        // Having only one factor along the sum gains nothing.
+        let pays = (!turns_x || columns >= TURNED) && (!turns_y || rows >= TURNED);
+
+        let width = inner.next_multiple_of(TOGETHER);
+        if engine.warpgroups && pays && (width == inner || (turns_x && turns_y)) {
+            x = if turns_x { in_rows(x, width) } else { x };
+            y = if turns_y { in_rows(y, width) } else { y };
+        }
+
+        let along = lies_in_rows(&x) && lies_in_rows(&y);
+        let plain = |it: Buffer| {
+            let format = format(&it);
+            PlainTensor::new(it.binding(), format)
+        };
+        let [x, y] = [x, across(y)].map(plain);
+        Some(Factors { hardware, engine, client, x, y, shape: [rows, columns], along })
+    }
+
+    fn ways(&self) -> Vec<CubeStagedMatmulRoutineSettings> {
+        let workers = self.hardware.workers().unwrap_or(WORKERS) as usize;
+        self.engine.ways(self.shape, self.along, workers)
+    }
+
+    /// Returns false if the device refuses this way.
+    fn launch(&self, way: CubeStagedMatmulRoutineSettings, out: &Buffer) -> bool {
+        let [x, y] = [&self.x, &self.y].map(|it| StoredTensor::Plain(it.clone()));
+        let out = PlainTensor::new(out.clone().binding(), format(out));
+        let launched: Result<(), Refusal> =
+            CubeStagedMatmulRoutine.launch_into(&self.hardware, &self.client, x, y, out, &way);
+        launched.is_ok()
+    }
 }
 
 /// Which instruction a device multiplies with, and which copy loads its numbers.
@@ -133,6 +179,47 @@ impl Engine {
         // results (the page on known defects).
         let size = if boxes([128, 128]) >= workers { [128, 128] } else { [64, 64] };
         ways.push(self.of_planes(size, [2, 2], CubeStagedDelivery::AsyncCopy));
+        ways
+    }
+
+    /// Returns splits of every kind that gives right results. `along` is as in [`Engine::ways`].
+    fn alternatives(&self, along: bool) -> Vec<CubeStagedMatmulRoutineSettings> {
+        let mut ways = Vec::new();
+        for stages in [3, 4, 6] {
+            let ring = StageRing {
+                stages_in_flight: NonZeroUsize::new(stages).expect("at least one stage"),
+                ..StageRing::DOUBLE
+            };
+            let boxes = |size, planes| {
+                let mut way = self.of_planes(size, planes, CubeStagedDelivery::Tma);
+                way.microkernel = way.microkernel.ringed(ring);
+                way
+            };
+            let groups = |groups, columns| {
+                let mut way = self.of_warpgroups(groups, columns);
+                way.microkernel = way.microkernel.ringed(ring);
+                way
+            };
+
+            if along && self.warpgroups {
+                for columns in [64, 128, 192, 256] {
+                    ways.extend([groups(1, columns), groups(2, columns)]);
+                }
+                ways.extend([boxes([64, 128], [2, 4]), boxes([128, 128], [2, 4])]);
+            }
+        }
+
+        let by_tensor_copy: Vec<_> = ways
+            .iter()
+            .map(|way| CubeStagedMatmulRoutineSettings {
+                microkernel: CubeStagedMicrokernelSettings {
+                    store: CubeStagedStore::Tma,
+                    ..way.microkernel
+                },
+                ..*way
+            })
+            .collect();
+        ways.extend(by_tensor_copy);
         ways
     }
 

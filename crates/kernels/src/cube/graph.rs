@@ -15,7 +15,9 @@ pub(crate) fn record<R>(
     device: &Device,
     work: &mut dyn FnMut() -> R,
 ) -> Result<(R, R, Recording), String> {
-    let client = any(&Tensor::<1>::empty([1], device)).client;
+    let Some(Buffer { client, .. }) = buffer(&Tensor::<1>::empty([1], device)) else {
+        return Err("this device records no launches".to_owned());
+    };
     client.graph_prepare().map_err(said)?;
 
     // Ends the recording however the work ends, even by a panic. A device that still records can't be read.

@@ -225,6 +225,6 @@ pub(super) fn scale(x: &[f32], epsilon: f32) -> f32 {
 }
 
 #[cube]
-fn root(squares: f32, width: usize, epsilon: f32) -> f32 {
+pub(super) fn root(squares: f32, width: usize, epsilon: f32) -> f32 {
     1.0 / (squares / f32::cast_from(width as u32) + epsilon).sqrt()
 }

@@ -1,6 +1,7 @@
 //! Matmuls with f32 results on GPUs, with our own kernel for few rows.
 
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
+use cubek::matmul::kernels::CubeStagedMatmulRoutineSettings;
 
 use super::{
     cuts,
@@ -90,6 +91,46 @@ fn in_parts(x: &Tensor<2>, y: &Tensor<2>) -> Option<Parts> {
     let (x, y) = (strided(x)?, strided(y)?);
     let parts = split::product(&x, &y);
     Some(parts.unwrap_or_else(|| Parts { sums: whole_product(x, y, DType::F32), count: 1 }))
+}
+
+/// A way to compute a matmul of many rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// By a kernel of cubek, in boxes.
+    Boxes(CubeStagedMatmulRoutineSettings),
+    /// In this many parts of the sum.
+    Parts(usize),
+}
+
+impl Way {
+    /// Returns ways to compute `x · y`. Some may be refused.
+    pub(crate) fn all(x: &Tensor<2>, y: &Tensor<2>) -> Option<Vec<Self>> {
+        let boxes = cuts::alternatives(&strided(x)?, &strided(y)?);
+        let parts = [1, 2, 3, 4, 6, 8, 12, 16];
+        Some(boxes.into_iter().map(Way::Boxes).chain(parts.map(Way::Parts)).collect())
+    }
+
+    /// Returns the way's name.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Way::Boxes(settings) => settings.microkernel.to_string(),
+            Way::Parts(count) => format!("parts={count}"),
+        }
+    }
+
+    /// Computes `x · y` in f32; `None` if it is refused.
+    pub(crate) fn product(self, x: &Tensor<2>, y: &Tensor<2>) -> Option<Tensor<2>> {
+        let (x, y) = (strided(x)?, strided(y)?);
+        match self {
+            Way::Boxes(settings) => {
+                let out = empty(&x, [x.meta.shape()[0], y.meta.shape()[1]], DType::F32);
+                cuts::multiply_in(settings, &x, &y, &out).then(|| tensor(out))
+            }
+            Way::Parts(count) => {
+                split::product_in(count, &x, &y).map(|it| tensor(plus(it, None, [None, None])))
+            }
+        }
+    }
 }
 
 fn whole_product(x: Buffer, y: Buffer, format: DType) -> Buffer {

@@ -3,6 +3,7 @@
 use super::{
     pages::{Rows, Store, slot},
     rows::sums,
+    shared::sum_of_lanes,
     *,
 };
 use crate::{Compute, Heads, Norm};
@@ -31,10 +32,11 @@ pub(crate) fn apply(
     let client = angles.client.clone();
     let Given { epsilon, offset, of_queries, of_keys } = Given::new(norms, &angles)?;
 
+    let lanes = lanes(heads);
     qkv_rope::launch(
         &client,
-        cubes(tokens * (heads.query + 2 * heads.key)),
-        across(heads.width / 2),
+        units(tokens * (heads.query + 2 * heads.key) * lanes),
+        dim(),
         projected.into_buffer_arg(),
         angles.into_buffer_arg(),
         of_queries.into_buffer_arg(),
@@ -48,6 +50,7 @@ pub(crate) fn apply(
         heads.key,
         heads.width,
         pairs,
+        lanes,
         norms.is_some(),
         format(&query),
     );
@@ -74,10 +77,11 @@ pub(crate) fn into_pages(
     let query = empty(&angles, [count, heads.query, heads.width], keys.dtype);
 
     let given = Given::new(norms, &angles).expect("weights of norms are f32");
+    let lanes = lanes(heads);
     qkv_rope_into_pages::launch(
         &angles.client.clone(),
-        cubes(count * (heads.query + 2 * heads.key)),
-        across(heads.width / 2),
+        units(count * (heads.query + 2 * heads.key) * lanes),
+        dim(),
         projected.into_buffer_arg(),
         angles.into_buffer_arg(),
         given.of_queries.into_buffer_arg(),
@@ -94,11 +98,17 @@ pub(crate) fn into_pages(
         heads.key,
         heads.width,
         pairs,
+        lanes,
         norms.is_some(),
         format(&query),
     );
 
     (tensor(query), [tensor(keys), tensor(values)])
+}
+
+/// Returns the units that process a head together: one for each pair of numbers, if there are that many.
+fn lanes(heads: Heads) -> usize {
+    (heads.width / 2).next_power_of_two().clamp(1, UNITS as usize)
 }
 
 /// Arguments of a kernel for norms, or substitutes if there are no norms.
@@ -194,7 +204,7 @@ pub(crate) fn backward(
     Some((tensor(d), Some(d_weights)))
 }
 
-/// Processes each head of each token with a separate cube.
+/// Processes each head of each token with `lanes` units.
 #[cube(launch)]
 fn qkv_rope<Y: Float>(
     projected: &[f32],
@@ -210,13 +220,14 @@ fn qkv_rope<Y: Float>(
     keys: usize,
     width: usize,
     pairs: usize,
+    #[comptime] lanes: usize,
     #[comptime] normed: bool,
     #[define(Y)] _format: ElemType,
 ) {
-    let token = CUBE_POS / (queries + 2 * keys);
+    let token = ABSOLUTE_POS / lanes / (queries + 2 * keys);
     qkv_rope_to(
         projected, angles, of_queries, of_keys, token, query, key, value, epsilon, offset, queries,
-        keys, width, pairs, normed,
+        keys, width, pairs, lanes, normed,
     );
 }
 
@@ -238,17 +249,19 @@ fn qkv_rope_into_pages<Y: Float>(
     keys: usize,
     width: usize,
     pairs: usize,
+    #[comptime] lanes: usize,
     #[comptime] normed: bool,
     #[define(Y)] _format: ElemType,
 ) {
-    let row = CUBE_POS / (queries + 2 * keys);
+    let row = ABSOLUTE_POS / lanes / (queries + 2 * keys);
+    let mut to = 0usize;
     if row < newest.len() {
-        let slot = slot(pages, row * across, newest[row] as usize);
-        qkv_rope_to(
-            projected, angles, of_queries, of_keys, slot, query, to_keys, to_values, epsilon,
-            offset, queries, keys, width, pairs, normed,
-        );
+        to = slot(pages, row * across, newest[row] as usize);
     }
+    qkv_rope_to(
+        projected, angles, of_queries, of_keys, to, query, to_keys, to_values, epsilon, offset,
+        queries, keys, width, pairs, lanes, normed,
+    );
 }
 
 /// Processes a head of one token. Its query is written to its own row, and its key and value to row `to`.
@@ -268,20 +281,36 @@ fn qkv_rope_to<Y: Float>(
     keys: usize,
     width: usize,
     pairs: usize,
+    #[comptime] lanes: usize,
     #[comptime] normed: bool,
 ) {
     let (half, all) = (width / 2, queries + 2 * keys);
-    let (head, token) = (CUBE_POS % all, CUBE_POS / all);
-    if CUBE_POS * width < projected.len() {
-        let mut scale = f32::new(1.0);
-        if normed && head < queries + keys {
-            scale = norm::scale(&projected[CUBE_POS * width..(CUBE_POS + 1) * width], epsilon);
-        }
+    let index = ABSOLUTE_POS / lanes;
+    let (head, token) = (index % all, index / all);
+    let at = index * width;
+    let exists = at < projected.len();
 
-        let mut pair = UNIT_POS as usize;
+    let mut scale = f32::new(1.0);
+    if normed {
+        // Every unit takes part, because the units of a cube wait for each other.
+        let mut squares = f32::new(0.0);
+        if exists {
+            let mut number = ABSOLUTE_POS % lanes;
+            while number < width {
+                squares += projected[at + number] * projected[at + number];
+                number += lanes;
+            }
+        }
+        let squares = sum_of_lanes(squares, comptime!(lanes as u32));
+        if head < queries + keys {
+            scale = norm::root(squares, width, epsilon);
+        }
+    }
+
+    if exists {
+        let mut pair = ABSOLUTE_POS % lanes;
         while pair < half {
             let (first, second) = sides(pair, pairs, half);
-            let at = CUBE_POS * width;
             let (x, y) = (projected[at + first] * scale, projected[at + second] * scale);
             let (at_angle, rotates) = (token * pairs + pair, pair < pairs);
 
@@ -305,7 +334,7 @@ fn qkv_rope_to<Y: Float>(
                 value[to + second] = Y::cast_from(y);
             }
 
-            pair += CUBE_DIM as usize;
+            pair += lanes;
         }
     }
 }

@@ -5,26 +5,34 @@ use super::*;
 /// Sums the units' numbers and returns the sum to each unit. The number of units is a power of two, [`UNITS`] at most.
 #[cube]
 pub(super) fn sum_of_cube(x: f32) -> f32 {
-    of_cube(x, false)
+    of_lanes(x, CUBE_DIM, false)
+}
+
+/// Sums the numbers of each group of `lanes` neighbouring units, and returns the sum to these units. The number is a
+/// power of two that divides the number of units.
+#[cube]
+pub(super) fn sum_of_lanes(x: f32, lanes: u32) -> f32 {
+    of_lanes(x, lanes, false)
 }
 
 /// Finds the largest of the units' numbers and returns it to each unit.
 #[cube]
 pub(super) fn largest_of_cube(x: f32) -> f32 {
-    of_cube(x, true)
+    of_lanes(x, CUBE_DIM, true)
 }
 
-/// Finds the sum of the units' numbers, or the largest.
+/// Finds the sum of the numbers of each group of `lanes` units, or the largest.
 #[cube]
-fn of_cube(x: f32, #[comptime] largest: bool) -> f32 {
+fn of_lanes(x: f32, lanes: u32, #[comptime] largest: bool) -> f32 {
     let mut all = Shared::<[f32]>::new_slice(comptime!(UNITS as usize));
     all[UNIT_POS as usize] = x;
     sync_cube();
 
     // Halves the numbers in each round, so the order of a sum depends only on the number of units.
-    let mut step = CUBE_DIM / 2;
+    let lane = UNIT_POS % lanes;
+    let mut step = lanes / 2;
     while step > 0 {
-        if UNIT_POS < step {
+        if lane < step {
             let other = all[(UNIT_POS + step) as usize];
             if largest {
                 all[UNIT_POS as usize] = max(all[UNIT_POS as usize], other);
@@ -36,7 +44,7 @@ fn of_cube(x: f32, #[comptime] largest: bool) -> f32 {
         sync_cube();
     }
 
-    let found = all[0];
+    let found = all[(UNIT_POS - lane) as usize];
     // The next call writes where this one reads.
     sync_cube();
     found

@@ -31,6 +31,21 @@ pub(super) struct Parts {
 
 /// Multiplies `x` by `y` in parts, if both are contiguous along the sum and that is faster.
 pub(super) fn product(x: &Buffer, y: &Buffer) -> Option<Parts> {
+    let workers = x.client.properties().hardware.num_streaming_multiprocessors? as usize;
+    let [rows, inner] = x.meta.shape().dims::<2>();
+    let columns = y.meta.shape()[1];
+    let boxes = rows.div_ceil(SIDE) * columns.div_ceil(SIDE);
+
+    // Splitting pays only where boxes are few for the card and the sum is long.
+    let steps = inner / SIDE;
+    if boxes == 0 || steps < LONG || 4 * boxes > 3 * workers {
+        return None;
+    }
+    product_in((CUBES * workers / boxes).min(steps / STEPS), x, y)
+}
+
+/// Multiplies `x` by `y` in this many parts, if both are contiguous along the sum.
+pub(super) fn product_in(count: usize, x: &Buffer, y: &Buffer) -> Option<Parts> {
     let [rows, inner] = x.meta.shape().dims::<2>();
     let columns = y.meta.shape()[1];
     let along = x.meta.strides()[..] == [inner, 1] && y.meta.strides()[..] == [1, inner];
@@ -39,16 +54,11 @@ pub(super) fn product(x: &Buffer, y: &Buffer) -> Option<Parts> {
     }
 
     let shape = Fragments::new(x, PLANES, SIDE, SIDE)?;
-    let workers = x.client.properties().hardware.num_streaming_multiprocessors? as usize;
-    // Splitting pays only where boxes are few for the card and the sum is long.
     let boxes = rows.div_ceil(SIDE) * columns.div_ceil(SIDE);
-
     let steps = inner / SIDE;
-    if boxes == 0 || steps < LONG || 4 * boxes > 3 * workers {
+    if count > steps {
         return None;
     }
-
-    let count = (CUBES * workers / boxes).min(steps / STEPS);
     let sums = empty(x, [count * rows, columns], DType::F32);
 
     multiply::launch(
