@@ -13,6 +13,7 @@ use std::{
 };
 
 use firebrick::model::{Folders, check_vocabulary};
+use firebrick_core::without_bom;
 use firebrick_data::{ChatTemplate, Tokenizer, TokenizerFacts};
 use firebrick_gguf::{file_within, is_gguf};
 use firebrick_models::{
@@ -308,7 +309,8 @@ fn object(path: &Path) -> Result<Map<String, Value>, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     // A file may grow while it is read.
     file.take(MAX_BYTES).read_to_end(&mut text).map_err(|error| error.to_string())?;
-    serde_json::from_slice(&text).map_err(|error| error.to_string())
+    let json = without_bom(&text).map_err(|error| error.to_string())?;
+    serde_json::from_slice(json).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

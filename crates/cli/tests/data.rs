@@ -120,6 +120,41 @@ fn a_run_is_not_resumed_on_other_references() {
     scratch.succeed(&resume);
 }
 
+/// Some editors put a byte-order mark before a text, and some write UTF-16.
+#[test]
+fn a_byte_order_mark_is_skipped_and_utf_16_is_named() {
+    let scratch = Scratch::new();
+    scratch.fixture("qwen2-f32", "qwen2");
+    let rows: Vec<String> =
+        (0..5).map(|row| format!("{{\"prompt\": \"{row} + 1\", \"answer\": {row}}}")).collect();
+    run(&scratch, &rows.iter().map(String::as_str).collect::<Vec<_>>());
+
+    let files = [
+        "recipe.toml",
+        "rows.jsonl",
+        "qwen2/config.json",
+        "qwen2/tokenizer.json",
+        "qwen2/tokenizer_config.json",
+    ];
+    for (number, file) in files.into_iter().enumerate() {
+        let text = std::fs::read_to_string(scratch.path(file)).unwrap();
+        let marked = format!("\u{feff}{text}");
+
+        let utf16: Vec<u8> = marked.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        scratch.write(file, utf16);
+        let outcome = scratch.run(&["train", "recipe.toml", "--set", &format!("name=run{number}")]);
+        assert!(matches!(outcome.code, Some(1 | 2)), "{file}: {}", outcome.stderr);
+        for words in [file, "it is UTF-16 text"] {
+            assert!(outcome.stderr.contains(words), "{file}: {}", outcome.stderr);
+        }
+
+        scratch.write(file, marked);
+    }
+
+    scratch.succeed(&["train", "recipe.toml", "--set", "name=marked"]);
+    assert_eq!(scratch.metrics("marked"), scratch.metrics("recipe"));
+}
+
 /// A tokenizer that splits words by dice would give a prompt other tokens in each process.
 #[test]
 fn dice_in_a_tokenizer_are_switched_off_and_reported() {
@@ -128,7 +163,7 @@ fn dice_in_a_tokenizer_are_switched_off_and_reported() {
     let tokenizer = std::fs::read_to_string(scratch.path("qwen2/tokenizer.json")).unwrap();
     let dice = tokenizer.replacen("\"dropout\": null", "\"dropout\": 0.5", 1);
     assert_ne!(dice, tokenizer);
-    scratch.write("qwen2/tokenizer.json", dice);
+    scratch.write("qwen2/tokenizer.json", &dice);
 
     let rows: Vec<String> = (0..5)
         .map(|row| format!("{{\"prompt\": \"What is {row} + 1?\", \"answer\": {row}}}"))
@@ -144,6 +179,10 @@ fn dice_in_a_tokenizer_are_switched_off_and_reported() {
     let (store, said) = run(&scratch, &rows);
     let first = texts(&store);
     assert!(said.contains("the tokenizer asks for BPE dropout of 0.5"), "{said}");
+
+    // A checkpoint has the file that it was trained with.
+    let saved = scratch.path("runs/recipe/checkpoints/step-000001/tokenizer.json");
+    assert_eq!(std::fs::read_to_string(saved).unwrap(), dice);
 
     drop(store);
     std::fs::remove_dir_all(scratch.path("runs")).unwrap();

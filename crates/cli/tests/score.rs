@@ -140,7 +140,13 @@ fn options_of_a_row_reach_its_rule() {
         + &row("whole", "5", "5", json!({"mode": "bare"}))
         + &row("gold", "so $5$", "so $5$", json!({"mode": "math_verify", "targets": ["latex"]}))
         + &row("no gold", "so 5", "so $5$", json!({"mode": "math_verify", "targets": ["latex"]}))
-        + &row("letter", "E", "The answer is E.", choices);
+        + &row("letter", "E", "The answer is E.", choices)
+        + &row(
+            "limits",
+            "5",
+            "\\boxed{5}",
+            json!({"time_limit_ms": 1, "memory_limit_mb": 1, "boxed_first": true}),
+        );
 
     scratch.write("answers.jsonl", text);
     let rows = objects(&scratch.succeed(&["score", "--rows", "answers.jsonl"]).stdout);
@@ -154,6 +160,7 @@ fn options_of_a_row_reach_its_rule() {
         ("gold", true),
         ("no gold", false),
         ("letter", true),
+        ("limits", true),
     ];
     assert_eq!(
         rows.iter().map(right).collect::<Vec<_>>(),
@@ -202,6 +209,7 @@ fn bad_rows_are_named_and_the_rest_is_judged() {
         r#"{"gold": "1", "response": "1", "id": []}"#,
         r#"{"gold": "1", "response": "1", "expected": "yes"}"#,
         "{\"gold\": \"1\", \"response\": \"",
+        r#"{"gold": "1", "response": "1", "config": {"cls": "a", "precison": 2, "precision": 2}}"#,
     ];
 
     let good = "{\"gold\": \"1\", \"response\": \"\\\\boxed{1}\"}\n";
@@ -224,13 +232,14 @@ fn bad_rows_are_named_and_the_rest_is_judged() {
             "the id is neither a text nor a number",
             "expected a boolean",
             "EOF while parsing a string",
+            "unknown key \"precison\" in config, expected one of mode, targets, precision, ",
         ])
         .enumerate()
     {
         let line = format!("bad.jsonl, line {}", 2 * index + 1);
         assert!(problem.starts_with(&line) && problem.contains(words), "{problem}");
     }
-    assert!(outcome.stderr.ends_with("unreadable: 9 rows, each named on standard error\n"));
+    assert!(outcome.stderr.ends_with("unreadable: 10 rows, each named on standard error\n"));
 
     let long =
         r#"{"gold": 12345678901234567890123, "response": "\\boxed{12345678901234567890124}"}"#;
@@ -245,6 +254,22 @@ fn bad_rows_are_named_and_the_rest_is_judged() {
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{missing}");
         assert!(outcome.stderr.contains(&format!("cannot read {missing}: ")), "{}", outcome.stderr);
     }
+}
+
+#[test]
+fn a_file_in_utf_16_has_one_error() {
+    let scratch = Scratch::new();
+    let rows = "\u{feff}".to_owned() + &"{\"gold\": 1, \"response\": \"1\"}\n".repeat(3);
+    let utf16: Vec<u8> = rows.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    scratch.write("rows.jsonl", utf16);
+
+    let outcome = scratch.run(&["score", "rows.jsonl"]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+    assert_eq!(outcome.stderr.matches("it is UTF-16 text").count(), 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("cannot read rows.jsonl: "), "{}", outcome.stderr);
+
+    scratch.write("rows.jsonl", rows);
+    assert_eq!(objects(&scratch.succeed(&["score", "--rows", "rows.jsonl"]).stdout).len(), 3);
 }
 
 #[test]

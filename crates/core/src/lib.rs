@@ -34,6 +34,7 @@ mod reward;
 mod run_name;
 mod seed;
 mod source;
+mod text;
 mod tracker;
 mod trained;
 
@@ -55,5 +56,6 @@ pub use reward::{
 pub use run_name::{RunNameError, check_run_name};
 pub use seed::{RandomStream, Seed};
 pub use source::PromptSource;
+pub use text::{text_from, without_bom};
 pub use tracker::{TrackError, Tracker};
 pub use trained::Trained;

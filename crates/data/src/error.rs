@@ -8,7 +8,7 @@ use crate::{HubError, Position, PromptReport};
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// A file or folder that could not be read.
-    #[error("cannot read {}: {source}; check the path and that you may read it", path.display())]
+    #[error("cannot read {}: {source}{}", path.display(), advice(source))]
     Read {
         /// Path of the file.
         path: PathBuf,
@@ -193,4 +193,12 @@ pub enum DataError {
     /// A prompt source without prompts.
     #[error("a prompt source was given no prompts; it needs at least one to draw")]
     EmptySource,
+}
+
+/// Returns the advice for a file that can't be read. If its content is to blame, the reason says what to do.
+fn advice(reason: &io::Error) -> &'static str {
+    match reason.kind() {
+        io::ErrorKind::InvalidData => "",
+        _ => "; check the path and that you may read it",
+    }
 }

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use firebrick_core::{text_from, without_bom};
 use firebrick_gguf::file_within;
 use serde_json::{Map, Value};
 
@@ -62,16 +63,15 @@ pub(crate) fn open(path: &Path) -> io::Result<fs::File> {
 /// Reads a file in a model folder as text. Returns `None` if there is no such file.
 pub(crate) fn read_text(path: &Path) -> Result<Option<String>, DataError> {
     let Some(bytes) = read(path)? else { return Ok(None) };
-    String::from_utf8(bytes).map(Some).map_err(|_| DataError::Read {
-        path: path.to_owned(),
-        source: io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"),
-    })
+    text_from(&bytes).map(Some).map_err(|source| DataError::Read { path: path.to_owned(), source })
 }
 
 /// Reads the object in a JSON file of a model folder. It is empty if there is no such file.
 pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, DataError> {
     let Some(bytes) = read(path)? else { return Ok(Map::new()) };
-    serde_json::from_slice(&bytes).map_err(|error| {
+    let json =
+        without_bom(&bytes).map_err(|source| DataError::Read { path: path.to_owned(), source })?;
+    serde_json::from_slice(json).map_err(|error| {
         let line = error.line() as u64;
         let column = error.column() as u64;
         json_error(path.to_owned(), line, column, &error, "the file should hold one JSON object")
@@ -129,6 +129,24 @@ fn content(token: &Value) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_skipped_and_utf_16_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer_config.json");
+        fs::write(&path, "\u{feff}{\"a\": 1}").unwrap();
+        assert_eq!(read_text(&path).unwrap().unwrap(), "{\"a\": 1}");
+        assert_eq!(read_object(&path).unwrap()["a"], 1);
+
+        let utf16: Vec<u8> = "\u{feff}{}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        fs::write(&path, utf16).unwrap();
+        let expected = format!(
+            "cannot read {}: it is UTF-16 text, expected UTF-8: save it as UTF-8",
+            path.display()
+        );
+        assert_eq!(read_text(&path).unwrap_err().to_string(), expected);
+        assert_eq!(read_object(&path).unwrap_err().to_string(), expected);
+    }
 
     #[cfg(unix)]
     #[test]

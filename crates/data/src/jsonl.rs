@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use firebrick_core::without_bom;
 use serde_json::{Map, Value};
 
 use crate::{
@@ -71,8 +72,9 @@ impl JsonlRows {
                 return Err(DataError::TooLarge { path, line, limit: MAX_LINE });
             }
 
-            // Some editors put a byte-order mark before the first character.
-            let line = self.buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.buffer);
+            // The beginning of a file may be in the middle, where files were joined.
+            let line = without_bom(&self.buffer)
+                .map_err(|source| DataError::Read { path: self.path.clone(), source })?;
             // The line's end is removed, so that it isn't part of a string that is cut off.
             let line = line.trim_ascii_end();
 
@@ -179,5 +181,9 @@ mod tests {
         );
 
         assert!(message(&b"[".repeat(100_000)).contains("line 1"));
+        assert_eq!(
+            message(b"\xff\xfe{\0}\0\n\0"),
+            "set.jsonl: it is UTF-16 text, expected UTF-8: save it as UTF-8"
+        );
     }
 }

@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
+use firebrick_core::{guard, is_unseen};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokenizers::NormalizedString;
 
 use crate::{DataError, Origin, Row, number};
 
@@ -32,6 +34,10 @@ impl Problem {
     /// Fails if the row lacks a column, or the column holds something else than it should.
     pub fn from_row(row: &Row, id: u64, columns: &Columns) -> Result<Self, DataError> {
         let question = question(row, &columns.prompt)?;
+        if question.is_blank() {
+            return Err(no_value(row, &columns.prompt, "asks nothing"));
+        }
+
         let reference = answer(row, &columns.reference)?;
         let difficulty = difficulty(row, &columns.difficulty)?;
 
@@ -72,6 +78,48 @@ impl Question {
         }
     }
 
+    /// Tells whether nothing is asked: the text, or the message that the policy is to answer, has no visible character.
+    /// A tool may say nothing.
+    pub fn is_blank(&self) -> bool {
+        let blank = |text: &str| text.chars().all(|c| c.is_whitespace() || is_unseen(c));
+        match self {
+            Question::Text(text) => blank(text),
+            Question::Messages(messages) => {
+                let messages = messages.as_array().map(Vec::as_slice).unwrap_or_default();
+                let asked = messages.iter().rfind(|message| message["role"] != "assistant");
+                asked.is_some_and(|message| {
+                    let is_words =
+                        message["role"].as_str().is_some_and(|role| WORDS.contains(&role));
+                    is_words && message["content"].as_str().is_some_and(blank)
+                })
+            }
+        }
+    }
+
+    /// Returns what is asked in one spelling, for comparison with questions of other sets. White space and the Unicode
+    /// form don't count, nor do a system message, the beginning of an answer, and whether the question is a
+    /// conversation.
+    pub(crate) fn asked(&self) -> String {
+        let Question::Messages(messages) = self else { return one_spelling(&self.text()) };
+        let role = |message: &Value, roles: &[&str]| {
+            message["role"].as_str().is_some_and(|role| roles.contains(&role))
+        };
+
+        let mut asked: Vec<&Value> = messages.as_array().into_iter().flatten().collect();
+        asked.retain(|message| !role(message, &["system", "developer"]));
+        if let Some(last) = asked.iter().rposition(|message| !role(message, &["assistant"])) {
+            asked.truncate(last + 1);
+        }
+
+        let contents = asked.iter().map(|message| match &message["content"] {
+            Value::String(text) => text.clone(),
+            other => number::to_json(other),
+        });
+        let text = contents.collect::<Vec<_>>().join("\n");
+        // A conversation of nothing else is compared as it stands.
+        if text.trim().is_empty() { one_spelling(&self.text()) } else { one_spelling(&text) }
+    }
+
     /// Returns the texts that the question is made of, one for each message.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         let (text, messages) = match self {
@@ -90,6 +138,23 @@ impl Question {
             Question::Messages(messages) => Cow::Owned(number::to_json(messages)),
         }
     }
+}
+
+/// Returns a text in Unicode's form NFC, with one space for all white space between two words.
+fn one_spelling(text: &str) -> String {
+    let mut spelling = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !spelling.is_empty() {
+            spelling.push(' ');
+        }
+
+        // The library keeps the position of each byte, and a word of a megabyte is none.
+        let composed = (!word.is_ascii() && word.len() <= 1 << 20)
+            .then(|| guard(|| NormalizedString::from(word).nfc().get().to_owned()).ok())
+            .flatten();
+        spelling.push_str(composed.as_deref().unwrap_or(word));
+    }
+    spelling
 }
 
 /// Columns of a data set that hold the prompt and the reference answer.
@@ -305,13 +370,16 @@ fn final_answer(solution: &str) -> Option<String> {
 
 fn value<'row>(row: &'row Row, column: &str) -> Result<&'row Value, DataError> {
     row.get(column).ok_or_else(|| {
-        let state = if row.has(column) { "is null" } else { "is not there" };
-        let problem = format!(
-            "column `{column}` {state}, and was expected to have a value; write it into the row, or \
-             remove the row"
-        );
-        DataError::Row { path: row.file.to_path_buf(), position: row.position, problem }
+        no_value(row, column, if row.has(column) { "is null" } else { "is not there" })
     })
+}
+
+fn no_value(row: &Row, column: &str, state: &str) -> DataError {
+    let problem = format!(
+        "column `{column}` {state}, and was expected to have a value; write it into the row, or \
+         remove the row"
+    );
+    DataError::Row { path: row.file.to_path_buf(), position: row.position, problem }
 }
 
 fn missing(row: &Row, wanted: String) -> DataError {
@@ -502,6 +570,41 @@ mod tests {
                 "{message}"
             );
             assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_row_that_asks_nothing_is_named() {
+        let message = |role: &str, content: &str| json!({"role": role, "content": content});
+        let read = |prompt: &Value| {
+            problem(json!({"prompt": prompt, "answer": 4}), &ColumnNames::default())
+        };
+
+        for prompt in [
+            json!(""),
+            json!(" \r\n\t"),
+            json!("\u{200b}\u{feff}\u{a0}"),
+            json!([message("user", "")]),
+            json!([message("system", "Be brief."), message("user", " \n")]),
+            json!([message("user", "\u{200b}"), message("assistant", "The answer is")]),
+            json!([{"role": "user", "content": [{"type": "text", "text": " "}]}]),
+            json!("[{\"role\": \"user\", \"content\": \"\"}]"),
+        ] {
+            let error = read(&prompt).unwrap_err().to_string();
+            let expected =
+                "set.jsonl, line 3: column `prompt` asks nothing, and was expected to have";
+            assert!(error.starts_with(expected), "{prompt}: {error}");
+        }
+
+        // A tool's result may be empty, and what matters is the last word.
+        for prompt in [
+            json!("?"),
+            json!([message("system", "Write a poem.")]),
+            json!([message("user", ""), message("assistant", "Yes?"), message("user", "2+2?")]),
+            json!([message("user", "Look."), message("tool", "")]),
+            json!([message("user", "Look."), {"role": "tool", "content": {"found": []}}]),
+        ] {
+            assert!(read(&prompt).is_ok(), "{prompt}");
         }
     }
 

@@ -4,6 +4,7 @@ mod characters;
 mod facts;
 mod growth;
 mod reading;
+mod room;
 mod streamer;
 mod up_to;
 
@@ -64,6 +65,9 @@ pub struct Tokenizer {
 /// Limit on what a text becomes before it is cut into tokens, in bytes. The library takes some 400 bytes of memory for
 /// each token, and a token may be one byte.
 const LONGEST: usize = 8 << 20;
+
+/// Texts that are being encoded, by whichever thread and tokenizer, have no more room together than one of them.
+static ROOM: room::Room = room::Room::new(LONGEST);
 
 impl Tokenizer {
     /// Reads the tokenizer of a Hugging Face model folder.
@@ -170,6 +174,7 @@ impl Tokenizer {
             )));
         }
 
+        let _room = ROOM.take(text.len() * self.growth);
         match guard(|| self.inner.encode_fast(text, add_special_tokens)) {
             Ok(Ok(encoding)) => Ok(encoding.get_ids().to_vec()),
             Ok(Err(problem)) => Err(self.explain(text, problem.to_string())),
@@ -227,7 +232,8 @@ impl Tokenizer {
     /// Writes the tokenizer's files into an existing folder.
     ///
     /// Files that came from a folder are written back byte for byte, chat template and generation settings
-    /// included. The files of a made tokenizer are a folder that `transformers` opens.
+    /// included, so what is switched off here stays in them. The files of a made tokenizer are a folder that
+    /// `transformers` opens.
     ///
     /// # Errors
     /// Fails if a file cannot be written.
@@ -455,6 +461,16 @@ mod tests {
         for _ in 0..4 {
             assert_eq!(tokenizer.encode(&text, false).unwrap(), [4; 40]);
         }
+
+        // A saved tokenizer is the file that the run began with, and reads as that file did.
+        let folder = tempfile::tempdir().unwrap();
+        tokenizer.save(folder.path()).unwrap();
+        let saved = fs::read(folder.path().join("tokenizer.json")).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&saved).unwrap()["model"]["dropout"], 0.5);
+        let again = Tokenizer::from_folder(folder.path()).unwrap();
+        assert_eq!(again.files, tokenizer.files);
+        assert_eq!(again.switched_off(), tokenizer.switched_off());
+        assert_eq!(again.encode(&text, false).unwrap(), [4; 40]);
 
         let padding = serde_json::json!({
             "strategy": {"Fixed": 1_000_000_000_u64}, "direction": "Right", "pad_to_multiple_of": null,

@@ -13,10 +13,14 @@ const SHOWN: usize = 3;
 /// How many characters of a question or a reference are shown.
 const CLIP: usize = 60;
 
-/// Counts the problems of `others` whose question is also one of `problems`.
+/// Counts the problems of `others` whose question is also one of `problems`, however either of them writes it.
 pub fn shared_questions(problems: &[Problem], others: &[Problem]) -> usize {
-    let questions: HashSet<_> = problems.iter().map(|problem| problem.question.text()).collect();
-    others.iter().filter(|other| questions.contains(&other.question.text())).count()
+    // Hashes take less memory than a second copy of all questions, and hardly ever count one too many.
+    let hasher = RandomState::new();
+    let hash = |problem: &Problem| hasher.hash_one(problem.question.asked());
+
+    let questions: HashSet<u64> = problems.iter().map(hash).collect();
+    others.iter().filter(|other| questions.contains(&hash(other))).count()
 }
 
 /// Collects problems. It keeps the first problem of each question and nothing of the rest, so a data set with few
@@ -165,6 +169,44 @@ mod tests {
             collector.add(Problem { id, question, reference, worked: None, difficulty, origin });
         }
         collector.finish()
+    }
+
+    /// Rows that differ only in their notation are different rows, and yet the same question.
+    #[test]
+    fn a_question_is_shared_in_any_notation() {
+        let problem = |line: &str| {
+            let fields = crate::number::parse(line.as_bytes()).unwrap();
+            let file = Path::new("set.jsonl").into();
+            let row = crate::Row { file, position: Position::Line(1), fields };
+            let columns = crate::ColumnNames::default().find(&row).unwrap();
+            [Problem::from_row(&row, 0, &columns).unwrap()]
+        };
+
+        let asked = problem(r#"{"prompt": "Is a caf\u00e9\nnear 2?", "answer": 1}"#);
+        for same in [
+            r#"{"prompt": "  Is a caf\u00E9   near\t2?\r\n", "answer": 1}"#,
+            r#"{"prompt": "Is a cafe\u0301 near 2?", "answer": 1}"#,
+            r#"{"prompt": [{"role": "user", "content": "Is a caf\u00e9 near 2?"}], "answer": 1}"#,
+            r#"{"prompt": [{"content": [{"type": "text", "text": "Is a caf\u00e9 near 2?"}], "role": "user"}], "answer": 1}"#,
+            r#"{"prompt": "[{\"role\": \"user\", \"content\": \"Is a caf\\u00E9 near 2?\"}]", "answer": 1}"#,
+            r#"{"prompt": [{"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "Is a caf\u00e9 near 2?"}, {"role": "assistant", "content": "It"}], "answer": 1}"#,
+        ] {
+            let other = problem(same);
+            assert_eq!(shared_questions(&asked, &other), 1, "{same}");
+            assert_eq!(shared_questions(&other, &asked), 1, "{same}");
+        }
+
+        for another in [
+            r#"{"prompt": "Is a caf\u00e9 near 2\u00b2?", "answer": 1}"#,
+            r#"{"prompt": "Is a caf\u00e9near 2?", "answer": 1}"#,
+            r#"{"prompt": "is a caf\u00e9 near 2?", "answer": 1}"#,
+            r#"{"prompt": [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Yes?"},
+                {"role": "user", "content": "Is a caf\u00e9 near 2?"}], "answer": 1}"#,
+            r#"{"prompt": [{"role": "system", "content": "Is a caf\u00e9 near 2?"}], "answer": 1}"#,
+        ] {
+            assert_eq!(shared_questions(&asked, &problem(another)), 0, "{another}");
+        }
     }
 
     #[test]

@@ -105,7 +105,8 @@ impl Gguf {
     fn neighbour_has_template(&self, why: &str) -> Result<bool, GgufError> {
         let config = self.neighbour("tokenizer_config.json", why)?.unwrap_or_default();
         // If it is broken, whoever reads the configuration next says so.
-        let config: Value = serde_json::from_slice(&config).unwrap_or_default();
+        let config = config.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&config);
+        let config: Value = serde_json::from_slice(config).unwrap_or_default();
         Ok(config.get("chat_template").is_some())
     }
 

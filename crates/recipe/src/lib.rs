@@ -49,6 +49,7 @@ use std::{
     path::Path,
 };
 
+use firebrick_core::text_from;
 use schemars::{JsonSchema, Schema, generate::SchemaSettings, transform::RecursiveTransform};
 use serde::{Deserialize, Serialize};
 use toml::{Spanned, de::DeTable};
@@ -387,7 +388,7 @@ fn on_one_line(value: toml::Value) -> toml_edit::Value {
 /// thousand bytes.
 ///
 /// # Errors
-/// When it can't be read, is larger, or is not an ordinary file.
+/// When it can't be read, is larger, is not UTF-8, or is not an ordinary file.
 pub fn read_text(path: &Path) -> std::io::Result<String> {
     const MOST: u64 = 1 << 20;
     // The path is checked before it is opened, because opening a pipe waits for somebody to write into it.
@@ -397,13 +398,13 @@ pub fn read_text(path: &Path) -> std::io::Result<String> {
         return Err(std::io::Error::other(problem));
     }
 
-    let mut text = String::new();
-    File::open(path)?.take(MOST + 1).read_to_string(&mut text)?;
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST + 1).read_to_end(&mut bytes)?;
 
-    if text.len() as u64 > MOST {
+    if bytes.len() as u64 > MOST {
         return Err(std::io::Error::other("it is larger than 1 MiB"));
     }
-    Ok(text)
+    text_from(&bytes)
 }
 
 /// Returns the recipe that a document means and the name of its run, or else every fault of its form and of

@@ -64,7 +64,9 @@ impl Checks<'_> {
     }
 
     fn paths(&mut self) {
-        for (key, path) in paths::all_paths(self.recipe) {
+        let there = self.recipe.rollout.engine.weights_there.clone();
+        let there = there.map(|path| ("rollout.engine.weights_there".to_owned(), path));
+        for (key, path) in paths::all_paths(self.recipe).into_iter().chain(there) {
             let text = path.to_string_lossy();
             if text.contains(char::is_control) {
                 self.fail(
@@ -355,16 +357,7 @@ impl Checks<'_> {
                 "would score nothing",
                 "set one of `think`, `boxed`, `answer_line` and `nothing_after` to true",
             ),
-            RewardKind::Command { program, .. }
-                if program.first().is_some_and(String::is_empty) =>
-            {
-                self.fail(
-                    &[&key("program")],
-                    format!("{} begins with an empty text, expected a program", key("program")),
-                    "names no program",
-                    "write the program and its arguments, such as [\"python3\", \"judge.py\"]",
-                );
-            }
+            RewardKind::Command { program, .. } => self.program(&key("program"), program),
             RewardKind::Model { scale, offset, .. }
                 if *scale <= 0.0 || !(scale + offset).is_finite() =>
             {
@@ -408,6 +401,34 @@ impl Checks<'_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Checks the words of a program. The first may be a path, and is checked as the others are.
+    fn program(&mut self, key: &str, program: &[String]) {
+        if program.first().is_some_and(String::is_empty) {
+            self.fail(
+                &[key],
+                format!("{key} begins with an empty text, expected a program"),
+                "names no program",
+                "write the program and its arguments, such as [\"python3\", \"judge.py\"]",
+            );
+        }
+
+        // A script may be one of the further words, with its lines and tabs.
+        let stray = |c: &char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+        for (index, word) in program.iter().enumerate().skip(1) {
+            if let Some(found) = word.chars().find(stray) {
+                self.fail(
+                    &[&format!("{key}.{index}")],
+                    format!(
+                        "{key}.{index} has the control character {found:?} in it, expected a text \
+                         without any but line ends and tabs"
+                    ),
+                    "no argument for a program",
+                    "'single quotes' keep backslashes as they are",
+                );
+            }
         }
     }
 

@@ -764,6 +764,30 @@ fn the_plain_message_says_where() {
     assert_eq!(error.to_string(), "recipe.toml:8:1: unknown key `group_siz` in [rollout]");
 }
 
+#[test]
+fn a_byte_order_mark_is_skipped_and_utf_16_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let yaml = "model: {path: org/m}\ndata: {train: d}\n";
+    for (name, text) in [("r.toml", with_files("")), ("r.yaml", yaml.to_owned())] {
+        let path = folder.path().join(name);
+        let load = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            Recipe::load(&path, &[])
+        };
+
+        let marked = format!("\u{feff}{text}");
+        assert_eq!(load(marked.as_bytes()).unwrap(), load(text.as_bytes()).unwrap());
+
+        let little: Vec<u8> = marked.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let big: Vec<u8> = marked.encode_utf16().flat_map(u16::to_be_bytes).collect();
+        for bytes in [little, big] {
+            let error = load(&bytes).unwrap_err();
+            assert!(matches!(error, RecipeError::Read { .. }), "{error}");
+            assert!(error.to_string().contains("it is UTF-16 text, expected UTF-8"), "{error}");
+        }
+    }
+}
+
 /// A recipe is an untrusted file: whatever stands in it, it is read or refused.
 #[test]
 fn no_text_makes_the_reader_panic() {
@@ -1147,10 +1171,46 @@ fn a_path_of_windows_needs_single_quotes() {
             "eval.sets.0.data",
         ),
         (format!("{model}{data}[reward]\nkind = \"model\"\npath = \"a\\b\"\n"), "reward.path"),
+        (
+            format!(
+                "{model}{data}[rollout.engine]\nkind = \"vllm\"\nservers = [\"http://a\"]\nweights_there = \"a\\b\"\n"
+            ),
+            "rollout.engine.weights_there",
+        ),
     ] {
         let error = Recipe::parse(Path::new("r.toml"), &text, &[]).unwrap_err().to_string();
         assert!(error.contains(&format!("{key} has a control character in it")), "{error}");
     }
+}
+
+/// The system takes no NUL in an argument, and would only say so when the run starts.
+#[test]
+fn a_program_gets_no_control_characters() {
+    let alone = |words: &str| format!("[reward]\nkind = 'command'\nprogram = [{words}]");
+    let part = |words: &str| {
+        format!(
+            "[reward]\nkind = 'weighted'\n[[reward.parts]]\nname = 'a'\nweight = 1\n\
+             kind = 'command'\nprogram = [{words}]"
+        )
+    };
+
+    for escape in ["\\u0000", "\\b", "\\u001b", "\\u0085"] {
+        let words = format!("'grep', '-e', \"a{escape}c\"");
+        for (table, key) in
+            [(alone(&words), "reward.program.2"), (part(&words), "reward.parts.0.program.2")]
+        {
+            let error = parse(&table, &[]).unwrap_err();
+            let expected = format!("{key} has the control character ");
+            assert!(error.to_string().contains(&expected), "{error}");
+            assert!(error.help().unwrap().contains("single quotes"), "{error}");
+        }
+
+        let first = parse(&alone(&format!("\"a{escape}c\"")), &[]).unwrap_err().to_string();
+        assert!(first.contains("reward.program.0 has a control character in it"), "{first}");
+    }
+
+    // A script is a word too.
+    parse(&alone("'sh', '-c', \"read -r line\\n\\techo $line\\r\\n\""), &[]).unwrap();
 }
 
 /// An option goes to the template as it stands, or not at all.

@@ -9,6 +9,8 @@ use std::{
     path::Path,
 };
 
+use firebrick_core::text_from;
+
 use crate::RunError;
 
 /// Limit on a run's `recipe.toml`, as on any recipe, in bytes.
@@ -35,13 +37,13 @@ pub fn open_own(path: &Path) -> io::Result<File> {
 /// As for [`open_own`], and when the file is longer or is not UTF-8.
 pub fn read_own(path: &Path, max_bytes: u64) -> Result<String, RunError> {
     let read = || {
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         // The file may grow while it is read, so its length is not asked for beforehand.
-        let length = open_own(path)?.take(max_bytes + 1).read_to_string(&mut text)?;
+        let length = open_own(path)?.take(max_bytes + 1).read_to_end(&mut bytes)?;
         if length as u64 > max_bytes {
             Err(io::Error::other(format!("it is larger than {max_bytes} bytes")))
         } else {
-            Ok(text)
+            text_from(&bytes)
         }
     };
     read().map_err(|error| RunError::File { action: "read", path: path.to_owned(), error })

@@ -6,8 +6,9 @@ use std::{
     path::Path,
 };
 
+use firebrick_core::without_bom;
 use firebrick_gguf::file_within;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 
 use super::CheckpointError;
 
@@ -22,8 +23,7 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<T, Ch
     // A GGUF file replaces a folder, and its content is read as that folder's files.
     if let Some(text) = file_within(path) {
         let text = text?.unwrap_or_default();
-        return serde_json::from_slice(&text)
-            .map_err(|source| CheckpointError::Json { path: path.to_owned(), source });
+        return parse(path, &text);
     }
 
     let (file, bytes) = open(path)?;
@@ -37,7 +37,13 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<T, Ch
         .read_to_end(&mut text)
         .map_err(|source| CheckpointError::Read { path: path.to_owned(), source })?;
 
-    serde_json::from_slice(&text)
+    parse(path, &text)
+}
+
+fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, CheckpointError> {
+    without_bom(text)
+        .map_err(serde_json::Error::custom)
+        .and_then(serde_json::from_slice)
         .map_err(|source| CheckpointError::Json { path: path.to_owned(), source })
 }
 

@@ -20,7 +20,7 @@ use firebrick::{
     recipe::{BaseType, ComputeType},
     source::Need,
 };
-use firebrick_core::{FinishReason, Prompt, Seed, counted, printable_lines};
+use firebrick_core::{FinishReason, Prompt, Seed, counted, printable_lines, text_from};
 use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer, parse_json};
 use firebrick_device::{Kind, Name, Precision, guard};
 use firebrick_models::Decoder;
@@ -236,13 +236,13 @@ impl Generate {
         if self.prompt != "-" {
             return Ok(self.prompt.clone());
         }
-        let mut text = String::new();
+        let mut bytes = Vec::new();
 
         // The limit is far more than any context, and ends a stream that has no end.
-        let read = std::io::stdin().take(64 << 20).read_to_string(&mut text);
-        match read {
+        let read = std::io::stdin().take(64 << 20).read_to_end(&mut bytes);
+        match read.and_then(|_| text_from(&bytes)) {
             // `echo` writes a line break that is not part of the prompt.
-            Ok(_) => {
+            Ok(text) => {
                 let line = text.strip_suffix('\n').unwrap_or(&text);
                 Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
             }

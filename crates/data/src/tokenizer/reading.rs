@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use firebrick_core::guard;
+use firebrick_core::{guard, without_bom};
 use tokenizers::{ModelWrapper, Tokenizer};
 
 use super::growth;
@@ -21,6 +21,8 @@ pub(super) struct Read {
 /// # Errors
 /// Fails if the file is damaged, asks for memory without bound, or its parts contradict each other.
 pub(super) fn read(json: &[u8]) -> Result<Read, String> {
+    let json = without_bom(json).map_err(|problem| problem.to_string())?;
+
     // The bounds are checked first, because the library makes room for whatever a file claims.
     let growth = growth::of_file(json)?;
 

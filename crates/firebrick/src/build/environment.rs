@@ -259,10 +259,9 @@ pub(super) fn openings(
             }
         };
 
-        let opening = episode.map(|episode| episode.opening().to_owned());
-        let problem = match opening {
-            Ok(opening) if !opening.is_empty() => {
-                let question = Question::Text(opening);
+        let question = episode.map(|episode| Question::Text(episode.opening().to_owned()));
+        let problem = match question {
+            Ok(question) if !question.is_blank() => {
                 return Ok(Problem {
                     id,
                     question,

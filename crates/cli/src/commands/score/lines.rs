@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use firebrick_core::without_bom;
 use firebrick_data::DataError;
 
 use super::{Row, row::clip};
@@ -110,6 +111,11 @@ impl Source {
             }
 
             self.line += 1;
+            if self.line == 1 {
+                // No line of a file in UTF-16 is a row, and one error says so.
+                without_bom(&bytes)?;
+            }
+
             let too_long = read as u64 > MAX_LINE;
             if too_long {
                 // The rest of the line is skipped without being kept, however long it is.

@@ -1,5 +1,6 @@
 //! Rows of `firebrick score`: a gold answer, a response, and what is known about them.
 
+use firebrick_core::without_bom;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
@@ -46,8 +47,9 @@ impl Row {
     /// # Errors
     /// Fails if the line is not a JSON object, or if a key is missing or its value is of another kind.
     pub fn parse(line: &[u8]) -> Result<Row, RowError> {
-        // Some editors put a byte-order mark before the first character of a file.
-        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
+        let line = without_bom(line)
+            .map_err(|error| RowError { column: 0, problem: error.to_string() })?
+            .trim_ascii();
 
         // serde reads a struct from an array as well, but an array is not a row.
         if !line.starts_with(b"{") {

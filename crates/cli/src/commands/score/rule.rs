@@ -1,6 +1,6 @@
 //! Rules of `firebrick score`: the verifier that a row's mode names.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use clap::ValueEnum;
 use firebrick_core::{Completion, Prompt, Verdict, Verifier};
@@ -8,7 +8,10 @@ use firebrick_reward::{
     AnswerFork, AnswerLine, Choice, Gsm8k, Gsm8kMode, StrictBox,
     math::{self, Certainty, Extraction, Gold, Judgement},
 };
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, IgnoredAny},
+};
 
 /// A rule: where the answer is, and how it is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
@@ -51,7 +54,7 @@ pub enum Mode {
     ExtractOnly,
 }
 
-/// A row's `config`. Other keys are ignored.
+/// A row's `config`. A key that is neither one of these options nor one of `ELSEWHERE` is refused.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Options {
@@ -75,6 +78,47 @@ pub struct Options {
     pub lowercase: Option<bool>,
     /// True if either verdict is good, because judging only has to survive the row.
     pub any_verdict: Option<bool>,
+    /// Keys that are for other programs.
+    #[serde(flatten, deserialize_with = "elsewhere")]
+    pub elsewhere: (),
+}
+
+/// Names of the options.
+const OPTIONS: [&str; 10] = [
+    "mode",
+    "targets",
+    "precision",
+    "strict",
+    "allow_set_relation_comp",
+    "require_reduced_fractions",
+    "evaluated",
+    "choices",
+    "lowercase",
+    "any_verdict",
+];
+
+/// Keys of case files that change no verdict here: options of `extract_only` and of Math-Verify, the class of a row,
+/// and the limits that another program is to set.
+const ELSEWHERE: [&str; 7] = [
+    "boxed_first",
+    "boxed_priority",
+    "cls",
+    "first_match_only",
+    "fix_malformed",
+    "memory_limit_mb",
+    "time_limit_ms",
+];
+
+/// Checks the keys that are no options. A misspelt option would otherwise leave its default in force.
+fn elsewhere<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    let keys = BTreeMap::<String, IgnoredAny>::deserialize(deserializer)?;
+    match keys.keys().find(|key| !ELSEWHERE.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => Err(D::Error::custom(format!(
+            "unknown key {key:?} in config, expected one of {}",
+            OPTIONS.join(", ")
+        ))),
+    }
 }
 
 /// A kind of answer, by Math-Verify's name.
