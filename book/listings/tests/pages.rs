@@ -218,8 +218,10 @@ fn the_page_of_metrics_names_every_metric() {
     )
     .unwrap();
 
-    built.trainer.reference = Some(burn::module::Module::valid(&built.trainer.policy));
-    built.trainer.critic = built.critic.map(|plan| plan.new_critic(&built.trainer.policy));
+    built.trainer.learner.reference =
+        Some(burn::module::Module::valid(&built.trainer.learner.policy));
+    built.trainer.learner.critic =
+        built.critic.map(|plan| plan.new_critic(&built.trainer.learner.policy));
     let report = built.trainer.step(&mut ()).unwrap();
 
     let page = fs::read_to_string(repository().join("book/src/metrics.md")).unwrap();

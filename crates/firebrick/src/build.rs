@@ -24,7 +24,10 @@ use firebrick_data::{DateTime, PromptFormat, PromptReport, Prompts, Tokenizer};
 use firebrick_device::Kind;
 use firebrick_models::{Decoder, PolicyModel, RewardModel};
 use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn, Sampling};
-use firebrick_train::{Phrases, Replicas, Trainer, TrainerState, Updater, load_state};
+use firebrick_train::{
+    LearnerState, LocalLearner, Phrases, Replicas, Sampler, Task, Trainer, TrainerState, Updater,
+    load_state,
+};
 
 pub(crate) use self::data::room_for_a_prompt;
 use crate::{
@@ -38,7 +41,9 @@ use crate::{
     recipe::Recipe,
     source::{Need, Sources},
 };
-use algorithm::{eval_sampling, optimizer, schedule, task, train_config, train_sampling, updater};
+use algorithm::{
+    eval_sampling, optimizer, sampler_config, schedule, task, train_config, train_sampling, updater,
+};
 use data::{Data, DataRequest, text_folder, tokenizer};
 use environment::ConversationSetup;
 
@@ -48,7 +53,7 @@ pub use data::{EvalSet, known_options};
 /// A run that was built and can begin or continue.
 pub struct BuiltRun<M: PolicyModel = Decoder> {
     /// Training loop with its policy.
-    pub trainer: Trainer<M>,
+    pub trainer: Trainer<LocalLearner<M>>,
     /// Critic to begin with at the first step, if the run has one.
     pub critic: Option<CriticPlan>,
     /// File format in which the policy is written and read.
@@ -82,15 +87,17 @@ impl<M: PolicyModel> BuiltRun<M> {
         journal: Arc<Mutex<Journal>>,
         interrupted: &Arc<AtomicBool>,
     ) -> Self {
-        let trainer = &mut self.trainer;
-        trainer.updater.interrupted = interrupted.clone().into();
-
         let flag = || interrupted.clone();
-        let engine = self.trainer.engine;
-        let verifier = self.trainer.task.verifier;
-        self.trainer.engine = Box::new(JournaledEngine::new(engine, journal, flag()));
-        self.trainer.task.verifier =
-            Box::new(CancellableVerifier { verifier, interrupted: flag() });
+        self.trainer.interrupted = flag().into();
+        self.trainer.learner.updater.interrupted = flag().into();
+
+        let Sampler { engine, task, .. } = self.trainer.sampler;
+        self.trainer.sampler.engine = Box::new(JournaledEngine::new(engine, journal, flag()));
+        let verifier = task.verifier;
+        self.trainer.sampler.task = Task {
+            verifier: Box::new(CancellableVerifier { verifier, interrupted: flag() }),
+            ..task
+        };
         self
     }
 }
@@ -311,14 +318,16 @@ fn assemble<M: PolicyModel>(
     // The fingerprint tells whether a checkpoint's position refers to the same prompts.
     let prompts = source.fingerprint();
     let mut state = TrainerState { prompts, ..TrainerState::default() };
+    let mut learner_state = LearnerState::default();
     let plan = CriticPlan::from_recipe(recipe).filter(|_| parts.advantage.is_none());
     let mut critic = None;
     if let Some(checkpoint) = resume {
         let trainer = checkpoint.join(TRAINER);
         let smaller = device::smaller_model;
-        state = device::unsaved(recipe, &device, "loading the optimizer", smaller(), || {
+        let loaded = device::unsaved(recipe, &device, "loading the optimizer", smaller(), || {
             Ok(load_state(&trainer, &policy, optimizer.as_mut())?)
-        })?;
+        });
+        (state, learner_state) = loaded?;
         if state.prompts != prompts {
             return Err(Error::OtherPrompts { checkpoint: checkpoint.to_owned() });
         }
@@ -354,24 +363,18 @@ fn assemble<M: PolicyModel>(
     let mut updater = Updater { replicas, ..updater(recipe, micro_batching) };
     updater.objective.policy = parts.loss.unwrap_or(updater.objective.policy);
 
-    let trainer = Trainer {
-        policy,
-        reference: None,
-        critic,
-        engine,
-        source,
-        task,
-        tracked_phrases: Phrases::new(recipe.observe.phrases.clone()),
-        updater,
-        optimizer,
-        schedule: parts
-            .schedule
-            .unwrap_or_else(|| schedule(&recipe.optim, recipe.optim.lr, recipe.policy_steps())),
-        config: train_config(recipe, train_sampling(recipe, &tokenizer)),
-        seed,
-        state,
-        mid_update: false,
-    };
+    let sampling = train_sampling(recipe, &tokenizer);
+    let sampler = Sampler { engine, source, task, config: sampler_config(recipe, sampling) };
+
+    let policy_schedule = || schedule(&recipe.optim, recipe.optim.lr, recipe.policy_steps());
+    let schedule = parts.schedule.unwrap_or_else(policy_schedule);
+    let mut learner = LocalLearner::new(policy, updater, optimizer, schedule);
+    learner.critic = critic;
+    learner.state = learner_state;
+
+    let mut trainer = Trainer::new(sampler, learner, train_config(recipe), seed);
+    trainer.tracked_phrases = Phrases::new(recipe.observe.phrases.clone());
+    trainer.state = state;
 
     Ok(BuiltRun {
         trainer,

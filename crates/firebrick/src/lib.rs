@@ -56,7 +56,7 @@ pub use firebrick_core::{
     AdvantageEstimator, Advantages, Completion, Detokenizer, Environment, EnvironmentFailed,
     Episode, FinishReason, Group, GroupFilter, Metrics, Outcome, Prompt, PromptSource, Reply,
     Reward, RewardScale, RewardShaper, RewardedGroup, Score, Seed, SftExample, Step, TokenId,
-    TrackError, Tracker, Verdict, Verifier, Version,
+    TrackError, Tracker, Trained, Verdict, Verifier, Version,
 };
 pub use firebrick_data as data;
 pub use firebrick_environments as environments;

@@ -99,30 +99,30 @@ pub fn replay(
 
     let BuiltRun { mut trainer, tokenizer, .. } =
         build_run(&recipe, Some(&checkpoint), sources, now)?;
-    let vocab = trainer.policy.head().dims()[0];
+    let vocab = trainer.learner.policy.head().dims()[0];
     let tokens = samples.iter().flat_map(|sample| sample.prompt.iter().chain(&sample.completion));
     if let Some(token) = tokens.into_iter().find(|&&token| token as usize >= vocab) {
         let problem = format!("token {token} is not among the {vocab} of the policy's vocabulary");
         return Err(Error::Batch { path: batch.to_owned(), problem });
     }
 
-    trainer.updater.loss_scale = trainer.state.loss_scale.of(trainer.policy.compute());
+    trainer.learner.updater.loss_scale = trainer.learner.loss_scale();
     let gradient = |samples: &[Sample]| {
-        let computed = trainer.updater.gradients_with(
-            &trainer.policy,
-            trainer.critic.as_ref(),
+        let computed = trainer.learner.updater.gradients_with(
+            &trainer.learner.policy,
+            trainer.learner.critic.as_ref(),
             UpdateTarget::Policy,
             samples,
         )?;
-        let norm = global_norm(&trainer.policy, &computed.gradients)?;
+        let norm = global_norm(&trainer.learner.policy, &computed.gradients)?;
         let change = computed.metrics.get(firebrick_train::LOGPROB_CHANGE_MAX).unwrap_or(f64::NAN);
         Ok::<_, Error>((Gradient { loss: computed.loss, norm }, change))
     };
 
-    let device = trainer.policy.device();
+    let device = trainer.learner.policy.device();
     let smaller = device::smaller_model();
     device::unsaved(&recipe, &device.inner(), "the replay", smaller, || {
-        check_finite(&trainer.policy)?;
+        check_finite(&trainer.learner.policy)?;
         let (whole, _) = gradient(&samples)?;
         let replayed = |sample: &Sample| {
             let (gradient, change) = gradient(std::slice::from_ref(sample))?;

@@ -22,7 +22,7 @@ use firebrick_runs::{
     Completions, HELDOUT, Heldout, Outcome, RunError, RunFolder, Seconds, Store, Summary, TRAIN,
     TokensPerSecond, peak_rss_bytes, read_own, write_atomically,
 };
-use firebrick_train::{SamplingReport, StepReport, TrainError, Trainer, UpdateTotals};
+use firebrick_train::{Learner, SamplingReport, StepReport, TrainError, Trainer, UpdateTotals};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
@@ -197,7 +197,7 @@ impl<M: PolicyModel> Run<M> {
         let step = trainer.state.step;
         let sft_done = self.progress.sft_done;
         let ended = self.interrupted.load(Ordering::Relaxed) && self.progress.sft_steps > 0;
-        let whole = (sft_done || ended) && !trainer.mid_update;
+        let whole = (sft_done || ended) && !trainer.learner.is_mid_step();
         whole && (step == 0 || !self.folder.checkpoint(step).is_dir())
     }
 
@@ -216,7 +216,7 @@ impl<M: PolicyModel> Run<M> {
     fn rescue(&mut self, failure: &Failure) -> Error {
         let trainer = &self.built.trainer;
         let step = trainer.state.step;
-        let device = trainer.policy.device().inner();
+        let device = trainer.learner.policy.device().inner();
         let mut unsaved = String::new();
 
         // The weights of a finished step can still be read if the device is not lost.
@@ -277,7 +277,7 @@ impl<M: PolicyModel> Run<M> {
 
         self.watcher.end();
         // Adam's moments of supervised gradients do not tell the scale of policy gradients.
-        self.built.trainer.optimizer.reset();
+        self.built.trainer.learner.optimizer.reset();
         self.progress.sft_done = true;
         Ok(())
     }
@@ -295,7 +295,7 @@ impl<M: PolicyModel> Run<M> {
 
         let examples = self.examples(step, batch);
         let trainer = &mut self.built.trainer;
-        let backoff = trainer.state.oom_backoff;
+        let backoff = trainer.learner.state.oom_backoff;
         let (loss, outcome) = trainer.sft_step(&examples, lr)?;
 
         self.explain_oom_backoff(backoff);
@@ -320,8 +320,8 @@ impl<M: PolicyModel> Run<M> {
     fn steps(&mut self) -> Result<String, Error> {
         self.keep_reference()?;
         let BuiltRun { trainer, critic, .. } = &mut self.built;
-        if let (None, Some(critic)) = (&trainer.critic, critic) {
-            trainer.critic = Some(critic.new_critic(&trainer.policy));
+        if let (None, Some(critic)) = (&trainer.learner.critic, critic) {
+            trainer.learner.critic = Some(critic.new_critic(&trainer.learner.policy));
         }
 
         let recipe = self.recipe.clone();
@@ -386,7 +386,7 @@ impl<M: PolicyModel> Run<M> {
     fn step(&mut self, step: Step, warned: &mut bool) -> Result<Option<String>, Error> {
         self.folder.check()?;
         self.phase = format!("step {step}");
-        let backoff = self.built.trainer.state.oom_backoff;
+        let backoff = self.built.trainer.learner.state.oom_backoff;
 
         // Whatever arrives after this belongs to this step.
         lock(&self.journal).turn_to(Some((TRAIN, step)));
@@ -445,8 +445,9 @@ impl<M: PolicyModel> Run<M> {
     /// Returns the limit that the run has reached, by its key in `[train]`.
     fn over(&self) -> Option<&'static str> {
         let train = &self.recipe.train;
-        let Trainer { state, source, .. } = &self.built.trainer;
-        let drawn = |epochs: f64| state.cursor as f64 >= (epochs * source.size() as f64).ceil();
+        let Trainer { state, sampler, .. } = &self.built.trainer;
+        let size = sampler.source.size() as f64;
+        let drawn = |epochs: f64| state.cursor as f64 >= (epochs * size).ceil();
         if state.step >= train.steps {
             Some("steps")
         } else {

@@ -373,9 +373,9 @@ impl<M: PolicyModel> Session<M> {
         };
         // The reductions of another run, whose SFT this run shares, are not this run's.
         if !resume || changes.iter().any(Change::makes_room) {
-            built.trainer.state.oom_backoff = OomBackoff::default();
+            built.trainer.learner.state.oom_backoff = OomBackoff::default();
         }
-        built.trainer.restore_oom_backoff();
+        built.trainer.learner.restore_oom_backoff();
 
         write_atomically(&folder.recipe(), text.as_bytes())?;
         let had_record = folder.database().exists();

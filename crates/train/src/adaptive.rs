@@ -3,7 +3,7 @@
 
 use firebrick_core::Metrics;
 
-use crate::{Sample, TrainError};
+use crate::{error::TrainError, sample::Sample};
 
 /// score = w_a · mean |A| + w_c · mean |Δ log p| + w_e / (mean H + 1e-8), and n = ⌊clip(n_base · score,
 /// n_min, n_max)⌋ updates, ended early by the policy's change.

@@ -12,8 +12,12 @@ use safetensors::tensor::TensorView;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    LossScale, OomBackoff, Optimizer, Prefetched, PromptHistory, TrainError,
-    curriculum::{load_history, save_history},
+    error::TrainError,
+    learner::{local::LearnerState, optim::Optimizer},
+    sampler::{
+        curriculum::{PromptHistory, load_history, save_history},
+        sampled::Prefetched,
+    },
 };
 
 /// What a resumed run needs, besides the weights, to continue as if it had never stopped. It holds no random
@@ -39,18 +43,12 @@ pub struct TrainerState {
     pub generated: u64,
     /// Completions that went into an update.
     pub trained: u64,
-    /// Limits that the device's memory has set so far.
-    #[serde(default)]
-    pub oom_backoff: OomBackoff,
     /// Last mean difference between the log-probabilities of engine and updater on the same weights, in nats.
     #[serde(default)]
     pub logprob_diff: Option<f64>,
     /// Mini-batches in a row whose gradient was not finite.
     #[serde(default)]
     pub skipped_in_a_row: u64,
-    /// Scale of the loss for matmuls in f16.
-    #[serde(default)]
-    pub loss_scale: LossScale,
 }
 
 /// Writes `state.json` and `optimizer.safetensors` into `folder`, which exists; also `prompts.safetensors` if
@@ -61,10 +59,11 @@ pub struct TrainerState {
 pub fn save_state<M: Module>(
     folder: &Path,
     state: &TrainerState,
+    learner: &LearnerState,
     optimizer: &dyn Optimizer<M>,
 ) -> Result<(), TrainError> {
     let path = folder.join(STATE);
-    let written = Written { state, remembered: state.history.len() };
+    let written = Written { state, learner, remembered: state.history.len() };
     let text = serde_json::to_string(&written).expect("the state has only names as keys");
     fs::write(&path, text)
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be written: {error}")))?;
@@ -82,7 +81,7 @@ pub fn load_state<M: Module>(
     folder: &Path,
     module: &M,
     optimizer: &mut dyn Optimizer<M>,
-) -> Result<TrainerState, TrainError> {
+) -> Result<(TrainerState, LearnerState), TrainError> {
     let path = folder.join(STATE);
     let text = fs::read_to_string(&path)
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be read: {error}")))?;
@@ -91,7 +90,7 @@ pub fn load_state<M: Module>(
         TrainError::checkpoint(&path, format!("is not a trainer's state: {error}"))
     };
     let mut state: TrainerState = serde_json::from_str(&text).map_err(fault)?;
-    let Expected { remembered } = serde_json::from_str(&text).map_err(fault)?;
+    let Expected { learner, remembered } = serde_json::from_str(&text).map_err(fault)?;
 
     state.history = load_history(folder, remembered)?;
     state.prefetched = load_prefetched(folder)?;
@@ -100,15 +99,17 @@ pub fn load_state<M: Module>(
     if let Some(device) = device {
         optimizer.load(module, &folder.join(OPTIMIZER), &device)?;
     }
-    Ok(state)
+    Ok((state, learner))
 }
 
-/// Content of `state.json`: the state, and the number of records in the history's file. Without that number a
+/// Content of `state.json`: the state of trainer and learner, and the number of records in the history's file. Without that number a
 /// lost history would be read as an empty one, and the run would become another run.
 #[derive(Serialize)]
 struct Written<'a> {
     #[serde(flatten)]
     state: &'a TrainerState,
+    #[serde(flatten)]
+    learner: &'a LearnerState,
     /// Prompts with a record.
     remembered: usize,
 }
@@ -116,6 +117,8 @@ struct Written<'a> {
 /// What [`Written`] adds to the state.
 #[derive(Deserialize)]
 struct Expected {
+    #[serde(flatten)]
+    learner: LearnerState,
     /// `None` in a checkpoint of an older version, which did not write the number.
     #[serde(default)]
     remembered: Option<usize>,

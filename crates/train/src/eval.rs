@@ -7,7 +7,7 @@ use firebrick_rollout::{GroupRequest, RolloutEngine, Sampling, generate};
 use rand::RngExt as _;
 use rayon::prelude::*;
 
-use crate::{TrainError, reward};
+use crate::{error::TrainError, sampler::reward::reward};
 
 /// Measures of how well a policy answers a set of prompts.
 #[derive(Clone, Debug, PartialEq)]

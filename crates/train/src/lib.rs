@@ -21,81 +21,74 @@
 //! ```
 
 mod adaptive;
-mod advantage;
-mod aggregation;
-mod batch;
+mod algorithm;
 mod checkpoint;
-mod checkpointed_forward;
-mod collect;
-mod critic;
-mod curriculum;
-mod draw;
 mod error;
 mod eval;
-mod gae;
 mod interruption;
-mod judge;
+mod learner;
 mod logprob_check;
-mod loss;
-mod loss_scale;
-mod mini_batch;
 mod numbers;
-mod observe;
-mod oom;
-mod optim;
-mod prefetch;
-mod replicas;
+mod observer;
+mod phrases;
 mod report;
-mod reward;
+mod sample;
+mod sampler;
 mod samples;
-mod sampling;
-mod schedule;
-mod sft;
 mod trainer;
-mod update;
-mod value_loss;
+mod updates;
 
 pub use adaptive::{
     AdaptiveUpdates, Importance, Repeatable, Repeats, Signals, mean_advantage, mean_change, repeat,
 };
-pub use advantage::{
-    BatchNorm, Gdpo, GroupNorm, LeaveOneOut, MeanOnly, ReinforceBaseline, SPREAD_TOLERANCE,
+pub use algorithm::{
+    advantage::{
+        BatchNorm, Gdpo, GroupNorm, LeaveOneOut, MeanOnly, ReinforceBaseline, SPREAD_TOLERANCE,
+    },
+    aggregation::{Aggregation, Divisors},
+    gae::{Gae, whiten},
+    loss::{
+        Cispo, ClipRange, Dapo, Gspo, Kl, KlEstimator, LossInput, LossOutput, Objective,
+        ObjectiveOutput, PolicyLoss,
+    },
+    schedule::{ConstantLr, CosineDecay, LinearDecay, LrSchedule, LrWarmup, constant_with_warmup},
+    value_loss::{ValueInput, ValueLoss, ValueOutput},
 };
-pub use aggregation::{Aggregation, Divisors};
-pub use batch::{Layout, MicroBatch, Sample, ValueTargets, micro_batches};
 pub use checkpoint::{TrainerState, load_state, save_state};
-pub use critic::{Critic, CriticConfig, ValueHead, ValueModel};
-pub use curriculum::{
-    Beta, Curriculum, CurriculumRule, PosteriorRule, PromptHistory, PromptRecord, Selection,
-    VarianceRule,
-};
 pub use error::TrainError;
 pub use eval::{EvalReport, evaluate, interval, pass_at_k};
-pub use gae::{Gae, TokenValues, whiten};
 pub use interruption::Interruption;
-pub use loss::{
-    Cispo, ClipRange, Dapo, Gspo, Kl, KlEstimator, LossInput, LossOutput, Objective,
-    ObjectiveOutput, PolicyLoss,
+pub use learner::{
+    Applied, Learner, Update,
+    critic::{Critic, CriticConfig, ValueHead, ValueModel},
+    local::{LearnerState, LocalGradient, LocalLearner},
+    loss_scale::LossScale,
+    micro_batch::{Layout, MicroBatch, MicroBatching, ValueTargets, micro_batches},
+    oom::OomBackoff,
+    optim::{
+        AdamW, Moments, Muon, MuonConfig, NamedState, OptimConfig, Optimizer, ParameterStep, Part,
+        StepOutcome, check_finite, clipped_step, fingerprint, global_norm, hidden_matrix,
+    },
+    replicas::Replicas,
+    sft::{CrossEntropy, sft_step},
+    update::{
+        EXPERT_LOAD_MAX, LOGPROB_CHANGE_MAX, ROUTER_AUX_LOSS, UpdateReport, UpdateTarget, Updater,
+    },
 };
-pub use loss_scale::LossScale;
-pub use observe::Phrases;
-pub use oom::OomBackoff;
-pub use optim::{
-    AdamW, Moments, Muon, MuonConfig, NamedState, OptimConfig, Optimizer, ParameterStep, Part,
-    StepOutcome, check_finite, clipped_step, fingerprint, global_norm, hidden_matrix,
-};
-pub use prefetch::Prefetched;
-pub use replicas::Replicas;
+pub use observer::{Observer, Phase};
+pub use phrases::Phrases;
 pub use report::{SamplingReport, UpdateTotals};
-pub use reward::reward;
-pub use sampling::{BufferStatus, Dynamic, GroupBuffer, KeepAll, Spread, copies};
-pub use schedule::{
-    ConstantLr, CosineDecay, LinearDecay, LrSchedule, LrWarmup, constant_with_warmup,
+pub use sample::{Sample, TokenValues};
+pub use sampler::{
+    Sampler,
+    config::{OnCap, SamplerConfig},
+    curriculum::{
+        Beta, Curriculum, CurriculumRule, PosteriorRule, PromptHistory, PromptRecord, Selection,
+        VarianceRule,
+    },
+    dynamic::{BufferStatus, Dynamic, GroupBuffer, KeepAll, Spread, copies},
+    reward::reward,
+    sampled::Prefetched,
+    task::Task,
 };
-pub use sft::{CrossEntropy, sft_step};
-pub use trainer::{Observer, OldLogprobs, OnCap, Phase, StepReport, Task, TrainConfig, Trainer};
-pub use update::{
-    EXPERT_LOAD_MAX, LOGPROB_CHANGE_MAX, MicroBatching, ROUTER_AUX_LOSS, UpdateReport,
-    UpdateTarget, Updater,
-};
-pub use value_loss::{ValueInput, ValueLoss, ValueOutput};
+pub use trainer::{OldLogprobs, StepReport, TrainConfig, Trainer};

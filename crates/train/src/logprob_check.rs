@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use firebrick_core::{RewardedGroup, Step};
 
-use crate::Sample;
+use crate::sample::Sample;
 
 /// Check of completions of an engine in another process, which may compute other log-probabilities than it
 /// did when it got its weights.

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use firebrick_core::{
-    Completion, Ended, FinishReason, GroupStatus, Metrics, Outcome, Reward, RewardedGroup, Trained,
-    Verdict,
+    Completion, Ended, FinishReason, Metrics, Outcome, Reward, RewardedGroup, Trained, Verdict,
 };
 
-use serde::{Deserialize, Serialize};
-
 use crate::{
-    LOGPROB_CHANGE_MAX, PromptRecord, Repeats, Sample, adaptive, critic::CriticUpdates,
-    curriculum::CurriculumStats, logprob_check::LogprobCheck,
+    adaptive::{self, Repeats},
+    learner::{critic::CriticUpdates, update::LOGPROB_CHANGE_MAX},
+    logprob_check::LogprobCheck,
+    sample::Sample,
+    sampler::sampled::Sampled,
 };
 
 /// Outcome of sampling a step, in numbers.
@@ -54,43 +54,7 @@ pub struct UpdateTotals {
     pub seconds: f64,
 }
 
-/// Result of sampling a step.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Sampled {
-    pub(crate) kept: Vec<RewardedGroup>,
-    pub(crate) all: Vec<RewardedGroup>,
-    /// Status of each group by its draw; a surplus group of an earlier step may be among them.
-    pub(crate) statuses: BTreeMap<u64, GroupStatus>,
-    /// Groups for the next step.
-    pub(crate) carried_over: Vec<RewardedGroup>,
-    pub(crate) rounds: usize,
-    pub(crate) filtered: usize,
-    pub(crate) carried: usize,
-    pub(crate) stale: usize,
-    pub(crate) surplus: usize,
-    /// Kept groups that are copies of others.
-    pub(crate) copied: usize,
-    /// What the curriculum did, and its new records; nothing without a curriculum.
-    pub(crate) curriculum: Option<CurriculumStats>,
-    pub(crate) records: BTreeMap<u64, PromptRecord>,
-    pub(crate) rollout_seconds: f64,
-    pub(crate) reward_seconds: f64,
-    /// Seconds in which nothing was sampled because a verdict was waited for.
-    pub(crate) waited_seconds: f64,
-    pub(crate) stop: Option<String>,
-}
-
 impl Sampled {
-    pub(crate) fn completions(&self) -> u64 {
-        self.all.iter().map(|group| group.rewards.len() as u64).sum()
-    }
-
-    /// Counts the completions without a verdict.
-    pub(crate) fn errors(&self) -> u64 {
-        let rewards = self.all.iter().flat_map(|group| &group.rewards);
-        rewards.filter(|reward| !reward.is_judged()).count() as u64
-    }
-
     /// Records rewards, verdicts and lengths of everything that was sampled, so that they show the policy as it
     /// is, and not the part that the filter kept. There is no mean of nothing: a step that samples nothing,
     /// because the surplus fills it, has no lengths, and a step without verdicts has no rewards.
@@ -242,7 +206,7 @@ pub(crate) struct Updated {
     pub(crate) first_change_max: Option<f64>,
     pub(crate) change_max: f64,
     pub(crate) tokens: usize,
-    /// [`UpdateReport::prompt_sharing`](crate::UpdateReport::prompt_sharing) of each update, times its tokens
+    /// [`UpdateReport::prompt_sharing`](crate::learner::update::UpdateReport::prompt_sharing) of each update, times its tokens
     /// that counted.
     pub(crate) prompt_sharing: f64,
     pub(crate) updates: usize,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use firebrick_core::{AdvantageEstimator, Advantages, Metrics, Reward, RewardedGroup};
 
-use crate::{Sample, TrainError};
+use crate::{error::TrainError, sample::Sample};
 
 /// Makes one sample per completion. Without an estimator the advantages are 0 until a critic estimates them.
 pub(crate) fn samples_of(

@@ -1,126 +1,68 @@
 //! Training loop: one step publishes weights, samples, judges and updates.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, mem, panic::resume_unwind, thread, time::Instant};
 
-use burn::module::Module;
 use firebrick_core::{
-    AdvantageEstimator, Group, GroupFilter, GroupStatus, Metrics, Prompt, PromptSource,
-    RewardScale, RewardShaper, RewardedGroup, Seed, Step, Trained, Verifier,
+    GroupStatus, Metrics, Prompt, RewardedGroup, Seed, SftExample, Step, Trained,
 };
-use firebrick_models::{Compute, PolicyModel};
-use firebrick_rollout::{RolloutEngine, RolloutError, Sampling};
-use rand::seq::SliceRandom;
+use firebrick_models::PolicyModel;
+use firebrick_rollout::{RolloutError, Sampling};
 
 use crate::{
-    AdaptiveUpdates, Aggregation, Critic, Curriculum, Dynamic, EvalReport, LrSchedule, Optimizer,
-    Phrases, Sample, SamplingReport, StepOutcome, TrainError, TrainerState, UpdateTotals, Updater,
-    collect::Collection,
-    eval::check_error_rate,
-    evaluate,
+    adaptive::AdaptiveUpdates,
+    checkpoint::TrainerState,
+    error::TrainError,
+    eval::{EvalReport, evaluate},
+    interruption::Interruption,
+    learner::{Learner, local::LocalLearner, optim::StepOutcome},
     logprob_check::LogprobCheck,
-    mini_batch::MiniBatch,
-    prefetch::PrefetchInputs,
-    report::{Sampled, Updated},
-    reward,
+    observer::{Observer, Phase},
+    phrases::Phrases,
+    report::{SamplingReport, UpdateTotals, Updated},
+    sample::Sample,
+    sampler::{
+        Sampler,
+        sampled::{Beginning, Prefetched, Sampled},
+    },
     samples::{mask_by_tis_ratio, measure_logprob_diff, measure_tis_weights, samples_of},
+    updates::Updates,
 };
 
-/// Runs DAPO over a policy. Each of its parts can be replaced.
+/// Runs DAPO: a sampler, a learner, and the clock that drives both. Each of their parts can be replaced.
 ///
 /// A step publishes the weights, samples, and updates, one after the other, so training is on-policy. With
 /// [`TrainConfig::max_staleness`] it publishes, and samples the next step while it updates. A completion
 /// records which weights wrote it, and a sample keeps the log-probabilities of the policy that wrote it apart
 /// from those of the policy that the update starts from.
-pub struct Trainer<M: Module> {
-    /// Policy in training.
-    pub policy: M,
-    /// Frozen policy of the KL penalty; `None` unless the objective asks for one.
-    pub reference: Option<M>,
-    /// Estimates advantages token by token. Without a critic the task's estimator does so.
-    pub critic: Option<Critic<M>>,
-    /// Samples completions.
-    pub engine: Box<dyn RolloutEngine<M>>,
-    /// Source of the prompts.
-    pub source: Box<dyn PromptSource>,
-    /// Judges completions.
-    pub task: Task,
+pub struct Trainer<L: Learner> {
+    /// Draws prompts, samples completions and judges them.
+    pub sampler: Sampler<L::Policy>,
+    /// Turns samples into new weights.
+    pub learner: L,
+    /// Rules of the loop.
+    pub config: TrainConfig,
     /// Phrases that are counted in the completions' texts.
     pub tracked_phrases: Phrases,
-    /// Turns samples into gradients.
-    pub updater: Updater,
-    /// Turns gradients into weights.
-    pub optimizer: Box<dyn Optimizer<M>>,
-    /// Schedule of the policy's learning rate; its first step is the first that moves the policy.
-    pub schedule: Box<dyn LrSchedule>,
-    /// Sizes and rules of the loop.
-    pub config: TrainConfig,
+    /// Set from outside on interruption.
+    pub interrupted: Interruption,
     /// The run's randomness.
     pub seed: Seed,
-    /// What a resumed run needs, besides weights and optimizer.
+    /// What a resumed run needs, besides the learner's own state.
     pub state: TrainerState,
-    /// True if the weights are between two steps: from a step's first update to its end, and after a device
-    /// failed in between.
-    pub mid_update: bool,
 }
 
-/// Everything between completions and advantages.
-pub struct Task {
-    /// Scores a completion.
-    pub verifier: Box<dyn Verifier>,
-    /// Minimum and maximum of the base reward.
-    pub scale: RewardScale,
-    /// Shapers of the reward, applied in order.
-    pub shapers: Vec<Box<dyn RewardShaper>>,
-    /// Decides which groups are trained on.
-    pub filter: Box<dyn GroupFilter>,
-    /// Turns the step's rewards into advantages; `None` if a critic does.
-    pub advantage: Option<Box<dyn AdvantageEstimator>>,
-    /// Cores that judging leaves free: 2 next to a GPU, for the thread that queues kernel launches and for
-    /// the one that makes them. On a stand-in driver, a launch from two busy cores took 18 times as long.
-    pub spare_cores: usize,
-}
-
-impl Task {
-    /// Judges and shapes the completions of the policy of `step`.
-    pub(crate) fn reward(
-        &self,
-        groups: Vec<Group>,
-        step: u64,
-    ) -> Result<Vec<RewardedGroup>, TrainError> {
-        reward(groups, &*self.verifier, self.scale, &self.shapers, step)
-    }
-}
-
-/// Sizes and rules of the loop.
+/// Rules of the loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainConfig {
-    /// Completions per prompt.
-    pub group_size: usize,
-    /// Groups per step.
-    pub prompts_per_step: usize,
-    /// Dynamic sampling: what is done about groups that the task's filter does not keep.
-    pub dynamic: Dynamic,
-    /// Picks prompts that are not sampled because of their earlier groups.
-    pub curriculum: Option<Curriculum>,
-    /// Largest number of rounds in a step; 0 means no limit. One round is `prompts_per_step` prompts.
-    pub max_rounds: usize,
-    /// What a step does if its rounds did not suffice.
-    pub on_cap: OnCap,
-    /// True if surplus groups are kept for the next step.
-    pub carry_over: bool,
     /// Allowed lag, in steps, between the weights that a step is sampled with and the weights that are trained
     /// on it, surplus groups aside: 0 or 1.
     pub max_staleness: u64,
     /// Last step that may be prefetched.
     pub last_step: Step,
-    /// Largest age of a surplus group, in steps, when it is used.
-    pub max_carry_over_age: u64,
     /// Completions per optimizer update.
     pub mini_batch: usize,
     /// Rule for the number of updates of a mini-batch; `None` means one update.
     pub adaptive: Option<AdaptiveUpdates>,
-    /// How training completions are drawn.
-    pub sampling: Sampling,
     /// Cap of truncated importance sampling (TIS), if it is on: each token's loss is multiplied by
     /// min(cap, π_old / π_rollout) ([`Sample::set_tis_weights`]), where π_old is the policy that the update
     /// starts from, and π_rollout the policy that sampled the token. The log-probabilities under π_old are
@@ -135,9 +77,22 @@ pub struct TrainConfig {
     /// Interval, in steps, at which each token's ratio and entropy are recorded ([`StepReport::trained`]); 0
     /// means never.
     pub token_stats_every: u64,
-    /// Largest share of completions that may have no verdict, in [0, 1]. Above it the step fails, and so does
-    /// an evaluation.
-    pub max_errors: f64,
+}
+
+impl Default for TrainConfig {
+    /// Makes one update per step, of everything that it sampled.
+    fn default() -> Self {
+        TrainConfig {
+            max_staleness: 0,
+            last_step: 0,
+            mini_batch: usize::MAX,
+            adaptive: None,
+            tis_cap: None,
+            tis_mask: None,
+            old_logprobs: OldLogprobs::Auto,
+            token_stats_every: 0,
+        }
+    }
 }
 
 /// Source of the old policy's log-probabilities in the loss: those of the policy that an update starts from.
@@ -158,74 +113,6 @@ impl OldLogprobs {
     /// Mean difference, on the same weights, above which log-probabilities are recomputed. It is a fortieth
     /// of DAPO's lower clip: the difference between two ways of rounding should not clip a token.
     pub const MAX_LOGPROB_DIFF: f64 = 0.005;
-}
-
-impl TrainConfig {
-    /// Returns the number of sampling rounds after which a step continues with the groups that it has. It is
-    /// one if missing groups are not replaced: groups that were dropped, and, without dynamic sampling, groups
-    /// that the curriculum left out.
-    pub fn rounds(&self) -> usize {
-        match self.dynamic {
-            Dynamic::Filter | Dynamic::Replace { .. } => self.max_rounds,
-            Dynamic::Off if self.curriculum.is_none() => self.max_rounds,
-            Dynamic::Drop | Dynamic::Off => 1,
-        }
-    }
-
-    /// Returns true if [`OnCap`] decides about a step with too few groups after its rounds.
-    pub(crate) fn requires_full_batch(&self) -> bool {
-        match self.dynamic {
-            Dynamic::Filter | Dynamic::Replace { .. } => true,
-            Dynamic::Off => self.curriculum.is_none(),
-            Dynamic::Drop => false,
-        }
-    }
-}
-
-/// What a step does if it reaches its sampling cap with too few groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnCap {
-    /// Trains on the groups that were kept; the loss is divided by their tokens.
-    TrainSmaller,
-    /// Ends the run, cleanly.
-    Stop,
-    /// Ends the run with an error.
-    Error,
-}
-
-/// Part of the run that takes long enough to show its progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Sampling completions.
-    Rollout,
-    /// Optimizer updates.
-    Update,
-    /// Evaluation.
-    Eval,
-}
-
-/// Follows the progress of a phase.
-pub trait Observer {
-    /// Notes that `phase` begins and will take `total` units: completions for a rollout, mini-batches for an
-    /// update.
-    fn begin(&mut self, phase: Phase, total: usize);
-
-    /// Notes that the phase will take `units` more than `begin` said.
-    fn extend(&mut self, units: usize);
-
-    /// Notes that `units` more are done.
-    fn advance(&mut self, units: usize);
-
-    /// Notes that the phase has ended.
-    fn end(&mut self);
-}
-
-/// Ignores everything.
-impl Observer for () {
-    fn begin(&mut self, _: Phase, _: usize) {}
-    fn extend(&mut self, _: usize) {}
-    fn advance(&mut self, _: usize) {}
-    fn end(&mut self) {}
 }
 
 /// Result of a step.
@@ -250,7 +137,20 @@ pub struct StepReport {
     pub stop: Option<String>,
 }
 
-impl<M: PolicyModel> Trainer<M> {
+impl<L: Learner> Trainer<L> {
+    /// Makes a trainer that begins with the first step.
+    pub fn new(sampler: Sampler<L::Policy>, learner: L, config: TrainConfig, seed: Seed) -> Self {
+        Trainer {
+            sampler,
+            learner,
+            config,
+            tracked_phrases: Phrases::default(),
+            interrupted: Interruption::default(),
+            seed,
+            state: TrainerState::default(),
+        }
+    }
+
     /// Does one step: rollouts, rewards, advantages, updates.
     ///
     /// # Errors
@@ -260,20 +160,20 @@ impl<M: PolicyModel> Trainer<M> {
     /// - The state is as it was after the previous step, except for the count of sampled completions.
     /// - If the run was interrupted, this count too is as it was.
     /// - If a device failed during the updates, or the step was interrupted there, the weights are between two
-    ///   steps, and [`Trainer::mid_update`] is true.
+    ///   steps, and [`Learner::is_mid_step`] is true.
     pub fn step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
-        let TrainerState { generated, skipped_in_a_row, loss_scale, .. } = self.state;
+        let TrainerState { generated, skipped_in_a_row, .. } = self.state;
         let report = self.step_inner(observer);
 
-        if !self.mid_update
+        if !self.learner.is_mid_step()
             && let Err(error) = &report
         {
             // The step is retried, so its counters are reset.
             self.state.skipped_in_a_row = skipped_in_a_row;
-            self.state.loss_scale = loss_scale;
+            self.learner.end_step(false);
 
             // A verifier that is interrupted has its own error.
-            let interrupted = self.updater.interrupted.is_set()
+            let interrupted = self.interrupted.is_set()
                 || matches!(
                     error,
                     TrainError::Interrupted | TrainError::Rollout(RolloutError::Interrupted)
@@ -289,16 +189,13 @@ impl<M: PolicyModel> Trainer<M> {
     fn step_inner(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
         let started = Instant::now();
         let step = self.state.step + 1;
-        if self.updater.objective.needs_reference() && self.reference.is_none() {
-            return Err(TrainError::NoReference);
-        }
-
-        match (&self.task.advantage, &self.critic) {
-            (None, None) => return Err(TrainError::NoAdvantage),
-            (Some(_), Some(_)) => return Err(TrainError::TwoAdvantages),
+        match (&self.sampler.task.advantage, self.learner.estimates_advantages()) {
+            (None, false) => return Err(TrainError::NoAdvantage),
+            (Some(_), true) => return Err(TrainError::TwoAdvantages),
             _ => {}
         }
         // ANCHOR: tour
+        let lr = self.learner.begin_step(step)?;
         self.publish()?;
         let (mut sampled, cursor) = match self.state.prefetched.clone().filter(|it| it.step == step)
         {
@@ -306,39 +203,38 @@ impl<M: PolicyModel> Trainer<M> {
                 self.state.generated += prefetched.sampled.completions();
                 (prefetched.sampled, prefetched.cursor)
             }
-            None => (self.sample_groups(step, observer)?, self.source.cursor()),
+            None => (self.sample(step, observer)?, self.sampler.source.cursor()),
         };
 
-        self.check_error_rate(sampled.errors(), sampled.completions())?;
+        self.sampler.check_error_rate(&sampled)?;
         if sampled.stop.is_some() {
             return Ok(self.report(sampled, Updated::default(), started));
         }
 
         let prefetches = self.config.max_staleness > 0 && step < self.config.last_step;
         if !prefetches {
-            self.engine.sleep();
+            self.sampler.engine.sleep();
         }
 
         let (samples, sample_metrics) = self.build_samples(&sampled.kept)?;
         let logprob_check = self
+            .sampler
             .engine
             .tolerance()
             .map(|logprob_tolerance| LogprobCheck::new(logprob_tolerance, &sampled.kept, step));
 
-        let carried_over = std::mem::take(&mut sampled.carried_over);
-        let records = std::mem::take(&mut sampled.records);
-        let mut prefetched = None;
-        let updated = if prefetches {
-            let carried_over = carried_over.clone();
+        let carried_over = mem::take(&mut sampled.carried_over);
+        let records = mem::take(&mut sampled.records);
+        let (updated, prefetched) = if prefetches {
             let mut history = self.state.history.clone();
             history.extend(records.clone());
-            let inputs = PrefetchInputs { carried_over, history, cursor };
-            let updated;
-            (updated, prefetched) =
-                self.update_and_prefetch(step, samples, logprob_check, inputs, observer);
-            updated?
+            let carried_over = &carried_over;
+            let (seed, vocab) = (self.seed, self.learner.vocab());
+            let from =
+                Beginning { step: step + 1, seed, carried_over, history: &history, cursor, vocab };
+            self.update_and_prefetch(samples, logprob_check, lr, &from, observer)?
         } else {
-            self.update(step, samples, logprob_check, observer)?
+            (self.updates(step, lr).run(samples, logprob_check, observer)?, None)
         };
 
         // Commit the state only here: a step that failed before leaves it as it was.
@@ -347,7 +243,7 @@ impl<M: PolicyModel> Trainer<M> {
         self.state.history.extend(records);
         self.state.cursor = cursor;
         self.state.prefetched = prefetched;
-        self.mid_update = false;
+        self.learner.end_step(true);
         // ANCHOR_END: tour
         let (staleness_mean, staleness_max) = staleness(&sampled.kept, step);
         let on_policy = staleness_max == 0.0;
@@ -367,7 +263,7 @@ impl<M: PolicyModel> Trainer<M> {
 
     /// Publishes the current policy to the engine, which then samples from it.
     fn publish(&mut self) -> Result<(), TrainError> {
-        Ok(self.engine.publish(&self.policy, self.state.step)?)
+        Ok(self.sampler.engine.publish(self.learner.policy(), self.state.step)?)
     }
 
     /// Publishes the current policy and measures its accuracy on `prompts`, with the same random numbers at
@@ -387,10 +283,10 @@ impl<M: PolicyModel> Trainer<M> {
 
         let seed = self.seed.derive("eval", &[]);
         let advance = &mut |units| observer.advance(units);
-        let engine = self.engine.as_mut();
+        let Sampler { engine, task, config, .. } = &mut self.sampler;
         let report = evaluate(
-            engine,
-            &*self.task.verifier,
+            engine.as_mut(),
+            &*task.verifier,
             prompts,
             completions_per_prompt,
             sampling,
@@ -400,50 +296,65 @@ impl<M: PolicyModel> Trainer<M> {
         observer.end();
 
         let (report, groups) = report?;
-        report.check_errors(self.config.max_errors)?;
+        report.check_errors(config.max_errors)?;
         Ok((report, groups))
     }
 
-    /// Fails if too many of the completions have no verdict.
-    pub(crate) fn check_error_rate(&self, errors: u64, completions: u64) -> Result<(), TrainError> {
-        check_error_rate(errors, completions, self.config.max_errors)
+    /// Samples the groups of a step.
+    fn sample(&mut self, step: Step, observer: &mut dyn Observer) -> Result<Sampled, TrainError> {
+        let TrainerState { carried_over, history, cursor, generated, .. } = &mut self.state;
+        let (seed, cursor, vocab) = (self.seed, *cursor, self.learner.vocab());
+        let from = Beginning { step, seed, carried_over, history, cursor, vocab };
+        self.sampler.sample(&from, generated, observer)
     }
 
-    /// Samples until there are enough groups to train on, or the cap is reached.
-    fn sample_groups(
+    /// Trains on `samples`, and samples the next step meanwhile. The outcome depends on no clock: sampling before the
+    /// update would yield the same groups.
+    ///
+    /// If sampling fails, nothing is lost: the next step samples then, and fails only if sampling fails again. If it
+    /// is interrupted, this step ends too: otherwise the next step would be sampled by other weights when the run
+    /// continues.
+    fn update_and_prefetch(
         &mut self,
-        step: u64,
+        samples: Vec<Sample>,
+        logprob_check: Option<LogprobCheck>,
+        lr: f64,
+        from: &Beginning<'_>,
         observer: &mut dyn Observer,
-    ) -> Result<Sampled, TrainError> {
-        let Trainer { policy, config, state, source, engine, task, seed, .. } = self;
-        source.seek(state.cursor);
+    ) -> Result<(Updated, Option<Prefetched>), TrainError> {
+        let Trainer { sampler, learner, config, state, seed, .. } = self;
+        let updates = Updates { learner, config, state, seed: *seed, step: from.step - 1, lr };
 
-        let mut collection =
-            Collection::begin(config, &state.carried_over, &state.history, step, *seed);
-        let vocab = policy.head().dims()[0];
-        collection.run(engine.as_mut(), source.as_mut(), task, vocab, observer)?;
+        let (updated, prefetched) = thread::scope(|scope| {
+            let sampling = scope.spawn(|| prefetch(sampler, from));
+            (updates.run(samples, logprob_check, observer), sampling.join())
+        });
 
-        let generated = collection.sampled.completions();
-        let sampled = collection.finish();
-        state.generated += generated;
-        sampled
+        let prefetched = prefetched.unwrap_or_else(|panic| resume_unwind(panic));
+        let updated = updated?;
+        match prefetched {
+            // Engine and verifier each have their own error for an interruption.
+            Err(_) if self.interrupted.is_set() => Err(TrainError::Interrupted),
+            prefetched => Ok((updated, prefetched.unwrap_or_default())),
+        }
     }
 
-    /// Builds samples from the kept groups, with their advantages. A critic, if there is one, estimates them
-    /// token by token.
+    fn updates(&mut self, step: Step, lr: f64) -> Updates<'_, L> {
+        let Trainer { learner, config, state, seed, .. } = self;
+        Updates { learner, config, state, seed: *seed, step, lr }
+    }
+
+    /// Builds samples from the kept groups, with their advantages. The learner completes them.
     fn build_samples(
         &mut self,
         groups: &[RewardedGroup],
     ) -> Result<(Vec<Sample>, Metrics), TrainError> {
-        let mut samples = samples_of(groups, self.task.advantage.as_deref())?;
+        let mut samples = samples_of(groups, self.sampler.task.advantage.as_deref())?;
         let mut metrics = Metrics::default();
 
         let cap = self.config.tis_cap;
         if cap.is_some() || self.recomputes_old_logprobs() {
-            let logprobs = self.retry_on_oom(&samples, |trainer| {
-                trainer.updater.logprobs(&trainer.policy, &samples)
-            })?;
-
+            let logprobs = self.learner.logprobs(&samples)?;
             for (sample, logprobs) in samples.iter_mut().zip(logprobs) {
                 if sample.loss_tokens() > 0 {
                     sample.old_logprobs = logprobs;
@@ -460,15 +371,7 @@ impl<M: PolicyModel> Trainer<M> {
             }
         }
 
-        let logprobs = self.retry_on_oom(&samples, |trainer| {
-            let reference = trainer.reference.as_ref();
-            reference.map(|reference| trainer.updater.logprobs(reference, &samples)).transpose()
-        })?;
-        for (sample, logprobs) in samples.iter_mut().zip(logprobs.into_iter().flatten()) {
-            sample.ref_logprobs = logprobs;
-        }
-
-        metrics.extend(self.estimate_advantages(&mut samples)?);
+        metrics.extend(self.learner.appraise(&mut samples)?);
         Ok((samples, metrics))
     }
 
@@ -482,82 +385,15 @@ impl<M: PolicyModel> Trainer<M> {
             OldLogprobs::Auto if self.config.max_staleness > 0 => false,
             OldLogprobs::Auto => match self.state.logprob_diff {
                 Some(logprob_diff) => logprob_diff > OldLogprobs::MAX_LOGPROB_DIFF,
-                None => self.policy.compute() != Compute::F32,
+                None => self.learner.has_low_precision(),
             },
         }
-    }
-
-    /// Returns true if a gradient that was not finite is to be computed again with a smaller loss scale.
-    pub(crate) fn retry_with_smaller_scale(&mut self, outcome: &StepOutcome) -> bool {
-        let scale = &mut self.state.loss_scale;
-        if self.policy.compute() != Compute::F16 {
-            return false;
-        }
-
-        if !outcome.skipped {
-            scale.record_finite();
-        }
-        outcome.skipped && scale.record_overflow()
-    }
-
-    /// Makes optimizer updates over shuffled mini-batches of nearly equal size. A last mini-batch of a few
-    /// leftovers would move the weights as far as a full one, with more noise.
-    pub(crate) fn update(
-        &mut self,
-        step: u64,
-        samples: Vec<Sample>,
-        logprob_check: Option<LogprobCheck>,
-        observer: &mut dyn Observer,
-    ) -> Result<Updated, TrainError> {
-        let started = Instant::now();
-        let total = samples.len();
-        let mut units = self.minibatch_units(samples);
-        units.shuffle(&mut self.seed.derive("mini_batches", &[step]).rng());
-        let count = total.div_ceil(self.config.mini_batch.max(1)).min(units.len());
-
-        let lr = self.policy_lr()?;
-        let interval = self.config.token_stats_every;
-        let record_token_stats = interval > 0 && step.is_multiple_of(interval);
-        let mut updated = Updated { lr, record_token_stats, logprob_check, ..Updated::default() };
-
-        observer.begin(Phase::Update, count);
-        for index in 0..count {
-            let batch =
-                units[units.len() * index / count..units.len() * (index + 1) / count].concat();
-
-            if batch.iter().all(|sample| sample.loss_tokens() == 0) {
-                updated.empty += 1;
-            } else {
-                MiniBatch { trainer: self, samples: batch, lr, updated: &mut updated }.run()?;
-            }
-            observer.advance(1);
-        }
-
-        observer.end();
-        updated.seconds = started.elapsed().as_secs_f64();
-        Ok(updated)
-    }
-
-    /// Returns the units that mini-batches are made of: completions, or whole groups if the loss is a mean
-    /// over each group.
-    fn minibatch_units(&self, samples: Vec<Sample>) -> Vec<Vec<Sample>> {
-        let whole_groups = self.updater.aggregation == Aggregation::PromptMean;
-        let mut units: Vec<Vec<Sample>> = Vec::new();
-
-        for sample in samples {
-            match units.last_mut() {
-                Some(unit) if whole_groups && unit[0].group == sample.group => unit.push(sample),
-                _ => units.push(vec![sample]),
-            }
-        }
-
-        units
     }
 
     fn report(&self, sampled: Sampled, mut updated: Updated, started: Instant) -> StepReport {
         let mut metrics = Metrics::default();
         // A group and its copies have the same draw.
-        let trained = std::mem::take(&mut updated.trained).into_iter();
+        let trained = mem::take(&mut updated.trained).into_iter();
         let trained = trained.map(|((group, index), trained)| {
             ((sampled.kept[group as usize].group.draw, index), trained)
         });
@@ -567,9 +403,8 @@ impl<M: PolicyModel> Trainer<M> {
         self.tracked_phrases.record_metrics(&sampled.all, &mut metrics);
         let (update, skipped) = updated.record_metrics(&mut metrics);
 
-        let layers = self.updater.micro_batching.layers_without_recompute.min(self.policy.layers());
-        metrics.set("update/whole_layers", layers as f64);
-        if self.config.curriculum.is_some() {
+        self.learner.record_metrics(&mut metrics);
+        if self.sampler.config.curriculum.is_some() {
             metrics.set("sampling/curriculum_prompts", self.state.history.len() as f64);
         }
 
@@ -577,6 +412,34 @@ impl<M: PolicyModel> Trainer<M> {
         let Sampled { all, statuses, stop, .. } = sampled;
         StepReport { sampling, update, metrics, groups: all, statuses, trained, skipped, stop }
     }
+}
+
+impl<M: PolicyModel> Trainer<LocalLearner<M>> {
+    /// Makes one supervised step of the policy ([`LocalLearner::sft_step`]), while the engine sleeps.
+    ///
+    /// # Errors
+    /// When the device fails, or the step is interrupted before anything was moved.
+    pub fn sft_step(
+        &mut self,
+        examples: &[SftExample],
+        lr: f64,
+    ) -> Result<(f64, StepOutcome), TrainError> {
+        self.sampler.engine.sleep();
+        self.learner.sft_step(examples, lr)
+    }
+}
+
+/// Samples the groups of the next step, while a step is trained on.
+fn prefetch<P>(
+    sampler: &mut Sampler<P>,
+    from: &Beginning<'_>,
+) -> Result<Option<Prefetched>, TrainError> {
+    // The completions count when their step begins.
+    let sampled = sampler.sample(from, &mut 0, &mut ())?;
+    let cursor = sampler.source.cursor();
+    // A step that would end the run is sampled again, because the cause could be fixed before.
+    let usable = sampled.stop.is_none() && sampler.check_error_rate(&sampled).is_ok();
+    Ok(usable.then_some(Prefetched { step: from.step, sampled, cursor }))
 }
 
 /// Measures how many steps the policy of `step` is ahead of the policies that wrote its completions: the mean

@@ -7,9 +7,9 @@ use firebrick_core::{
 use firebrick_models::{Decoder, parameters};
 use firebrick_rollout::{LocalEngine, SampleOn, generate};
 use firebrick_train::{
-    AdamW, Aggregation, ClipRange, ConstantLr, CrossEntropy, Dapo, Dynamic, GroupNorm, KeepAll,
-    Moments, Objective, OldLogprobs, OnCap, OptimConfig, Phrases, PolicyLoss, Sample, Task,
-    TrainConfig, Trainer, TrainerState, Updater,
+    AdamW, Aggregation, ClipRange, ConstantLr, CrossEntropy, Dapo, GroupNorm, KeepAll,
+    LocalLearner, Moments, Objective, OldLogprobs, OptimConfig, PolicyLoss, Sample, Sampler,
+    SamplerConfig, Task, TrainConfig, Trainer, Updater,
 };
 
 use super::{
@@ -143,11 +143,8 @@ fn learns(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
 /// Returns the mean reward of each step of a run that is rewarded for tokens of the vocabulary's lower half.
 fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
     let policy = policy(&device.clone().autodiff())?;
-    let mut trainer = Trainer {
+    let sampler = Sampler {
         engine: Box::new(LocalEngine::new(&policy, silent(), 64, 512, SampleOn::Device)),
-        policy,
-        reference: None,
-        critic: None,
         source: Box::new(Questions { drawn: 0 }),
         task: Task {
             verifier: Box::new(LowTokens),
@@ -157,37 +154,23 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
             advantage: Some(Box::new(GroupNorm::default())),
             spare_cores: 0,
         },
-        tracked_phrases: Phrases::default(),
-        updater: plain(
-            Box::new(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }),
-            1.0,
-        ),
-        optimizer: Box::new(AdamW::new(OptimConfig::default())),
-        schedule: Box::new(ConstantLr { lr: 1e-2 }),
-        config: TrainConfig {
-            group_size: 8,
-            prompts_per_step: 4,
-            dynamic: Dynamic::Off,
-            curriculum: None,
-            max_rounds: 1,
-            on_cap: OnCap::TrainSmaller,
-            carry_over: false,
-            max_staleness: 0,
-            last_step: 0,
-            max_carry_over_age: 0,
-            mini_batch: 16,
-            adaptive: None,
-            sampling: sampling(1.0, 0, 1.0, 4),
-            tis_cap: None,
-            tis_mask: None,
-            old_logprobs: OldLogprobs::Sampled,
-            token_stats_every: 0,
-            max_errors: 1.0,
-        },
-        seed: Seed::run(8),
-        state: TrainerState::default(),
-        mid_update: false,
+        config: SamplerConfig::new(8, 4, sampling(1.0, 0, 1.0, 4)),
     };
+
+    let loss = Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None };
+    let learner = LocalLearner::new(
+        policy,
+        plain(Box::new(loss), 1.0),
+        Box::new(AdamW::new(OptimConfig::default())),
+        Box::new(ConstantLr { lr: 1e-2 }),
+    );
+
+    let config = TrainConfig {
+        mini_batch: 16,
+        old_logprobs: OldLogprobs::Sampled,
+        ..TrainConfig::default()
+    };
+    let mut trainer = Trainer::new(sampler, learner, config, Seed::run(8));
 
     (0..8)
         .map(|_| {

@@ -10,9 +10,9 @@ use firebrick_models::Decoder;
 use firebrick_reward::math;
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 use firebrick_train::{
-    AdamW, Aggregation, ClipRange, ConstantLr, Dapo, Dynamic, GroupNorm, KeepAll, MicroBatching,
-    Objective, OldLogprobs, OnCap, OptimConfig, Phrases, Sample, Task, TrainConfig, Trainer,
-    TrainerState, Updater,
+    AdamW, Aggregation, ClipRange, ConstantLr, Dapo, GroupNorm, KeepAll, LocalLearner,
+    MicroBatching, Objective, OldLogprobs, OptimConfig, Sample, Sampler, SamplerConfig, Task,
+    TrainConfig, Trainer, Updater,
 };
 
 use super::{Phase, Shape, Sizes, clock::Clock};
@@ -154,17 +154,10 @@ impl<'a> Phases<'a> {
             (0..256).map(|id| Phases::random(self.seed, self.shape, id, prompt)).collect();
         let rows = prompts_per_step * group_size;
 
-        let mut trainer = Trainer {
-            engine: Box::new(LocalEngine::new(
-                &policy,
-                Arc::new(SilentDetokenizer),
-                rows,
-                2048,
-                self.sample_on,
-            )),
-            policy,
-            reference: None,
-            critic: None,
+        let engine =
+            LocalEngine::new(&policy, Arc::new(SilentDetokenizer), rows, 2048, self.sample_on);
+        let sampler = Sampler {
+            engine: Box::new(engine),
             source: Box::new(CyclicSource { prompts, cursor: 0 }),
             task: Task {
                 verifier: Box::new(ParityVerifier),
@@ -174,34 +167,17 @@ impl<'a> Phases<'a> {
                 advantage: Some(Box::new(GroupNorm::default())),
                 spare_cores: 0,
             },
-            tracked_phrases: Phrases::default(),
-            updater: updater(self.micro_batching(2560)),
-            optimizer: Box::new(AdamW::new(OptimConfig::default())),
-            schedule: Box::new(ConstantLr { lr: 1e-6 }),
-            config: TrainConfig {
-                group_size,
-                prompts_per_step,
-                dynamic: Dynamic::Off,
-                curriculum: None,
-                max_rounds: 1,
-                on_cap: OnCap::TrainSmaller,
-                carry_over: false,
-                max_staleness: 0,
-                last_step: 0,
-                max_carry_over_age: 0,
-                mini_batch: rows,
-                adaptive: None,
-                sampling: drawn(length),
-                tis_cap: None,
-                tis_mask: None,
-                old_logprobs: OldLogprobs::Sampled,
-                token_stats_every: 0,
-                max_errors: 1.0,
-            },
-            seed: self.seed,
-            state: TrainerState::default(),
-            mid_update: false,
+            config: SamplerConfig::new(group_size, prompts_per_step, drawn(length)),
         };
+
+        let learner = LocalLearner::new(
+            policy,
+            updater(self.micro_batching(2560)),
+            Box::new(AdamW::new(OptimConfig::default())),
+            Box::new(ConstantLr { lr: 1e-6 }),
+        );
+        let config = TrainConfig { old_logprobs: OldLogprobs::Sampled, ..TrainConfig::default() };
+        let mut trainer = Trainer::new(sampler, learner, config, self.seed);
 
         let mut parts = Vec::new();
         let timed = clock.time(rows * length, || {
@@ -210,7 +186,7 @@ impl<'a> Phases<'a> {
             Ok(())
         });
 
-        self.policy = Some(trainer.policy);
+        self.policy = Some(trainer.learner.policy);
         timed?;
         parts.retain(|(name, _)| name.starts_with("time/"));
         self.parts = parts;

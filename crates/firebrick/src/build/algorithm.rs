@@ -12,7 +12,7 @@ use firebrick_train::{
     CurriculumRule, Dapo, Dynamic, Gdpo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut,
     LinearDecay, LrSchedule, LrWarmup, MeanOnly, MicroBatching, Moments, Muon, MuonConfig,
     Objective, OldLogprobs, OptimConfig, Optimizer, PolicyLoss, PosteriorRule, ReinforceBaseline,
-    Spread, Task, TrainConfig, Updater, VarianceRule,
+    SamplerConfig, Spread, Task, TrainConfig, Updater, VarianceRule,
 };
 
 use super::reward;
@@ -199,8 +199,8 @@ pub(super) fn schedule(optim: &recipe::Optim, lr: f64, steps: u64) -> Box<dyn Lr
     Box::new(LrWarmup { steps: warmup, from_zero: optim.warmup_from_zero, then })
 }
 
-pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
-    TrainConfig {
+pub(super) fn sampler_config(recipe: &Recipe, sampling: Sampling) -> SamplerConfig {
+    SamplerConfig {
         group_size: recipe.rollout.group_size,
         prompts_per_step: recipe.sampling.prompts_per_step,
         dynamic: match recipe.sampling.dynamic {
@@ -217,21 +217,26 @@ pub(super) fn train_config(recipe: &Recipe, sampling: Sampling) -> TrainConfig {
             recipe::OnCap::Error => firebrick_train::OnCap::Error,
         },
         carry_over: recipe.sampling.carry_over,
+        max_carry_over_age: recipe.sampling.max_carry_over_age,
+        sampling,
+        max_errors: recipe.reward.max_errors,
+    }
+}
+
+pub(super) fn train_config(recipe: &Recipe) -> TrainConfig {
+    TrainConfig {
         max_staleness: recipe.rollout.max_staleness,
         last_step: recipe.train.steps,
-        max_carry_over_age: recipe.sampling.max_carry_over_age,
         mini_batch: recipe.train.mini_batch,
         adaptive: recipe.train.adaptive.as_ref().map(adaptive),
-        sampling,
         tis_cap: recipe.loss.tis_cap,
         tis_mask: recipe.loss.tis_mask,
-        token_stats_every: recipe.record.tokens_every,
-        max_errors: recipe.reward.max_errors,
         old_logprobs: match recipe.train.old_logprobs {
             recipe::OldLogprobs::Auto => OldLogprobs::Auto,
             recipe::OldLogprobs::Sampled => OldLogprobs::Sampled,
             recipe::OldLogprobs::Recomputed => OldLogprobs::Recomputed,
         },
+        token_stats_every: recipe.record.tokens_every,
     }
 }
 

@@ -23,7 +23,7 @@ impl<M: PolicyModel> Run<M> {
     /// Warns the user if `train.steps` ends the run before it has seen its prompts as often as it should.
     pub(super) fn compare_epochs(&mut self) {
         let Recipe { train, sampling, .. } = &self.recipe;
-        let wanted = train.epochs.unwrap_or(0.0) * self.built.trainer.source.size() as f64;
+        let wanted = train.epochs.unwrap_or(0.0) * self.built.trainer.sampler.source.size() as f64;
         let drawn = train.steps as f64 * sampling.prompts_per_step as f64;
         if drawn < wanted {
             self.note(&format!(
@@ -74,8 +74,8 @@ impl<M: PolicyModel> Run<M> {
     /// Explains to the user that the device did not have the memory for an update as it was split.
     pub(super) fn explain_oom_backoff(&mut self, before: OomBackoff) {
         let trainer = &self.built.trainer;
-        let backoff = trainer.state.oom_backoff;
-        let micro_batching = trainer.updater.micro_batching;
+        let backoff = trainer.learner.state.oom_backoff;
+        let micro_batching = trainer.learner.updater.micro_batching;
         if backoff == before {
             return;
         }
@@ -111,7 +111,7 @@ impl<M: PolicyModel> Run<M> {
                  {} groups all wrong, {} all right; {} of {} completions unparsable, {} cut off. \
                  No update.",
                 sampling.rounds,
-                self.built.trainer.config.rounds(),
+                self.built.trainer.sampler.config.rounds(),
                 sampling.groups_all_wrong,
                 sampling.groups_all_right,
                 sampling.unparsable,

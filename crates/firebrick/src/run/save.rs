@@ -10,7 +10,7 @@ use std::{
 use firebrick_core::Step;
 use firebrick_models::PolicyModel;
 use firebrick_runs::{publish_folder, write_atomically, write_sums};
-use firebrick_train::{TrainError, Trainer, check_finite, save_state};
+use firebrick_train::{LocalLearner, TrainError, check_finite, save_state};
 
 use super::{PROGRESS, Run};
 use crate::{
@@ -46,17 +46,17 @@ impl<M: PolicyModel> Run<M> {
     /// folder, because a resumed run's policy differs from it.
     pub(super) fn keep_reference(&mut self) -> Result<(), Error> {
         let BuiltRun { trainer, files, .. } = &mut self.built;
-        if !trainer.updater.objective.needs_reference() {
+        if !trainer.learner.updater.objective.needs_reference() {
             return Ok(());
         }
 
         let path = self.folder.path().join("reference");
         let is_kept = path.is_dir();
-        trainer.reference = Some(if trainer.state.step > 0 {
+        trainer.learner.reference = Some(if trainer.state.step > 0 {
             if !is_kept {
                 return Err(TrainError::NoReference.into());
             }
-            files.read(trainer.policy.valid(), &path)?
+            files.read(trainer.learner.policy.valid(), &path)?
         } else {
             // A run that starts over may begin with another policy.
             if is_kept {
@@ -66,9 +66,9 @@ impl<M: PolicyModel> Run<M> {
             let temporary = self.folder.path().join(".tmp-reference");
             fs::create_dir_all(&temporary)
                 .map_err(|source| Error::File { path: temporary.clone(), source })?;
-            files.write_trained(&trainer.policy, &temporary)?;
+            files.write_trained(&trainer.learner.policy, &temporary)?;
             publish_folder(&temporary, &path)?;
-            trainer.policy.valid()
+            trainer.learner.policy.valid()
         });
 
         Ok(())
@@ -82,7 +82,7 @@ impl<M: PolicyModel> Run<M> {
         let step = self.built.trainer.state.step;
 
         // A broken policy must not replace an intact one.
-        let Trainer { policy, critic, .. } = &self.built.trainer;
+        let LocalLearner { policy, critic, .. } = &self.built.trainer.learner;
         check_finite(policy)?;
         critic.as_ref().map_or(Ok(()), |critic| check_finite(&critic.model))?;
 
@@ -122,16 +122,17 @@ impl<M: PolicyModel> Run<M> {
     /// Writes the policy in the format in which others open it, with the state for a resumed run in `trainer/`.
     fn write_checkpoint(&self, folder: &Path) -> Result<(), Error> {
         let BuiltRun { trainer, files, tokenizer, .. } = &self.built;
-        files.write(&trainer.policy, folder)?;
+        files.write(&trainer.learner.policy, folder)?;
         tokenizer.save(folder)?;
         self.write_card(folder)?;
 
         let inner = make_folder(folder.join(TRAINER))?;
         if files.rounds() {
-            files.write_trained(&trainer.policy, &make_folder(inner.join(WEIGHTS))?)?;
+            files.write_trained(&trainer.learner.policy, &make_folder(inner.join(WEIGHTS))?)?;
         }
-        save_state(&inner, &trainer.state, trainer.optimizer.as_ref())?;
-        if let Some(critic) = &trainer.critic {
+        let learner = &trainer.learner;
+        save_state(&inner, &trainer.state, &learner.state, learner.optimizer.as_ref())?;
+        if let Some(critic) = &trainer.learner.critic {
             critic.save(&inner)?;
         }
 

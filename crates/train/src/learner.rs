@@ -1,0 +1,163 @@
+//! The learner: it turns a step's samples into new weights.
+
+mod checkpointed_forward;
+pub(crate) mod critic;
+pub(crate) mod local;
+pub(crate) mod loss_scale;
+pub(crate) mod micro_batch;
+pub(crate) mod oom;
+pub(crate) mod optim;
+pub(crate) mod replicas;
+pub(crate) mod sft;
+pub(crate) mod update;
+
+use firebrick_core::{Metrics, Step, Trained};
+
+use crate::{error::TrainError, learner::optim::StepOutcome, sample::Sample};
+
+/// Updates a policy by samples.
+///
+/// [`LocalLearner`](crate::LocalLearner) computes in this process, on a policy of burn. Another learner may keep its
+/// weights anywhere, and compute its loss from a sample's plain numbers: log-probabilities, advantages and masks. The
+/// trainer decides what is trained on and when; the learner computes gradients and moves weights.
+///
+/// The methods without a body are all that a learner has to have. A step calls [`begin_step`](Learner::begin_step),
+/// [`appraise`](Learner::appraise), for each update [`gradient`](Learner::gradient) and [`apply`](Learner::apply), and
+/// [`end_step`](Learner::end_step).
+pub trait Learner {
+    /// What an engine samples with: weights, or whatever stands for them.
+    type Policy;
+    /// Gradient of an update that was not made yet.
+    type Gradient;
+
+    /// Returns the current policy, for an engine.
+    fn policy(&self) -> &Self::Policy;
+
+    /// Returns the number of tokens that the policy knows: those below this number.
+    fn vocab(&self) -> usize;
+
+    /// Begins a step, and returns the policy's learning rate in it.
+    ///
+    /// # Errors
+    /// If the learner lacks something that the step needs.
+    fn begin_step(&mut self, step: Step) -> Result<f64, TrainError>;
+
+    /// Computes the log-probabilities of the samples' completion tokens under the current policy, one list per sample.
+    /// The number is 0 for a token that the policy did not write. The list may be empty for a sample that does not
+    /// count.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn logprobs(&mut self, samples: &[Sample]) -> Result<Vec<Vec<f32>>, TrainError>;
+
+    /// Computes the gradient of `samples` as one update. It moves nothing.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn gradient(&mut self, samples: &[Sample]) -> Result<Update<Self::Gradient>, TrainError>;
+
+    /// Moves the weights by the gradient of these samples. With `token_stats`, it records each token's ratio and
+    /// entropy.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn apply(
+        &mut self,
+        update: Update<Self::Gradient>,
+        samples: &[Sample],
+        token_stats: bool,
+    ) -> Result<Applied, TrainError>;
+
+    /// Does what [`Learner::logprobs`] does, for samples whose update was just computed and may have the numbers
+    /// already.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn logprobs_of(
+        &mut self,
+        update: &Update<Self::Gradient>,
+        samples: &[Sample],
+    ) -> Result<Vec<Vec<f32>>, TrainError> {
+        let _ = update;
+        self.logprobs(samples)
+    }
+
+    /// Completes a step's samples before its first update, by the log-probabilities of a reference policy and the
+    /// advantages of a critic, and returns the metrics of these.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn appraise(&mut self, samples: &mut [Sample]) -> Result<Metrics, TrainError> {
+        let _ = samples;
+        Ok(Metrics::default())
+    }
+
+    /// Ends a step. `done` is false if the step has failed before anything was moved, and is retried.
+    fn end_step(&mut self, done: bool) {
+        let _ = done;
+    }
+
+    /// Returns true if the weights are between two steps: from a step's first update to its end, and after a device
+    /// failed in between.
+    fn is_mid_step(&self) -> bool {
+        false
+    }
+
+    /// Returns true if [`Learner::appraise`] estimates the advantages, token by token.
+    fn estimates_advantages(&self) -> bool {
+        false
+    }
+
+    /// Returns false in a step whose updates do not move the policy, because a critic is trained first.
+    fn trains_policy(&self) -> bool {
+        true
+    }
+
+    /// Returns true if an update must have whole groups, because its loss is a mean over each group.
+    fn needs_whole_groups(&self) -> bool {
+        false
+    }
+
+    /// Returns true if the learner's log-probabilities are likely to differ from those of an engine with the same
+    /// weights by more than [`OldLogprobs::MAX_LOGPROB_DIFF`](crate::OldLogprobs::MAX_LOGPROB_DIFF).
+    fn has_low_precision(&self) -> bool {
+        false
+    }
+
+    /// Adds the learner's own metrics to a step's.
+    fn record_metrics(&self, metrics: &mut Metrics) {
+        let _ = metrics;
+    }
+}
+
+/// Loss and gradient of an update that was not made yet.
+#[derive(Clone, Debug, Default)]
+pub struct Update<G> {
+    /// Means over the update's tokens, by name, such as `loss/total`; [`LOGPROB_CHANGE_MAX`] is a maximum.
+    ///
+    /// [`LOGPROB_CHANGE_MAX`]: crate::LOGPROB_CHANGE_MAX
+    pub metrics: Metrics,
+    /// Tokens that counted.
+    pub tokens: usize,
+    /// Fraction of the tokens of prompts and completions that were not computed, because a prompt was shared.
+    pub prompt_sharing: f64,
+    /// The gradient.
+    pub gradient: G,
+}
+
+/// An update that was made, or skipped because its gradient was not finite.
+#[derive(Clone, Debug, Default)]
+pub struct Applied {
+    /// [`Update::metrics`] of the update.
+    pub metrics: Metrics,
+    /// [`Update::tokens`] of the update.
+    pub tokens: usize,
+    /// [`Update::prompt_sharing`] of the update.
+    pub prompt_sharing: f64,
+    /// Outcome of the optimizer's step.
+    pub outcome: StepOutcome,
+    /// Outcome of the critic's step, and the critic's learning rate, if there is a critic.
+    pub critic: Option<(StepOutcome, f64)>,
+    /// What the update records of each sample.
+    pub trained: Vec<Trained>,
+}
