@@ -118,8 +118,9 @@ fn a_run_that_ends_while_it_samples_ahead_continues_to_the_same_bits() {
             build_run(&tiny(set).recipe, None, &Sources::here(), DateTime::default()).unwrap();
 
         let end = End::default();
-        let engine = Ending { engine: built.trainer.engine, end: end.clone(), left_to_judge };
-        let judge = Judge { verifier: built.trainer.task.verifier, end: end.clone() };
+        let engine =
+            Ending { engine: built.trainer.sampler.engine, end: end.clone(), left_to_judge };
+        let judge = Judge { verifier: built.trainer.sampler.task.verifier, end: end.clone() };
         let run = session(name).engine(engine).verifier(judge);
         let ended = run.interrupted_by(move || end.flag).run().unwrap();
 

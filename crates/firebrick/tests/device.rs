@@ -11,7 +11,7 @@ use firebrick_data::DateTime;
 use firebrick_device::guard;
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
-use firebrick_train::{KeepAll, Optimizer, StepOutcome, TrainError, TrainerState};
+use firebrick_train::{KeepAll, Learner, Optimizer, StepOutcome, TrainError, TrainerState};
 
 fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml")
@@ -59,7 +59,7 @@ fn device_out_of_memory_is_told_after_what_was_learnt_is_saved() {
 
     let recipe = Recipe::load(&tiny(), &settings).unwrap();
     let built = build_run(&recipe.recipe, None, &Sources::here(), DateTime::default()).unwrap();
-    let engine = Failing { engine: Some(built.trainer.engine), calls_left: 2 };
+    let engine = Failing { engine: Some(built.trainer.sampler.engine), calls_left: 2 };
     let run =
         Session::new(recipe).runs(folder.path()).name("failing").heldout(Vec::new()).engine(engine);
 
@@ -93,19 +93,19 @@ fn device_failure_before_the_update_leaves_the_position_in_the_data() {
     let recipe = Recipe::load(&tiny(), &settings).unwrap();
     let mut trainer =
         build_run(&recipe.recipe, None, &Sources::here(), DateTime::default()).unwrap().trainer;
-    trainer.task.filter = Box::new(KeepAll);
+    trainer.sampler.task.filter = Box::new(KeepAll);
     trainer.step(&mut ()).unwrap();
 
     let before = trainer.state.clone();
-    let group_norm = trainer.task.advantage.replace(Box::new(Panicking));
+    let group_norm = trainer.sampler.task.advantage.replace(Box::new(Panicking));
 
     assert!(guard(|| trainer.step(&mut ()).map(drop)).is_err(), "it trained without advantages");
-    assert!(!trainer.mid_update);
+    assert!(!trainer.learner.is_mid_step());
     let generated = trainer.state.generated;
     assert_eq!(trainer.state, TrainerState { generated, ..before.clone() });
 
     // So a resumed run repeats the very step that failed.
-    trainer.task.advantage = group_norm;
+    trainer.sampler.task.advantage = group_norm;
     trainer.step(&mut ()).unwrap();
     assert!(trainer.state.cursor > before.cursor);
 }
@@ -146,13 +146,13 @@ fn a_step_that_fails_before_weights_move_leaves_no_count_of_skips() {
     let recipe = Recipe::load(&tiny(), &["sft={}".to_owned()]).unwrap();
     let mut trainer =
         build_run(&recipe.recipe, None, &Sources::here(), DateTime::default()).unwrap().trainer;
-    trainer.task.filter = Box::new(KeepAll);
-    trainer.optimizer = Box::new(Faulty::default());
+    trainer.sampler.task.filter = Box::new(KeepAll);
+    trainer.learner.optimizer = Box::new(Faulty::default());
     let before = trainer.state.clone();
 
     let error = trainer.step(&mut ()).unwrap_err();
     assert_eq!(error.to_string(), "it is gone");
-    assert!(!trainer.mid_update);
+    assert!(!trainer.learner.is_mid_step());
     let generated = trainer.state.generated;
     assert_eq!(trainer.state, TrainerState { generated, ..before });
 }

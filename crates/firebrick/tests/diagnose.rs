@@ -100,7 +100,7 @@ fn a_sampler_at_another_temperature_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let built = build_run(&tiny().recipe, None, &Sources::here(), now()).unwrap();
         let engine = LocalEngine::new(
-            &built.trainer.policy,
+            &built.trainer.learner.policy,
             built.tokenizer.clone(),
             64,
             64,

@@ -496,11 +496,11 @@ fn a_trainer_takes_advantages_from_one_place() {
     let error = trainer.step(&mut ()).unwrap_err();
     assert!(matches!(error, TrainError::NoAdvantage), "{error}");
 
-    trainer.critic = built.critic.map(|plan| plan.new_critic(&trainer.policy));
-    trainer.task.advantage = Some(Box::new(GroupNorm::default()));
+    trainer.learner.critic = built.critic.map(|plan| plan.new_critic(&trainer.learner.policy));
+    trainer.sampler.task.advantage = Some(Box::new(GroupNorm::default()));
     let error = trainer.step(&mut ()).unwrap_err();
     assert!(matches!(error, TrainError::TwoAdvantages), "{error}");
-    trainer.task.advantage = None;
+    trainer.sampler.task.advantage = None;
     trainer.step(&mut ()).unwrap();
 }
 
