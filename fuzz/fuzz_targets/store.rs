@@ -26,7 +26,7 @@ static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
             store.keep(TRAIN, step, &[([0; 32], group(step))]).expect("a group");
             store.event(step, "a line").expect("an event");
             let reward = RewardScale { right: 1.0, wrong: -1.0 }.reward(Score::right("7"));
-            let judged = RewardedGroup { group: group(step), rewards: vec![reward; 2] };
+            let judged = RewardedGroup { group: group(step).into(), rewards: vec![reward; 2] };
             store.record(TRAIN, step, &[judged], &BTreeMap::new()).expect("verdicts");
         }
         drop(store);

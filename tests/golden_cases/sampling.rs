@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use firebrick_core::{Group, GroupFilter, Prompt, Reward, RewardScale, RewardedGroup, Score};
 use firebrick_tests::golden::{Array, Case};
 use firebrick_train::{BufferStatus, GroupBuffer, Spread};
@@ -65,7 +67,8 @@ pub(crate) fn fill(case: &Case) {
         let groups = groups.as_array().expect("a batch is a list of groups");
         let round = groups.iter().enumerate().map(|(index, base_rewards)| {
             let mut group = group(base_rewards, base_rewards);
-            (group.group.step, group.group.draw) = (batch as u64, index as u64);
+            let shared = Arc::make_mut(&mut group.group);
+            (shared.step, shared.draw) = (batch as u64, index as u64);
             group
         });
 
@@ -113,7 +116,8 @@ fn group(base_rewards: &Value, shaped: &Value) -> RewardedGroup {
         ..RewardScale { right: base_reward, wrong: 0.0 }.reward(Score::right(""))
     };
     RewardedGroup {
-        group: Group { prompt: Prompt::default(), completions: Vec::new(), step: 0, draw: 0 },
+        group: Group { prompt: Prompt::default(), completions: Vec::new(), step: 0, draw: 0 }
+            .into(),
         rewards: base_rewards.into_iter().zip(shaped).map(reward).collect(),
     }
 }

@@ -1,5 +1,7 @@
 //! Groups of completions with their rewards, and the trait of filters that choose among groups.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Completion, Prompt, Reward, Step};
@@ -21,8 +23,8 @@ pub struct Group {
 /// A group with one reward per completion, in the same order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RewardedGroup {
-    /// Prompt and completions.
-    pub group: Group,
+    /// Prompt and completions. They never change once they are judged, so a copy of this shares them.
+    pub group: Arc<Group>,
     /// One reward per completion.
     pub rewards: Vec<Reward>,
 }
@@ -36,9 +38,11 @@ impl RewardedGroup {
     /// Returns the group without the completions that have no verdict.
     pub fn judged(&self) -> RewardedGroup {
         let mut judged = self.clone();
-        let mut keep = self.rewards.iter().map(Reward::is_judged);
-        judged.group.completions.retain(|_| keep.next().unwrap_or(true));
-        judged.rewards.retain(Reward::is_judged);
+        if !self.rewards.iter().all(Reward::is_judged) {
+            let mut keep = self.rewards.iter().map(Reward::is_judged);
+            Arc::make_mut(&mut judged.group).completions.retain(|_| keep.next().unwrap_or(true));
+            judged.rewards.retain(Reward::is_judged);
+        }
         judged
     }
 

@@ -162,7 +162,7 @@ fn one_answer_to_everything_is_found() {
         let reference = (draw % 9).to_string();
         let prompt = Prompt { id: draw, reference, ..Prompt::default() };
         let group = Group { prompt, completions: vec![Completion::of_text("7"); 4], step: 0, draw };
-        RewardedGroup { group, rewards: vec![scale.reward(Score::wrong("7")); 4] }
+        RewardedGroup { group: group.into(), rewards: vec![scale.reward(Score::wrong("7")); 4] }
     };
 
     for step in 1..=10 {

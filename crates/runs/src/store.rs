@@ -357,6 +357,8 @@ pub fn json_object(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use firebrick_core::{Completion, Group, Prompt, RewardScale, Score};
 
     use super::*;
@@ -376,7 +378,7 @@ mod tests {
         let completions = vec![completion; right.len()];
 
         RewardedGroup {
-            group: Group { prompt, completions, step: 0, draw },
+            group: Group { prompt, completions, step: 0, draw }.into(),
             rewards: right.iter().map(score).map(|score| scale.reward(score)).collect(),
         }
     }
@@ -418,7 +420,7 @@ mod tests {
         let path = folder.path().join("run.db");
         let mut store = Store::open(&path).unwrap();
         let mut other = group(2, &[true, true]);
-        other.group.prompt.id = 3;
+        Arc::make_mut(&mut other.group).prompt.id = 3;
         let mut masked = group(9, &[true, false, false]);
         masked.rewards[2].in_loss = false;
 
@@ -445,7 +447,7 @@ mod tests {
     fn what_was_sampled_before_a_kill_is_there_after_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.db");
-        let mut observed = group(7, &[true, false]).group;
+        let mut observed = Group::clone(&group(7, &[true, false]).group);
         observed.completions[1].observe(&[9]);
 
         let mut store = Store::open(&path).unwrap();
@@ -469,7 +471,7 @@ mod tests {
 
         // The judged group stays until its step is saved, and longer if the step keeps its tokens.
         let mut judged = group(7, &[true, false]);
-        judged.group = observed.clone();
+        judged.group = observed.clone().into();
         store.record(TRAIN, 3, &[judged], &Outcome::default()).unwrap();
         assert_eq!(count(&store, "completions"), 2);
 

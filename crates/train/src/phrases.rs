@@ -125,7 +125,7 @@ mod tests {
 
         let phrases = Phrases::new(vec!["wait".into()]);
         let mut metrics = Metrics::default();
-        phrases.record_metrics(&[RewardedGroup { group, rewards }], &mut metrics);
+        phrases.record_metrics(&[RewardedGroup { group: group.into(), rewards }], &mut metrics);
 
         let expected = [
             ("observe/any", 0.5),

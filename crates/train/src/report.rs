@@ -328,7 +328,7 @@ mod tests {
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         let rewards_of = vec![scale.reward(Score::none(Verdict::Error))];
 
-        let unjudged = measured(vec![RewardedGroup { group, rewards: rewards_of }]);
+        let unjudged = measured(vec![RewardedGroup { group: group.into(), rewards: rewards_of }]);
         assert_eq!(lengths.map(|name| unjudged.get(name)), [2.0, 2.0, 1.0].map(Some));
         assert!(rewards.iter().all(|name| unjudged.get(name).is_none()));
         assert_eq!(unjudged.get("reward/error"), Some(1.0));

@@ -535,7 +535,7 @@ mod tests {
         let completion = Completion::written(vec![1], vec![-0.5], FinishReason::Stop);
         let scale = RewardScale { right: 1.0, wrong: -1.0 };
         let group = RewardedGroup {
-            group: Group { prompt, completions: vec![completion], step: 0, draw: 0 },
+            group: Group { prompt, completions: vec![completion], step: 0, draw: 0 }.into(),
             rewards: vec![scale.reward(Score::right("7"))],
         };
         store.log_groups(1, &[group]).unwrap();

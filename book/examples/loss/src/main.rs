@@ -78,7 +78,7 @@ mod tests {
             };
             let completions = vec![Completion::of_text(""); 2];
             let group = Group { prompt: Prompt::default(), completions, step: 0, draw: 0 };
-            RewardedGroup { group, rewards: rewards.map(reward).to_vec() }
+            RewardedGroup { group: group.into(), rewards: rewards.map(reward).to_vec() }
         };
         let found = Baseline.advantages(&[group([1.0, 1.0]), group([1.0, -1.0])]);
         let expected = [[0.5, 0.5], [0.5, -1.5]];

@@ -259,6 +259,8 @@ fn deviation(numbers: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use firebrick_core::{Completion, FinishReason, Group, Prompt, RewardScale, Score, Verdict};
 
     use super::*;
@@ -274,12 +276,12 @@ mod tests {
             |&(_, credit): &(usize, f32)| SCALE.reward(Score::partial(Verdict::Wrong, credit, ""));
 
         RewardedGroup {
-            group: Group {
+            group: Arc::new(Group {
                 prompt: Prompt::default(),
                 completions: completions.iter().map(completion).collect(),
                 step: 1,
                 draw: 0,
-            },
+            }),
             rewards: completions.iter().map(reward).collect(),
         }
     }
@@ -323,8 +325,9 @@ mod tests {
         assert_close(&expected(&advantages), &[1.5, -0.5, -0.5, -0.5]);
 
         // Tokens that the policy did not write, and completions that are out of the loss, are left out.
-        groups[0].group.completions[1].observe(&[7, 7, 7, 7]);
-        groups[0].group.completions.push(groups[0].group.completions[0].clone());
+        let completions = &mut Arc::make_mut(&mut groups[0].group).completions;
+        completions[1].observe(&[7, 7, 7, 7]);
+        completions.push(completions[0].clone());
         let mut masked = SCALE.reward(Score::partial(Verdict::Wrong, 0.5, ""));
         masked.in_loss = false;
         groups[0].rewards.push(masked);

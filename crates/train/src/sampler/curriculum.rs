@@ -159,7 +159,7 @@ mod tests {
             |&credit: &f32| scale.reward(Score::partial(Verdict::Wrong, credit, String::new()));
         let prompt = Prompt::default();
         RewardedGroup {
-            group: Group { prompt, completions: Vec::new(), step: 1, draw: 0 },
+            group: Group { prompt, completions: Vec::new(), step: 1, draw: 0 }.into(),
             rewards: credits.iter().map(reward).collect(),
         }
     }

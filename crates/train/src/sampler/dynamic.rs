@@ -242,9 +242,9 @@ mod tests {
 
         let prompt = Prompt::default();
         let group = Group { prompt, completions: Vec::new(), step: 1, draw: 0 };
-        let kept = RewardedGroup { group: group.clone(), rewards: rewards.clone() };
+        let kept = RewardedGroup { group: group.clone().into(), rewards: rewards.clone() };
         rewards.iter_mut().for_each(|reward| reward.in_loss = false);
-        let masked = RewardedGroup { group, rewards };
+        let masked = RewardedGroup { group: group.into(), rewards };
 
         for filter in [&Spread::new(1e-6) as &dyn GroupFilter, &KeepAll] {
             let mut buffer = GroupBuffer::new(2, 1, Vec::new());
@@ -268,7 +268,7 @@ mod tests {
 
         let prompt = Prompt::default();
         let group = Group { prompt, completions: Vec::new(), step: 1, draw: 0 };
-        let lone = RewardedGroup { group, rewards };
+        let lone = RewardedGroup { group: group.into(), rewards };
         let shaped: Vec<f32> = lone.shaped_rewards().collect();
         assert!(crate::algorithm::advantage::GroupNorm::default().of_group(&shaped)[0] > 1.0);
 

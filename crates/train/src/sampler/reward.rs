@@ -45,7 +45,7 @@ pub fn reward(
             .iter_mut()
             .filter(|reward| !reward.is_judged())
             .for_each(|reward| reward.in_loss = false);
-        RewardedGroup { group, rewards }
+        RewardedGroup { group: group.into(), rewards }
     };
 
     Ok(groups.into_iter().map(&mut rewarded).collect())
