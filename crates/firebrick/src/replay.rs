@@ -115,7 +115,7 @@ pub fn replay(
             samples,
         )?;
         let norm = global_norm(&trainer.learner.policy, &computed.gradients)?;
-        let change = computed.metrics.get(firebrick_train::LOGPROB_CHANGE_MAX).unwrap_or(f64::NAN);
+        let change = computed.logprob_change.max;
         Ok::<_, Error>((Gradient { loss: computed.loss, norm }, change))
     };
 

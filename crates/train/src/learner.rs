@@ -133,27 +133,44 @@ pub trait Learner {
 /// Loss and gradient of an update that was not made yet.
 #[derive(Clone, Debug, Default)]
 pub struct Update<G> {
-    /// Means over the update's tokens, by name, such as `loss/total`; [`LOGPROB_CHANGE_MAX`] is a maximum.
-    ///
-    /// [`LOGPROB_CHANGE_MAX`]: crate::LOGPROB_CHANGE_MAX
+    /// Means over the update's tokens, by name, such as `loss/total`.
     pub metrics: Metrics,
     /// Tokens that counted.
     pub tokens: usize,
+    /// How far the policy is from the old policy.
+    pub logprob_change: LogprobChange,
+    /// Mean entropy of the policy over the tokens that count, in nats.
+    pub entropy: f64,
     /// Fraction of the tokens of prompts and completions that were not computed, because a prompt was shared.
     pub prompt_sharing: f64,
     /// The gradient.
     pub gradient: G,
 }
 
+impl<G> Update<G> {
+    /// Takes the gradient out.
+    pub fn take_gradient(self) -> (Update<()>, G) {
+        let Update { metrics, tokens, logprob_change, entropy, prompt_sharing, gradient } = self;
+        let update =
+            Update { metrics, tokens, logprob_change, entropy, prompt_sharing, gradient: () };
+        (update, gradient)
+    }
+}
+
+/// Absolute change of the log-probabilities of the tokens that count, in nats.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LogprobChange {
+    /// Mean over the tokens.
+    pub mean: f64,
+    /// Largest change.
+    pub max: f64,
+}
+
 /// An update that was made, or skipped because its gradient was not finite.
 #[derive(Clone, Debug, Default)]
 pub struct Applied {
-    /// [`Update::metrics`] of the update.
-    pub metrics: Metrics,
-    /// [`Update::tokens`] of the update.
-    pub tokens: usize,
-    /// [`Update::prompt_sharing`] of the update.
-    pub prompt_sharing: f64,
+    /// The update, without its gradient.
+    pub update: Update<()>,
     /// Outcome of the optimizer's step.
     pub outcome: StepOutcome,
     /// Outcome of the critic's step, and the critic's learning rate, if there is a critic.

@@ -59,7 +59,7 @@ pub use error::TrainError;
 pub use eval::{EvalReport, evaluate, interval, pass_at_k};
 pub use interruption::Interruption;
 pub use learner::{
-    Applied, Learner, Update,
+    Applied, Learner, LogprobChange, Update,
     critic::{Critic, CriticConfig, ValueHead, ValueModel},
     local::{LearnerState, LocalGradient, LocalLearner},
     loss_scale::LossScale,
@@ -71,9 +71,7 @@ pub use learner::{
     },
     replicas::Replicas,
     sft::{CrossEntropy, sft_step},
-    update::{
-        EXPERT_LOAD_MAX, LOGPROB_CHANGE_MAX, ROUTER_AUX_LOSS, UpdateReport, UpdateTarget, Updater,
-    },
+    update::{EXPERT_LOAD_MAX, ROUTER_AUX_LOSS, UpdateReport, UpdateTarget, Updater},
 };
 pub use observer::{Observer, Phase};
 pub use phrases::Phrases;

@@ -8,7 +8,7 @@ use firebrick_core::{
 
 use crate::{
     adaptive::{self, Repeats},
-    learner::{critic::CriticUpdates, update::LOGPROB_CHANGE_MAX},
+    learner::{LogprobChange, Update, critic::CriticUpdates, update::LOGPROB_CHANGE_MAX},
     logprob_check::LogprobCheck,
     sample::Sample,
     sampler::sampled::Sampled,
@@ -199,11 +199,10 @@ impl Sampled {
 #[derive(Default)]
 pub(crate) struct Updated {
     pub(crate) sums: Metrics,
-    /// Mean change of log-probabilities before the first update: the difference between sampling and training
-    /// on the same weights, plus the effect of old surplus groups.
-    pub(crate) first_change_mean: Option<f64>,
-    /// Largest change before the first update, and the largest of the whole step.
-    pub(crate) first_change_max: Option<f64>,
+    /// Change of log-probabilities before the first update: the difference between sampling and training on the same
+    /// weights, plus the effect of old surplus groups.
+    pub(crate) first_change: Option<LogprobChange>,
+    /// Largest change of the whole step.
     pub(crate) change_max: f64,
     pub(crate) tokens: usize,
     /// [`UpdateReport::prompt_sharing`](crate::learner::update::UpdateReport::prompt_sharing) of each update, times its tokens
@@ -231,29 +230,26 @@ pub(crate) struct Updated {
 
 impl Updated {
     /// Records an update of the policy.
-    pub(crate) fn add(&mut self, metrics: Metrics, tokens: usize, grad_norm: f64) {
-        self.note(metrics, tokens);
+    pub(crate) fn add(&mut self, update: Update<()>, grad_norm: f64) {
+        self.note(update);
         self.updates += 1;
         self.grad_norm += grad_norm;
     }
 
     /// Records how far the engine's log-probabilities are from the trainer's, if nothing was recorded before.
-    pub(crate) fn note_change(&mut self, metrics: &Metrics) {
-        self.first_change_mean = self.first_change_mean.or(metrics.get("loss/logprob_change"));
-        self.first_change_max = self.first_change_max.or(metrics.get(LOGPROB_CHANGE_MAX));
+    pub(crate) fn note_change(&mut self, change: LogprobChange) {
+        self.first_change.get_or_insert(change);
     }
 
     /// Records the metrics of a mini-batch from before an update of the policy, or of the critic alone.
-    pub(crate) fn note(&mut self, mut metrics: Metrics, tokens: usize) {
-        let largest = metrics.0.remove(LOGPROB_CHANGE_MAX).unwrap_or(0.0);
-        self.change_max = self.change_max.max(largest);
-        self.first_change_max = self.first_change_max.or(Some(largest));
-        self.first_change_mean = self.first_change_mean.or(metrics.get("loss/logprob_change"));
+    pub(crate) fn note(&mut self, update: Update<()>) {
+        self.change_max = self.change_max.max(update.logprob_change.max);
+        self.note_change(update.logprob_change);
 
-        for (name, value) in metrics.0 {
-            *self.sums.0.entry(name).or_default() += value * tokens as f64;
+        for (name, value) in update.metrics.0 {
+            *self.sums.0.entry(name).or_default() += value * update.tokens as f64;
         }
-        self.tokens += tokens;
+        self.tokens += update.tokens;
     }
 
     /// Records means over the step's tokens; an update without tokens has none.
@@ -269,11 +265,9 @@ impl Updated {
         for (name, sum) in self.sums.0 {
             metrics.set(name, sum / self.tokens.max(1) as f64);
         }
-        if let Some(change) = self.first_change_mean {
-            metrics.set("rollout/logprob_diff_mean", change);
-        }
-        if let Some(largest) = self.first_change_max {
-            metrics.set("rollout/logprob_diff_max", largest);
+        if let Some(LogprobChange { mean, max }) = self.first_change {
+            metrics.set("rollout/logprob_diff_mean", mean);
+            metrics.set("rollout/logprob_diff_max", max);
             metrics.set(LOGPROB_CHANGE_MAX, self.change_max);
         }
 

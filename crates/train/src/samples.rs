@@ -114,8 +114,8 @@ pub(crate) fn mask_by_tis_ratio(samples: &mut [Sample], [low, high]: [f64; 2]) -
 }
 
 /// Measures how far the log-probabilities of old policy and behaviour policy differ. It takes the host's
-/// numbers, because an update only sees the change since its own start.
-pub(crate) fn measure_logprob_diff(samples: &[Sample], metrics: &mut Metrics) {
+/// numbers, because an update only sees the change since its own start. Returns the mean.
+pub(crate) fn measure_logprob_diff(samples: &[Sample], metrics: &mut Metrics) -> Option<f64> {
     let diffs = samples.iter().filter(|sample| sample.in_loss).flat_map(|sample| {
         let diff = |index| sample.old_logprobs[index] - sample.rollout_logprobs[index];
         sample.policy_tokens().map(move |index| f64::from(diff(index).abs()))
@@ -124,8 +124,9 @@ pub(crate) fn measure_logprob_diff(samples: &[Sample], metrics: &mut Metrics) {
         (count + 1.0, sum + diff, largest.max(diff))
     });
 
-    if count > 0.0 {
+    (count > 0.0).then(|| {
         metrics.set("rollout/logprob_diff_mean", sum / count);
         metrics.set("rollout/logprob_diff_max", largest);
-    }
+        sum / count
+    })
 }

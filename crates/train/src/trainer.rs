@@ -216,7 +216,7 @@ impl<L: Learner> Trainer<L> {
             self.sampler.engine.sleep();
         }
 
-        let (samples, sample_metrics) = self.build_samples(&sampled.kept)?;
+        let Built { samples, metrics, logprob_diff } = self.build_samples(&sampled.kept)?;
         let logprob_check = self
             .sampler
             .engine
@@ -248,13 +248,13 @@ impl<L: Learner> Trainer<L> {
         let (staleness_mean, staleness_max) = staleness(&sampled.kept, step);
         let on_policy = staleness_max == 0.0;
 
+        let logprob_diff = logprob_diff.or(updated.first_change.map(|change| change.mean));
         let mut report = self.report(sampled, updated, started);
-        report.metrics.extend(sample_metrics);
+        report.metrics.extend(metrics);
         report.metrics.set("rollout/staleness_mean", staleness_mean);
         report.metrics.set("rollout/staleness_max", staleness_max);
 
         // The log-probabilities of an older policy differ by more than rounding.
-        let logprob_diff = report.metrics.get("rollout/logprob_diff_mean");
         if on_policy && let Some(logprob_diff) = logprob_diff.filter(|it| it.is_finite()) {
             self.state.logprob_diff = Some(logprob_diff);
         }
@@ -345,10 +345,8 @@ impl<L: Learner> Trainer<L> {
     }
 
     /// Builds samples from the kept groups, with their advantages. The learner completes them.
-    fn build_samples(
-        &mut self,
-        groups: &[RewardedGroup],
-    ) -> Result<(Vec<Sample>, Metrics), TrainError> {
+    fn build_samples(&mut self, groups: &[RewardedGroup]) -> Result<Built, TrainError> {
+        let mut logprob_diff = None;
         let mut samples = samples_of(groups, self.sampler.task.advantage.as_deref())?;
         let mut metrics = Metrics::default();
 
@@ -360,7 +358,7 @@ impl<L: Learner> Trainer<L> {
                     sample.old_logprobs = logprobs;
                 }
             }
-            measure_logprob_diff(&samples, &mut metrics);
+            logprob_diff = measure_logprob_diff(&samples, &mut metrics);
         }
 
         if let Some(cap) = cap {
@@ -372,7 +370,7 @@ impl<L: Learner> Trainer<L> {
         }
 
         metrics.extend(self.learner.appraise(&mut samples)?);
-        Ok((samples, metrics))
+        Ok(Built { samples, metrics, logprob_diff })
     }
 
     /// Returns true if log-probabilities are recomputed for the old policy, instead of taken from the
@@ -427,6 +425,15 @@ impl<M: PolicyModel> Trainer<LocalLearner<M>> {
         self.sampler.engine.sleep();
         self.learner.sft_step(examples, lr)
     }
+}
+
+/// Samples of a step, ready for its updates.
+struct Built {
+    samples: Vec<Sample>,
+    metrics: Metrics,
+    /// Mean difference between the log-probabilities of the old policy and those that the engine gave, if they were
+    /// recomputed.
+    logprob_diff: Option<f64>,
 }
 
 /// Samples the groups of the next step, while a step is trained on.

@@ -117,7 +117,7 @@ impl<L: Learner> MiniBatch<'_, '_, L> {
                 if self.updated.logprob_check.is_some() {
                     let logprobs = self.updates.learner.logprobs_of(&update, &self.samples)?;
                     if self.refuse(&logprobs) {
-                        self.updated.note_change(&update.metrics);
+                        self.updated.note_change(update.logprob_change);
                         if self.counts() {
                             (update, _) = self.pass()?;
                         }
@@ -169,7 +169,7 @@ impl<L: Learner> MiniBatch<'_, '_, L> {
         if let Some((outcome, lr)) = applied.critic {
             self.updated.critic.add(outcome, lr);
             if !outcome.skipped {
-                self.updated.note(applied.metrics, applied.tokens);
+                self.updated.note(applied.update);
             }
         }
         Ok(())
@@ -181,11 +181,10 @@ impl<L: Learner> Repeatable for MiniBatch<'_, '_, L> {
 
     fn pass(&mut self) -> Result<(Update<L::Gradient>, Signals), TrainError> {
         let update = self.updates.learner.gradient(&self.samples)?;
-        let metric = |name| update.metrics.get(name).unwrap_or(f64::NAN);
         let signals = Signals {
             advantage: mean_advantage(&self.samples),
-            change: metric("loss/logprob_change"),
-            entropy: metric("loss/entropy"),
+            change: update.logprob_change.mean,
+            entropy: update.entropy,
         };
         Ok((update, signals))
     }
@@ -204,7 +203,8 @@ impl<L: Learner> Repeatable for MiniBatch<'_, '_, L> {
             return Ok(false);
         }
         // ANCHOR_END: tour
-        self.updated.prompt_sharing += applied.prompt_sharing * applied.tokens as f64;
+        let shared = applied.update.prompt_sharing * applied.update.tokens as f64;
+        self.updated.prompt_sharing += shared;
 
         // Only the first of several updates is recorded, because the others begin where it ended.
         let of_samples = self.samples.iter().zip(applied.trained);
@@ -212,7 +212,7 @@ impl<L: Learner> Repeatable for MiniBatch<'_, '_, L> {
             self.updated.trained.entry((sample.group, sample.place)).or_insert(trained);
         }
 
-        self.updated.add(applied.metrics, applied.tokens, applied.outcome.grad_norm);
+        self.updated.add(applied.update, applied.outcome.grad_norm);
         if let Some((outcome, lr)) = applied.critic {
             self.updated.critic.add(outcome, lr);
         }

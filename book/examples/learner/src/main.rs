@@ -75,12 +75,12 @@ impl Learner for TableLearner {
         samples: &[Sample],
         _: bool,
     ) -> Result<Applied, TrainError> {
-        let Update { metrics, tokens, prompt_sharing, gradient } = update;
+        let (update, gradient) = update.take_gradient();
         for (logits, d_logits) in self.0.0.iter_mut().zip(gradient.0) {
             logits.iter_mut().zip(d_logits).for_each(|(logit, d)| *logit -= 20.0 * d);
         }
         let trained = samples.iter().map(|_| Trained::default()).collect();
-        Ok(Applied { metrics, tokens, prompt_sharing, trained, ..Applied::default() })
+        Ok(Applied { update, trained, ..Applied::default() })
     }
 }
 // ANCHOR_END: learner

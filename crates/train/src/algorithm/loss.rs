@@ -69,14 +69,17 @@ pub struct LossOutput {
     pub metrics: Vec<(&'static str, Tensor<1>)>,
 }
 
+/// Metric of the policy's mean entropy over the tokens that count, in nats.
+pub(crate) const ENTROPY: &str = "loss/entropy";
+
 /// Names of the metrics that an update computes itself.
 const UPDATE_METRICS: [&str; 6] = [
     "loss/total",
     "loss/policy",
-    "loss/entropy",
+    ENTROPY,
     "loss/kl",
     "loss/logprob_change",
-    crate::learner::update::LOGPROB_CHANGE_MAX,
+    "loss/logprob_change_max",
 ];
 
 /// A surrogate whose gradient improves the policy. It is plain tensor code: autodiff does the rest, and only
@@ -333,7 +336,7 @@ impl Objective {
         let policy_loss = weighted(token_loss);
 
         let entropy_of_tokens = masked(input.entropy.clone(), input);
-        metrics.push(("loss/entropy", mean(entropy_of_tokens.clone(), input)));
+        metrics.push((ENTROPY, mean(entropy_of_tokens.clone(), input)));
         let entropy = weighted(entropy_of_tokens);
 
         let mut loss = policy_loss.clone();

@@ -129,7 +129,7 @@ impl<M: PolicyModel> LocalLearner<M> {
 
     /// Makes one update of the critic alone.
     fn warm_critic(&mut self, update: Update<LocalGradient>) -> Result<Applied, TrainError> {
-        let Update { metrics, tokens, prompt_sharing, gradient } = update;
+        let (update, gradient) = update.take_gradient();
         let mid_step = mem::replace(&mut self.mid_step, true);
         let critic = self.step_critic(gradient.critic);
 
@@ -141,7 +141,7 @@ impl<M: PolicyModel> LocalLearner<M> {
         let critic = critic?;
         let outcome = critic.map(|(outcome, _)| outcome).unwrap_or_default();
         let trained = Vec::new();
-        Ok(Applied { metrics, tokens, prompt_sharing, outcome, critic, trained })
+        Ok(Applied { update, outcome, critic, trained })
     }
 }
 
@@ -286,6 +286,8 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
         Ok(Update {
             metrics: report.metrics,
             tokens: report.tokens,
+            logprob_change: report.logprob_change,
+            entropy: report.entropy,
             prompt_sharing: report.prompt_sharing,
             gradient: LocalGradient {
                 policy: report.gradients,
@@ -305,7 +307,7 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
             return self.warm_critic(update);
         }
 
-        let Update { metrics, tokens, prompt_sharing, gradient } = update;
+        let (update, gradient) = update.take_gradient();
         // The token statistics are read before anything moves.
         let trained = if token_stats {
             gradient.token_stats.read(samples)?
@@ -340,7 +342,7 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
         }
 
         let critic = if outcome.skipped { None } else { self.step_critic(gradient.critic)? };
-        Ok(Applied { metrics, tokens, prompt_sharing, outcome, critic, trained })
+        Ok(Applied { update, outcome, critic, trained })
     }
 
     fn end_step(&mut self, done: bool) {

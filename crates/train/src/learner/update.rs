@@ -16,11 +16,12 @@ use firebrick_models::{
 use crate::{
     algorithm::{
         aggregation::{Aggregation, Divisors},
-        loss::{LossInput, Objective, ObjectiveOutput},
+        loss::{ENTROPY, LossInput, Objective, ObjectiveOutput},
     },
     error::TrainError,
     interruption::Interruption,
     learner::{
+        LogprobChange,
         checkpointed_forward::{CheckpointedForward, final_norm, gather_tokens, hidden_at},
         critic::{Critic, MetricSums, ValueModel},
         micro_batch::{Layout, MicroBatch, MicroBatching, micro_batches, prompt_sharing_saving},
@@ -75,8 +76,12 @@ pub struct UpdateReport {
     pub critic_gradients: Option<GradientsParams>,
     /// The loss.
     pub loss: f64,
-    /// `loss/…` and `critic/…` means over the update's tokens; [`LOGPROB_CHANGE_MAX`] is a maximum.
+    /// `loss/…` and `critic/…` means over the update's tokens.
     pub metrics: Metrics,
+    /// How far the policy is from the old policy.
+    pub logprob_change: LogprobChange,
+    /// Mean entropy of the policy over the tokens that count, in nats.
+    pub entropy: f64,
     /// Tokens that counted.
     pub tokens: usize,
     /// Fraction of the tokens of prompts and completions that were not computed, because a prompt was shared.
@@ -149,9 +154,9 @@ impl TokenStats {
     }
 }
 
-/// Metric that is a maximum over the update's tokens: the largest distance between a token's log-probability
-/// and that of the old policy.
-pub const LOGPROB_CHANGE_MAX: &str = "loss/logprob_change_max";
+/// Metrics of [`LogprobChange`].
+pub(crate) const LOGPROB_CHANGE: &str = "loss/logprob_change";
+pub(crate) const LOGPROB_CHANGE_MAX: &str = "loss/logprob_change_max";
 
 const TOTAL_LOSS: &str = "loss/total";
 
@@ -234,7 +239,10 @@ impl Updater {
         let context = UpdateContext { samples, layout, divisors: &divisors, target };
         let result = self.compute(policy, critic, &context, single_device)?;
 
-        let mut metrics = result.read_metrics()?;
+        let (mut metrics, logprob_change_max) = result.read_metrics()?;
+        let mean = metrics.get(LOGPROB_CHANGE).unwrap_or(f64::NAN);
+        let logprob_change = LogprobChange { mean, max: logprob_change_max };
+        let entropy = metrics.get(ENTROPY).unwrap_or(f64::NAN);
         if let Some(loads) = loads {
             self.record_aux_loss(&loads, &mut metrics);
         }
@@ -248,6 +256,8 @@ impl Updater {
             critic_gradients: critic.map(|_| gradients.critic.finish()),
             loss: metrics.get(TOTAL_LOSS).unwrap_or(0.0),
             metrics,
+            logprob_change,
+            entropy,
             tokens: divisors.tokens as usize,
             prompt_sharing,
             token_stats,
@@ -556,7 +566,7 @@ impl Updater {
         let mut sums = vec![
             (TOTAL_LOSS, output.loss.inner()),
             ("loss/policy", output.policy_loss.inner()),
-            ("loss/logprob_change", sum_all(logprob_change.clone() * batch.metric_weights.clone())),
+            (LOGPROB_CHANGE, sum_all(logprob_change.clone() * batch.metric_weights.clone())),
         ];
         sums.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
         sums.extend(critic_sums);
@@ -723,19 +733,18 @@ impl DeviceResult {
         self
     }
 
-    /// Reads the metrics; none if nothing was computed.
-    fn read_metrics(&self) -> Result<Metrics, TrainError> {
+    /// Reads the metrics, and the largest change of a log-probability; none and 0 if nothing was computed.
+    fn read_metrics(&self) -> Result<(Metrics, f64), TrainError> {
         let mut metrics = Metrics::default();
-        if let Some(largest) = &self.logprob_change_max {
-            // One read-back for all numbers.
-            let all = self.sums.values().chain([largest]).cloned().collect();
-            let values = read(Tensor::cat(all, 0))?;
-            let names = self.sums.keys().copied().chain([LOGPROB_CHANGE_MAX]);
-            for (name, value) in names.zip(values) {
-                metrics.set(name, value);
-            }
+        let Some(largest) = &self.logprob_change_max else { return Ok((metrics, 0.0)) };
+
+        // One read-back for all numbers.
+        let all = self.sums.values().chain([largest]).cloned().collect();
+        let mut values = read(Tensor::cat(all, 0))?.into_iter();
+        for (name, value) in self.sums.keys().zip(&mut values) {
+            metrics.set(*name, value);
         }
-        Ok(metrics)
+        Ok((metrics, values.next().map_or(0.0, Into::into)))
     }
 }
 
