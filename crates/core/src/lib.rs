@@ -31,6 +31,7 @@ mod printable;
 mod prompt;
 mod reason;
 mod reward;
+mod rewarded_group;
 mod run_name;
 mod seed;
 mod source;
@@ -43,7 +44,7 @@ pub use completion::{Completion, Detokenizer, FinishReason};
 pub use environment::{Ended, Environment, EnvironmentFailed, Episode, Outcome, Reply};
 pub use example::SftExample;
 pub use failure::{Cause, Failure, guard, guard_memory, silence_panics};
-pub use group::{Group, GroupFilter, GroupStatus, RewardedGroup};
+pub use group::Group;
 pub use hub_name::{hub_name, is_data_file, is_hub_revision};
 pub use key::Key;
 pub use metrics::Metrics;
@@ -53,6 +54,7 @@ pub use reason::Reason;
 pub use reward::{
     Reward, RewardScale, RewardShaper, Score, Verdict, Verifier, VerifierFailed, score_each,
 };
+pub use rewarded_group::{GroupFilter, GroupStatus, RewardedGroup};
 pub use run_name::{RunNameError, check_run_name};
 pub use seed::{RandomStream, Seed};
 pub use source::PromptSource;

@@ -23,6 +23,7 @@
 mod adaptive;
 mod algorithm;
 mod checkpoint;
+mod config;
 mod error;
 mod eval;
 mod interruption;
@@ -55,6 +56,7 @@ pub use algorithm::{
     value_loss::{ValueInput, ValueLoss, ValueOutput},
 };
 pub use checkpoint::{TrainerState, load_state, save_state};
+pub use config::{OldLogprobs, TrainConfig};
 pub use error::TrainError;
 pub use eval::{EvalReport, evaluate, interval, pass_at_k};
 pub use interruption::Interruption;
@@ -89,4 +91,4 @@ pub use sampler::{
     sampled::Prefetched,
     task::Task,
 };
-pub use trainer::{OldLogprobs, StepReport, TrainConfig, Trainer};
+pub use trainer::{StepReport, Trainer};

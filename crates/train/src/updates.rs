@@ -8,13 +8,13 @@ use rand::seq::SliceRandom;
 use crate::{
     adaptive::{Repeatable, Signals, mean_advantage, mean_change, repeat},
     checkpoint::TrainerState,
+    config::TrainConfig,
     error::TrainError,
     learner::{Learner, Update},
     logprob_check::LogprobCheck,
     observer::{Observer, Phase},
     report::Updated,
     sample::Sample,
-    trainer::TrainConfig,
 };
 
 /// The updates of a step.
