@@ -105,7 +105,8 @@ fn imports(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
         for path in paths(text, parent) {
             let path = passed_on.get(path.as_str()).map_or(path.as_str(), |path| *path);
             let Some(file) = file_of(path) else { continue };
-            let of_folder = file == parent || file.strip_prefix(module.as_str()).is_some_and(|rest| rest.starts_with("::"));
+            let of_folder = file == parent
+                || file.strip_prefix(module.as_str()).is_some_and(|rest| rest.starts_with("::"));
             if file != *module && !of_folder {
                 of_module.insert(file);
             }
@@ -123,7 +124,10 @@ fn read(folder: &Path, module: &str, texts: &mut BTreeMap<String, String>) {
         let inner = if module.is_empty() { name.clone() } else { format!("{module}::{name}") };
         if path.is_dir() {
             read(&path, &inner, texts);
-        } else if path.extension().is_some_and(|kind| kind == "rs") && name != "lib" && name != "main" {
+        } else if path.extension().is_some_and(|kind| kind == "rs")
+            && name != "lib"
+            && name != "main"
+        {
             let text = fs::read_to_string(&path).unwrap();
             let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
             let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default());

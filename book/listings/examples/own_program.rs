@@ -30,8 +30,8 @@ impl Verifier for Near {
 // ANCHOR: main
 fn main() -> firebrick::Result<()> {
     let session = Session::new(Recipe::read("recipes/ci/tiny.toml")?).name("near");
-    let summary = session.verifier(Near).run()?;
-    println!("{} steps, held-out {:?}", summary.steps, summary.heldout);
+    let run = session.verifier(Near).run()?;
+    println!("{} steps, held-out {:?}", run.summary.steps, run.summary.heldout);
     Ok(())
 }
 // ANCHOR_END: main

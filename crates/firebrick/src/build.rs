@@ -33,7 +33,7 @@ pub(crate) use self::data::room_for_a_prompt;
 use crate::{
     CustomPart, Error, HuggingFace, PolicyFiles,
     cancellable::CancellableVerifier,
-    custom_parts::CustomParts,
+    custom_parts::{CustomParts, OwnPolicy},
     device,
     journal::{Journal, JournaledEngine},
     model::{self, Folders, Policy, trained_weights},
@@ -210,14 +210,6 @@ pub(crate) fn build_with_parts(
 
     let built = assemble(recipe, parts, inputs, resume, (notes_tx, notes))?;
     Ok(BuiltRun { device: introduction, replaced, report: data.report, sets: data.sets, ..built })
-}
-
-/// A policy that a program brings, and what belongs to it.
-pub(crate) struct OwnPolicy<M> {
-    pub(crate) policy: M,
-    pub(crate) tokenizer: Arc<Tokenizer>,
-    pub(crate) files: Box<dyn PolicyFiles<M>>,
-    pub(crate) context: usize,
 }
 
 /// Builds the run of a policy that a program brings, with its source and its verifier among `parts`.

@@ -6,8 +6,12 @@ use firebrick_core::{
     AdvantageEstimator, Environment, GroupFilter, Prompt, PromptSource, RewardShaper, SftExample,
     Verifier,
 };
+use firebrick_data::Tokenizer;
+use firebrick_models::PolicyModel;
 use firebrick_rollout::RolloutEngine;
 use firebrick_train::{LrSchedule, Optimizer, PolicyLoss};
+
+use crate::files::{Parameters, PolicyFiles};
 
 /// What a program brings for a run. A part that is here is not built from the recipe.
 pub(crate) struct CustomParts<M> {
@@ -25,6 +29,40 @@ pub(crate) struct CustomParts<M> {
     pub(crate) sft_examples: Option<Vec<SftExample>>,
     /// Folder that the run will have, where a part may write its own files.
     pub(crate) run_folder: Option<PathBuf>,
+}
+
+/// A policy that a program brings, and what belongs to it.
+pub struct OwnPolicy<M> {
+    pub(crate) policy: M,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) files: Box<dyn PolicyFiles<M>>,
+    /// Limit of the tokens of prompt and completion together.
+    pub(crate) context: usize,
+}
+
+impl<M: PolicyModel> OwnPolicy<M> {
+    /// Takes a policy, on a device with autodiff such as `Device::flex().autodiff()`, where the run then computes. Its
+    /// files are its [`Parameters`] by name, and it takes texts of any length.
+    pub fn new(policy: M, tokenizer: Tokenizer) -> Self {
+        OwnPolicy {
+            policy,
+            tokenizer: Arc::new(tokenizer),
+            files: Box::new(Parameters),
+            context: usize::MAX / 2,
+        }
+    }
+
+    /// Sets the format of the policy's files.
+    #[must_use]
+    pub fn files(self, files: impl PolicyFiles<M> + 'static) -> Self {
+        OwnPolicy { files: Box::new(files), ..self }
+    }
+
+    /// Limits the tokens that the policy takes, prompt and completion together.
+    #[must_use]
+    pub fn context(self, tokens: usize) -> Self {
+        OwnPolicy { context: tokens, ..self }
+    }
 }
 
 /// A part of a run that the program brings. Its [`Display`](fmt::Display) is a short note for a reader of the run's

@@ -287,6 +287,9 @@ pub enum Error {
         /// Condition under which it would have an effect.
         needs: &'static str,
     },
+    /// A run whose step has failed was to be finished.
+    #[error("a step of the run has failed, so there is no summary; its error came from the step")]
+    StepFailed,
     /// A part that the program brings failed, with its own message.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
@@ -519,6 +522,7 @@ impl Error {
                     .into()
             }
             Error::NoEffect { .. } => "remove it: it would change nothing here".into(),
+            Error::StepFailed => "continue the run from its last checkpoint with Session::resume".into(),
             Error::Brought { .. } => {
                 "leave it out of Session::settings: policy, prompts and verifier are the program's own".into()
             }

@@ -6,8 +6,8 @@
 //! ```no_run
 //! use firebrick::{Recipe, Session};
 //!
-//! let summary = Session::new(Recipe::read("recipes/quickstart.toml")?).run()?;
-//! println!("{:?}", summary.heldout);
+//! let run = Session::new(Recipe::read("recipes/quickstart.toml")?).run()?;
+//! println!("{:?}", run.summary.heldout);
 //! # Ok::<(), firebrick::Error>(())
 //! ```
 //!
@@ -44,10 +44,10 @@ mod thousands;
 mod watch;
 
 pub use burn;
-pub use custom_parts::CustomPart;
+pub use custom_parts::{CustomPart, OwnPolicy};
 pub use error::Error;
 pub use files::{FileFormat, HuggingFace, Parameters, PolicyFiles};
-pub use run::{HELDOUT_PROMPTS, INTERRUPTED, is_done, reason};
+pub use run::{Finished, HELDOUT_PROMPTS, INTERRUPTED, Steps, is_done, reason};
 pub use session::{Session, recipe_of_run};
 pub use thousands::thousands;
 pub use watch::{Example, Stage, Watcher};

@@ -7,6 +7,7 @@ mod save;
 
 use std::{
     collections::BTreeMap,
+    fmt,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -124,40 +125,166 @@ pub(crate) struct Progress {
 /// File of a checkpoint's `trainer/` folder that holds the [`Progress`].
 pub(crate) const PROGRESS: &str = "progress.json";
 
-impl<M: PolicyModel> Run<M> {
-    /// Runs from the current `progress` to the end.
+/// The steps of a run ([`Session::steps`](crate::Session::steps)), one after the other.
+///
+/// Before the first step, and between two, the run does all that belongs there: SFT, evaluations, checkpoints. If you
+/// stop before the last step, [`Steps::finish`] ends the run as an interruption does, so that it can be resumed. Without
+/// `finish`, the steps after the last checkpoint are lost.
+pub struct Steps<M: PolicyModel> {
+    run: Run<M>,
+    /// True if the next thing to do is a step, or what comes between two.
+    begun: bool,
+    /// True once the user was warned that completions could not be judged: once is enough.
+    warned: bool,
+    /// A step's reason to end the run.
+    stop: Option<String>,
+    /// True if anything is new since the last checkpoint.
+    unsaved: bool,
+    ended: Option<Ending>,
+}
+
+/// How a run ended.
+enum Ending {
+    /// For this reason.
+    Done(String),
+    /// With an error, which the caller has.
+    Failed,
+}
+
+/// What a run leaves.
+pub struct Finished<M> {
+    /// The policy, as the last step left it.
+    pub policy: M,
+    /// The summary, which is also in the run's folder.
+    pub summary: Summary,
+}
+
+impl<M> fmt::Debug for Finished<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Finished").field("summary", &self.summary).finish_non_exhaustive()
+    }
+}
+
+impl<M: PolicyModel> Steps<M> {
+    pub(crate) fn new(run: Run<M>) -> Self {
+        Steps { run, begun: false, warned: false, stop: None, unsaved: false, ended: None }
+    }
+
+    /// Returns the policy as the last step left it.
+    pub fn policy(&self) -> &M {
+        &self.run.built.trainer.learner.policy
+    }
+
+    /// Ends the run, and returns the policy and the summary.
     ///
     /// # Errors
-    /// The error that ended the run early. The work before the last checkpoint is on disk.
-    pub(crate) fn run(mut self) -> Result<Summary, Error> {
-        let recipe = self.recipe.clone();
+    /// When a step has failed, or the summary can't be written.
+    pub fn finish(mut self) -> Result<Finished<M>, Error> {
+        let reason = match self.ended.take() {
+            Some(Ending::Done(reason)) => reason,
+            Some(Ending::Failed) => return Err(Error::StepFailed),
+            None => {
+                self.run.keep_steps();
+                INTERRUPTED.to_owned()
+            }
+        };
+        self.run.finish(reason)
+    }
 
-        match device::guarded(&recipe, || self.phases()) {
-            Ok(Ok(stopped_because)) => self.finish(stopped_because),
+    /// Goes on to the end of the next step. Returns its report, or the reason for the run's end.
+    fn advance(&mut self) -> Result<Result<StepReport, String>, Error> {
+        if !self.begun {
+            self.run.prepare()?;
+            self.begun = true;
+        }
+
+        let step = self.run.built.trainer.state.step;
+        if let Some(reason) = self.between()? {
+            return Ok(Err(reason));
+        }
+
+        self.run.check_interrupted()?;
+        let report = self.run.step(step + 1, &mut self.warned)?;
+        self.stop.clone_from(&report.stop);
+        self.unsaved = true;
+        Ok(Ok(report))
+    }
+
+    /// Does what comes between two steps: evaluations and checkpoints. Returns the reason to end the run, if there is
+    /// one.
+    fn between(&mut self) -> Result<Option<String>, Error> {
+        let run = &mut self.run;
+        let step = run.built.trainer.state.step;
+        let limit = run.over();
+        let is_last = self.stop.is_some() || limit.is_some();
+        let mut reached = None;
+
+        // A run that ended during this evaluation repeats it when it continues. So does a run whose device failed
+        // in its last evaluation.
+        let measures = step > run.progress.evaluated
+            && (is_last || step.is_multiple_of(run.recipe.eval.every.max(1)));
+        if measures {
+            run.measure_step(step)?;
+            self.unsaved = true;
+        }
+        if step > 0 && step == run.progress.evaluated {
+            reached = run.reached();
+        }
+
+        let improved = run.progress.best.is_some_and(|(best, _)| best == step);
+        let best = run.recipe.checkpoint.best && measures && improved;
+        let every = step.is_multiple_of(run.recipe.checkpoint.every.max(1));
+        let due = is_last || reached.is_some() || every || best;
+        if self.unsaved && due {
+            run.checkpoint()?;
+            self.unsaved = false;
+        }
+
+        let reached = reached.map(Into::into);
+        Ok(self.stop.take().or(reached).or_else(|| limit.map(Into::into)))
+    }
+}
+
+impl<M: PolicyModel> Iterator for Steps<M> {
+    type Item = Result<StepReport, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended.is_some() {
+            return None;
+        }
+
+        let recipe = self.run.recipe.clone();
+        let error = match device::guarded(&recipe, || self.advance()) {
+            Ok(Ok(Ok(report))) => return Some(Ok(report)),
+            Ok(Ok(Err(reason))) => {
+                self.ended = Some(Ending::Done(reason));
+                return None;
+            }
             // The flag is the reason, whichever part stopped first.
-            Ok(Err(_)) if self.interrupted.load(Ordering::Relaxed) => {
-                self.keep_steps();
-                self.finish(INTERRUPTED.to_owned())
+            Ok(Err(_)) if self.run.interrupted.load(Ordering::Relaxed) => {
+                self.run.keep_steps();
+                self.ended = Some(Ending::Done(INTERRUPTED.to_owned()));
+                return None;
             }
             Ok(Err(error)) => {
                 // The verifier may have said why.
-                self.pass_on_notes();
-                self.keep_steps();
-                self.end_with(&error.to_string());
-                self.settle_record();
-                Err(error)
+                self.run.pass_on_notes();
+                self.run.keep_steps();
+                error
             }
-            Err(failure) => {
-                let error = self.rescue(&failure);
-                self.end_with(&error.to_string());
-                self.settle_record();
-                Err(error)
-            }
-        }
-    }
+            Err(failure) => self.run.rescue(&failure),
+        };
 
-    /// Does everything up to the end of the last step, and returns the reason for the end.
-    fn phases(&mut self) -> Result<String, Error> {
+        self.run.end_with(&error.to_string());
+        self.run.settle_record();
+        self.ended = Some(Ending::Failed);
+        Some(Err(error))
+    }
+}
+
+impl<M: PolicyModel> Run<M> {
+    /// Does everything before the first step.
+    fn prepare(&mut self) -> Result<(), Error> {
         let Progress { sft_done, sft_steps, heldout, .. } = &self.progress;
         let untouched = !sft_done && *sft_steps == 0 && self.built.trainer.state.step == 0;
         if untouched && heldout.initial.is_none() {
@@ -187,7 +314,20 @@ impl<M: PolicyModel> Run<M> {
             self.keep_sft()?;
         }
 
-        self.steps()
+        self.keep_reference()?;
+        let BuiltRun { trainer, critic, .. } = &mut self.built;
+        if let (None, Some(critic)) = (&trainer.learner.critic, critic) {
+            trainer.learner.critic = Some(critic.new_critic(&trainer.learner.policy));
+        }
+
+        if let Some(limit) = self.over() {
+            self.note(&format!(
+                "all {limit} of the run are done; --set train.{limit}=N makes it longer"
+            ));
+        } else {
+            self.compare_epochs();
+        }
+        Ok(())
     }
 
     /// Tells whether there are finished steps that no checkpoint has. If a device fails in SFT, the
@@ -316,74 +456,8 @@ impl<M: PolicyModel> Run<M> {
         (0..batch).filter_map(|_| sft_examples.choose(&mut rng).cloned()).collect()
     }
 
-    /// Does rollout steps to the end, and returns the reason for it.
-    fn steps(&mut self) -> Result<String, Error> {
-        self.keep_reference()?;
-        let BuiltRun { trainer, critic, .. } = &mut self.built;
-        if let (None, Some(critic)) = (&trainer.learner.critic, critic) {
-            trainer.learner.critic = Some(critic.new_critic(&trainer.learner.policy));
-        }
-
-        let recipe = self.recipe.clone();
-        if let Some(limit) = self.over() {
-            self.note(&format!(
-                "all {limit} of the run are done; --set train.{limit}=N makes it longer"
-            ));
-        } else {
-            self.compare_epochs();
-        }
-
-        // `warned` is true once the user was warned that completions could not be judged: once is enough.
-        let mut warned = false;
-        // A step's reason to end the run.
-        let mut stop = None;
-        // True if anything is new since the last checkpoint.
-        let mut unsaved = false;
-
-        loop {
-            let step = self.built.trainer.state.step;
-            let limit = self.over();
-            let is_last = stop.is_some() || limit.is_some();
-            let mut reached = None;
-
-            // A run that ended during this evaluation repeats it when it continues. So does a run whose device failed
-            // in its last evaluation.
-            let measures = step > self.progress.evaluated
-                && (is_last || step.is_multiple_of(recipe.eval.every.max(1)));
-            if measures {
-                self.measure_step(step)?;
-                unsaved = true;
-            }
-            if step > 0 && step == self.progress.evaluated {
-                reached = self.reached();
-            }
-
-            let improved = self.progress.best.is_some_and(|(best, _)| best == step);
-            let best = recipe.checkpoint.best && measures && improved;
-            let every = step.is_multiple_of(recipe.checkpoint.every.max(1));
-            let due = is_last || reached.is_some() || every || best;
-            if unsaved && due {
-                self.checkpoint()?;
-            }
-
-            if let Some(reason) = stop {
-                return Ok(reason);
-            }
-            if let Some(reason) = reached {
-                return Ok(reason.into());
-            }
-            if let Some(limit) = limit {
-                return Ok(limit.into());
-            }
-
-            self.check_interrupted()?;
-            stop = self.step(step + 1, &mut warned)?;
-            unsaved = true;
-        }
-    }
-
-    /// Does one rollout step. Returns the reason to end the run, if there is one.
-    fn step(&mut self, step: Step, warned: &mut bool) -> Result<Option<String>, Error> {
+    /// Does one rollout step.
+    fn step(&mut self, step: Step, warned: &mut bool) -> Result<StepReport, Error> {
         self.folder.check()?;
         self.phase = format!("step {step}");
         let backoff = self.built.trainer.learner.state.oom_backoff;
@@ -394,34 +468,37 @@ impl<M: PolicyModel> Run<M> {
         let watcher = self.watcher.as_mut();
         let notes = &self.built.notes;
         let phases = &mut Phases { watcher, notes, keep: &keep };
-        let StepReport { sampling, update, mut metrics, groups, statuses, trained, skipped, stop } =
-            self.built.trainer.step(phases)?;
+        let mut report = self.built.trainer.step(phases)?;
+        let StepReport { sampling, update, metrics, .. } = &mut report;
 
         self.explain_oom_backoff(backoff);
         self.explain_journal(sampling.completions);
-        self.count(&sampling, &update);
+        self.count(sampling, update);
         metrics.set("time/record", lock(&self.journal).take_seconds());
         metrics.set("time/clock", UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64());
         if let Some(bytes) = peak_rss_bytes() {
             metrics.set("memory/peak_bytes", bytes as f64);
         }
 
-        self.watcher.metrics(step, &metrics);
+        let StepReport { sampling, update, metrics, groups, skipped, .. } = &report;
+        self.watcher.metrics(step, metrics);
         let seed = Seed::run(self.recipe.seed).derive("sampled", &[step]);
-        for example in examples(&groups, seed) {
+        for example in examples(groups, seed) {
             self.watcher.sampled(step, &example);
         }
         self.pass_on_notes();
-        *warned = *warned || self.explain_errors(step, &metrics, sampling.completions);
-        if !self.explain_refused(step, &metrics) {
-            self.explain_empty(&sampling, &update);
+        *warned = *warned || self.explain_errors(step, metrics, sampling.completions);
+        if !self.explain_refused(step, metrics) {
+            self.explain_empty(sampling, update);
         }
-        self.save_skipped(step, &skipped)?;
+        self.save_skipped(step, skipped)?;
 
         let began = Instant::now();
         // A step that ends the run did not train.
-        let statuses = if stop.is_none() { statuses } else { BTreeMap::new() };
-        self.record(step, &metrics, groups, Outcome { statuses, trained });
+        let trains = report.stop.is_none();
+        let statuses = if trains { report.statuses.clone() } else { BTreeMap::new() };
+        let outcome = Outcome { statuses, trained: report.trained.clone() };
+        self.record(step, metrics, groups.clone(), outcome);
         self.look_for_alarms(step);
         lock(&self.journal).spend(began);
 
@@ -431,7 +508,7 @@ impl<M: PolicyModel> Run<M> {
             let batch = self.folder.skipped(step, skipped.len().saturating_sub(1));
             return Err(Error::Diverged { count, batch });
         }
-        Ok(stop)
+        Ok(report)
     }
 
     fn check_interrupted(&self) -> Result<(), Error> {
@@ -470,7 +547,7 @@ impl<M: PolicyModel> Run<M> {
         self.clock = now;
     }
 
-    fn finish(mut self, stopped_because: String) -> Result<Summary, Error> {
+    fn finish(mut self, stopped_because: String) -> Result<Finished<M>, Error> {
         self.read_clock();
         self.end_with(&stopped_because);
         self.settle_record();
@@ -514,7 +591,7 @@ impl<M: PolicyModel> Run<M> {
         }
 
         watcher.finished(&summary);
-        Ok(summary)
+        Ok(Finished { policy: built.trainer.learner.policy, summary })
     }
 }
 

@@ -11,23 +11,23 @@ use firebrick_core::{
     AdvantageEstimator, Environment, GroupFilter, Prompt, PromptSource, RewardShaper, SftExample,
     Step, Tracker, Verifier,
 };
-use firebrick_data::{DateTime, Tokenizer};
+use firebrick_data::DateTime;
 use firebrick_device::{Name, name_of};
 use firebrick_models::{Decoder, PolicyModel};
 use firebrick_rollout::RolloutEngine;
-use firebrick_runs::{RunFolder, Store, Summary, find_damage, recipe_text, write_atomically};
+use firebrick_runs::{RunFolder, Store, find_damage, recipe_text, write_atomically};
 use firebrick_train::{LrSchedule, OomBackoff, Optimizer, PolicyLoss};
 
 use crate::{
-    Error, Parameters, PolicyFiles, Result,
-    build::{BuiltRun, OwnPolicy, build_own_policy, build_with_parts, now},
-    custom_parts::CustomParts,
+    Error, Result,
+    build::{BuiltRun, build_own_policy, build_with_parts, now},
+    custom_parts::{CustomParts, OwnPolicy},
     diagnose::ENDED,
     journal::Journal,
     plan,
     recipe::{Loaded, Recipe},
     resume::{Change, changes},
-    run::{HELDOUT_PROMPTS, Progress, Run, read_progress},
+    run::{Finished, HELDOUT_PROMPTS, Progress, Run, Steps, read_progress},
     source::Sources,
     watch::{Stage, Watcher},
 };
@@ -51,8 +51,8 @@ use crate::{
 /// }
 ///
 /// fn main() -> firebrick::Result<()> {
-///     let summary = Session::new(Recipe::read("my.toml")?).verifier(Ends).run()?;
-///     println!("{:?}", summary.heldout);
+///     let run = Session::new(Recipe::read("my.toml")?).verifier(Ends).run()?;
+///     println!("{:?}", run.summary.heldout);
 ///     Ok(())
 /// }
 /// ```
@@ -67,57 +67,49 @@ pub struct Session<M: PolicyModel = Decoder> {
     runs: PathBuf,
     resume: bool,
     sft: Option<PathBuf>,
-    /// A method that has no effect in this session, and the condition under which it has one.
-    misplaced: Option<(&'static str, &'static str)>,
-    sources: Sources,
-    now: DateTime,
     trackers: Vec<Box<dyn Tracker>>,
     watcher: Box<dyn Watcher>,
     interrupted: Box<dyn FnOnce() -> Arc<AtomicBool> + Send>,
 }
-
-const OWN_POLICY: &str = "with the program's own policy";
 
 type BuildFn<M> =
     fn(&Recipe, CustomParts<M>, Option<&Path>, &Sources, DateTime) -> Result<BuiltRun<M>>;
 
 /// Where policy, tokenizer and device come from.
 enum BuildFrom<M: PolicyModel> {
-    /// From the recipe.
-    Recipe(BuildFn<M>),
+    /// From the recipe, with the sources of its models and data, and the date that chat templates print as today's.
+    Recipe(BuildFn<M>, Sources, DateTime),
     /// From the program.
     OwnPolicy(Box<OwnPolicy<M>>),
 }
 
 impl Session<Decoder> {
-    /// Makes the session of a recipe, which [`Recipe::read`] returns.
+    /// Makes the session of a recipe, which [`Recipe::read`] returns. The models and data that it names are paths of
+    /// this machine, or names on the Hub, whose address, cache and token come from the environment as they do for
+    /// Python ([`Sources::of_environment`]).
     pub fn new(recipe: impl Into<Loaded>) -> Self {
-        Session::from_loaded(recipe.into(), BuildFrom::Recipe(build_with_parts))
+        Session::with_sources(recipe, Sources::of_environment(), now())
+    }
+
+    /// Makes the session of a recipe whose models and data are found in `sources`, and whose chat templates print
+    /// `today` as the date. With [`Sources::here`] a session reads no environment and looks up no name.
+    pub fn with_sources(recipe: impl Into<Loaded>, sources: Sources, today: DateTime) -> Self {
+        Session::from_loaded(recipe.into(), BuildFrom::Recipe(build_with_parts, sources, today))
     }
 }
 
 impl<M: PolicyModel> Session<M> {
-    /// Makes a session without a recipe file: `policy` learns from the prompts of `source`, tokenized by
-    /// `tokenizer`, and from the verdicts of `verifier` on its completions. All settings have a recipe's
+    /// Makes a session without a recipe file: the policy learns from the prompts of `source`, tokenized by its
+    /// tokenizer, and from the verdicts of `verifier` on its completions. All settings have a recipe's
     /// defaults ([`Session::settings`] changes them), and the run is called `run` ([`Session::name`]). The
     /// parts that the program brings have no settings: settings of the model, the data and the verifier are
     /// refused.
-    ///
-    /// The policy must be on a device with autodiff, such as `Device::flex().autodiff()`. The run computes
-    /// there.
-    pub fn builder(
-        policy: M,
-        tokenizer: Tokenizer,
+    pub fn with_policy(
+        own: OwnPolicy<M>,
         source: impl PromptSource + 'static,
         verifier: impl Verifier + 'static,
     ) -> Self {
-        let own_policy = OwnPolicy {
-            policy,
-            tokenizer: Arc::new(tokenizer),
-            files: Box::new(Parameters),
-            context: usize::MAX / 2,
-        };
-        let build_from = BuildFrom::OwnPolicy(Box::new(own_policy));
+        let build_from = BuildFrom::OwnPolicy(Box::new(own));
         Session::from_loaded(without_a_file().into(), build_from).source(source).verifier(verifier)
     }
 
@@ -129,9 +121,6 @@ impl<M: PolicyModel> Session<M> {
             runs: "runs".into(),
             resume: false,
             sft: None,
-            misplaced: None,
-            sources: Sources::of_environment(),
-            now: now(),
             trackers: Vec::new(),
             watcher: Box::new(()),
             interrupted: Box::new(Arc::default),
@@ -261,28 +250,6 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Sets the sources of the models and data that the recipe names. By default they are paths of this
-    /// machine, or names on the Hub, whose address, cache and token come from the environment as they do for Python
-    /// ([`Sources::of_environment`]). With [`Sources::here`] a session reads no environment and looks up no
-    /// name.
-    pub fn sources(mut self, sources: Sources) -> Self {
-        self.sources = sources;
-        self.of_recipe("Session::sources")
-    }
-
-    /// Sets the date that chat templates print as today's.
-    pub fn today(mut self, now: DateTime) -> Self {
-        self.now = now;
-        self.of_recipe("Session::today")
-    }
-
-    fn of_recipe(mut self, method: &'static str) -> Self {
-        if let BuildFrom::OwnPolicy(_) = self.build_from {
-            self.misplaced = Some((method, "if a recipe names the model and the data"));
-        }
-        self
-    }
-
     /// Sets the flag that ends the run. Once the flag is set, the run ends in a second or two. It writes a checkpoint
     /// of the last finished step if there is none. The completions of the step after it are in the database, and a
     /// resumed run continues with them. `flag` is called once everything is loaded, so whatever it sets up, such as a
@@ -295,42 +262,47 @@ impl<M: PolicyModel> Session<M> {
         self
     }
 
-    /// Sets the file format in which a given policy is written and read. The default is its parameters by name. A
-    /// recipe's policy is a Hugging Face folder.
-    pub fn files(mut self, files: impl PolicyFiles<M> + 'static) -> Self {
-        match &mut self.build_from {
-            BuildFrom::OwnPolicy(own) => own.files = Box::new(files),
-            BuildFrom::Recipe(_) => self.misplaced = Some(("Session::files", OWN_POLICY)),
-        }
-        self
-    }
-
-    /// Limits the tokens that a given policy takes, prompt and completion together. By default there is no limit.
-    pub fn context(mut self, tokens: usize) -> Self {
-        match &mut self.build_from {
-            BuildFrom::OwnPolicy(own) => own.context = tokens,
-            BuildFrom::Recipe(_) => self.misplaced = Some(("Session::context", OWN_POLICY)),
-        }
-        self
-    }
-
-    /// Runs to the end.
+    /// Runs to the end, and returns the policy and the summary.
     ///
     /// # Errors
     /// When the settings do not agree with each other, a part cannot be built, or something fails on the way.
     /// The work before the last checkpoint is on disk, and a resumed session continues from it.
-    pub fn run(self) -> Result<Summary> {
-        let Session { loaded, parts, build_from, runs, resume, sft, sources, now, .. } = self;
+    pub fn run(self) -> Result<Finished<M>> {
+        let mut steps = self.steps()?;
+        for step in &mut steps {
+            step?;
+        }
+        steps.finish()
+    }
+
+    /// Prepares the run, and returns its steps, so that the loop is yours.
+    ///
+    /// ```no_run
+    /// # fn main() -> firebrick::Result<()> {
+    /// use firebrick::{Recipe, Session};
+    ///
+    /// let mut steps = Session::new(Recipe::read("my.toml")?).steps()?;
+    /// for step in &mut steps {
+    ///     let reward = step?.metrics.get("reward/mean");
+    ///     if reward.is_some_and(|reward| reward > 0.9) {
+    ///         break;
+    ///     }
+    /// }
+    /// println!("{:?}", steps.finish()?.summary.checkpoint);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the settings do not agree with each other, or a part cannot be built.
+    pub fn steps(self) -> Result<Steps<M>> {
+        let Session { loaded, parts, build_from, runs, resume, sft, .. } = self;
         let mut trackers = self.trackers;
         let interrupted = self.interrupted;
         let mut watcher = self.watcher;
 
-        if let Some((part, needs)) = self.misplaced {
-            return Err(Error::NoEffect { part, needs });
-        }
-
         let (loaded, own_policy) = match &build_from {
-            BuildFrom::Recipe(_) => (loaded, false),
+            BuildFrom::Recipe(..) => (loaded, false),
             BuildFrom::OwnPolicy(own) => (of_program(loaded, &own.policy.device())?, true),
         };
 
@@ -346,7 +318,10 @@ impl<M: PolicyModel> Session<M> {
         let Loaded { recipe, text, name } = settled;
 
         // The warning comes before anything is loaded, because that takes some of the memory.
-        let warning = if own_policy { None } else { plan::warning(&recipe, &sources) };
+        let warning = match &build_from {
+            BuildFrom::Recipe(_, sources, _) => plan::warning(&recipe, sources),
+            BuildFrom::OwnPolicy(_) => None,
+        };
         let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
         let shared = sft.clone().filter(|folder| folder.is_dir()).map(|folder| (0, folder));
         let checkpoint = checkpoint.or(shared);
@@ -355,7 +330,9 @@ impl<M: PolicyModel> Session<M> {
         let mut parts = parts;
         parts.run_folder = std::path::absolute(runs.join(&name)).ok();
         let built = match build_from {
-            BuildFrom::Recipe(build) => build(&recipe, parts, path, &sources, now),
+            BuildFrom::Recipe(build, sources, today) => {
+                build(&recipe, parts, path, &sources, today)
+            }
             BuildFrom::OwnPolicy(own) => build_own_policy(&recipe, parts, *own, path),
         };
         let progress = || path.map_or(Ok(Progress::default()), read_progress);
@@ -433,7 +410,7 @@ impl<M: PolicyModel> Session<M> {
         let built = built.with_interrupt(journal.clone(), &interrupted);
         let clock = Instant::now();
         let phase = String::new();
-        let run = Run {
+        Ok(Steps::new(Run {
             recipe,
             built,
             folder,
@@ -445,8 +422,7 @@ impl<M: PolicyModel> Session<M> {
             sft,
             clock,
             phase,
-        };
-        run.run()
+        }))
     }
 }
 

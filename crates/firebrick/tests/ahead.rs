@@ -113,7 +113,7 @@ fn a_run_that_ends_while_it_samples_ahead_continues_to_the_same_bits() {
         ("judging-in-turn", &[], true),
     ] {
         let session = |name: &str| Session::new(tiny(set)).runs(folder.path()).name(name);
-        let whole = session(&format!("whole-{name}")).run().unwrap();
+        let whole = session(&format!("whole-{name}")).run().unwrap().summary;
         let built =
             build_run(&tiny(set).recipe, None, &Sources::here(), DateTime::default()).unwrap();
 
@@ -122,10 +122,10 @@ fn a_run_that_ends_while_it_samples_ahead_continues_to_the_same_bits() {
             Ending { engine: built.trainer.sampler.engine, end: end.clone(), left_to_judge };
         let judge = Judge { verifier: built.trainer.sampler.task.verifier, end: end.clone() };
         let run = session(name).engine(engine).verifier(judge);
-        let ended = run.interrupted_by(move || end.flag).run().unwrap();
+        let ended = run.interrupted_by(move || end.flag).run().unwrap().summary;
 
         assert_eq!(ended.stopped_because, INTERRUPTED, "{name}");
-        let resumed = session(name).resume(true).run().unwrap();
+        let resumed = session(name).resume(true).run().unwrap().summary;
         assert!(weights(&format!("whole-{name}")) == weights(name), "{name}: other weights");
         assert_eq!(resumed.completions.generated, whole.completions.generated, "{name}");
     }
@@ -147,10 +147,10 @@ fn a_step_that_ended_the_run_at_the_cap_is_sampled_again() {
         [AHEAD, "sampling.on_cap=stop", "sampling.max_rounds=1", "sampling.prompts_per_step=8"];
     let session = || Session::new(tiny(&capped)).runs(folder.path()).name("capped");
 
-    let ended = session().filter(Before(16)).run().unwrap();
+    let ended = session().filter(Before(16)).run().unwrap().summary;
     assert_eq!(ended.steps, 2);
     assert!(ended.stopped_because.contains("sampling.max_rounds = 1"), "{}", ended.stopped_because);
 
-    let whole = session().filter(KeepAll).resume(true).run().unwrap();
+    let whole = session().filter(KeepAll).resume(true).run().unwrap().summary;
     assert_eq!((whole.steps, whole.stopped_because.as_str()), (5, "steps"));
 }

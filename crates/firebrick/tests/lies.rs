@@ -11,7 +11,7 @@ use std::{
 
 use burn::tensor::Device;
 use firebrick::{
-    Group, Metrics, RolloutEngine, Seed, Session, Step, Watcher,
+    Group, Metrics, OwnPolicy, RolloutEngine, Seed, Session, Step, Watcher,
     data::{Prompts, Tokenizer},
     models::Decoder,
     rollout::{GroupRequest, LocalEngine, RequestId, RolloutError, SampleOn, Wait},
@@ -96,8 +96,8 @@ fn run(
     let engine = LocalEngine::new(&first, own, 64, 64, SampleOn::Host);
 
     let recorder = Recorder::default();
-    let session = Session::builder(trained, tokenizer, source, Even)
-        .context(64)
+    let own = OwnPolicy::new(trained, tokenizer).context(64);
+    let session = Session::with_policy(own, source, Even)
         .runs(runs)
         .name(name)
         .engine(Liar { engine, lie, lies, tolerance })
@@ -113,7 +113,7 @@ fn run(
             recipe.checkpoint.every = 2;
         });
 
-    let summary = session.run().unwrap();
+    let summary = session.run().unwrap().summary;
     let weights = summary.checkpoint.unwrap().join("policy.safetensors");
     (recorder, std::fs::read(weights).unwrap())
 }

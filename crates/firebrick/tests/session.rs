@@ -22,13 +22,14 @@ use burn::{
 };
 use firebrick::{
     AdvantageEstimator, Advantages, Completion, Error, FinishReason, Group, GroupFilter,
-    INTERRUPTED, LrSchedule, Metrics, Optimizer, PolicyLoss, Prompt, PromptSource, Recipe, Reward,
-    RewardShaper, RewardedGroup, RolloutEngine, Score, Seed, Session, SftExample, Step, TrackError,
-    Tracker, Verifier, Watcher,
+    INTERRUPTED, LrSchedule, Metrics, Optimizer, OwnPolicy, PolicyLoss, Prompt, PromptSource,
+    Recipe, Reward, RewardShaper, RewardedGroup, RolloutEngine, Score, Seed, Session, SftExample,
+    Step, TrackError, Tracker, Verifier, Watcher,
     build::build_run,
     data::{DateTime, Prompts, Tokenizer},
     models::{
         Decoder, DecoderContext, GradientSum, KvCache, PolicyModel, SavedActivations, TokenBatch,
+        parameters,
     },
     recipe::DeviceKind as Kind,
     rollout::{GroupRequest, LocalEngine, RequestId, RolloutError, SampleOn, Wait},
@@ -62,8 +63,7 @@ fn own_of<M: PolicyModel>(
     let (heldout, train) = all.split_at(8);
     let source = Prompts::new(train.to_vec(), Seed::run(17)).unwrap();
 
-    Session::builder(policy, tokenizer, source, Even)
-        .context(64)
+    Session::with_policy(OwnPolicy::new(policy, tokenizer).context(64), source, Even)
         .heldout(heldout.to_vec())
         .runs(runs)
         .name(name)
@@ -102,7 +102,8 @@ fn what_is_replaced_is_never_built() {
         .source(source)
         .heldout(prompts(&tokenizer, 3))
         .run()
-        .unwrap();
+        .unwrap()
+        .summary;
 
     assert_eq!((summary.steps, summary.stopped_because.as_str()), (1, "steps"));
     assert!(summary.heldout.r#final.is_some());
@@ -125,15 +126,15 @@ fn a_policy_of_a_programs_own_continues_to_the_bit() {
 
     // The policy's device counts.
     let elsewhere = |recipe: &mut Recipe| recipe.device.kind = Kind::Cuda;
-    let whole = own(folder.path(), "whole", 6).settings(elsewhere).run().unwrap();
+    let whole = own(folder.path(), "whole", 6).settings(elsewhere).run().unwrap().summary;
     let kept = Recipe::read(folder.path().join("whole/recipe.toml")).unwrap().recipe;
     assert_eq!(kept.device.kind, Kind::Cpu);
 
     own(folder.path(), "parts", 4).run().unwrap();
-    let parts = own(folder.path(), "parts", 6).resume(true).run().unwrap();
+    let parts = own(folder.path(), "parts", 6).resume(true).run().unwrap().summary;
     assert_eq!((parts.steps, parts.heldout.r#final), (6, whole.heldout.r#final));
     assert!(weights(&parts) == weights(&whole), "a resumed run ended elsewhere");
-    assert!(weights(&whole) != weights(&own(folder.path(), "short", 2).run().unwrap()));
+    assert!(weights(&whole) != weights(&own(folder.path(), "short", 2).run().unwrap().summary));
 
     let card = std::fs::read_to_string(whole.checkpoint.unwrap().join("README.md")).unwrap();
     assert!(!card.contains("transformers"), "{card}");
@@ -141,6 +142,32 @@ fn a_policy_of_a_programs_own_continues_to_the_bit() {
     // The name is taken, and nothing is written over.
     let taken = own(folder.path(), "whole", 6).run().unwrap_err();
     assert_eq!(taken.exit_code(), 2, "{taken}");
+}
+
+#[test]
+fn a_program_that_owns_the_loop_may_leave_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = own(folder.path(), "whole", 4).run().unwrap();
+
+    let mut steps = own(folder.path(), "left", 4).steps().unwrap();
+    let reports: Vec<_> = steps.by_ref().take(2).map(Result::unwrap).collect();
+    assert!(reports.iter().all(|report| !report.groups.is_empty()));
+    let left = steps.finish().unwrap().summary;
+    assert_eq!((left.steps, left.stopped_because.as_str()), (2, INTERRUPTED));
+
+    // The run continues as if it had not been left, and the policy is that of its last checkpoint.
+    let mut steps = own(folder.path(), "left", 4).resume(true).steps().unwrap();
+    assert_eq!(steps.by_ref().map(Result::unwrap).count(), 2);
+    assert!(steps.next().is_none());
+    let left = steps.finish().unwrap();
+    assert_eq!(left.summary.heldout.r#final, whole.summary.heldout.r#final);
+
+    let numbers = |policy: &Decoder| {
+        let all = parameters(policy).into_iter();
+        all.flat_map(|it| it.values.into_data().iter::<f32>().collect::<Vec<_>>())
+            .collect::<Vec<_>>()
+    };
+    assert!(numbers(&left.policy) == numbers(&whole.policy), "another policy");
 }
 
 #[test]
@@ -159,11 +186,15 @@ fn a_flag_ends_a_run_after_its_step() {
     let flag = Arc::new(AtomicBool::new(false));
     let tracker = Ends(flag.clone());
     let seen = flag.clone();
-    let ended =
-        own(folder.path(), "run", 6).tracker(tracker).interrupted_by(|| seen).run().unwrap();
+    let ended = own(folder.path(), "run", 6)
+        .tracker(tracker)
+        .interrupted_by(|| seen)
+        .run()
+        .unwrap()
+        .summary;
     assert_eq!((ended.steps, ended.stopped_because.as_str()), (2, INTERRUPTED));
 
-    let ended = own(folder.path(), "run", 3).resume(true).run().unwrap();
+    let ended = own(folder.path(), "run", 3).resume(true).run().unwrap().summary;
     assert_eq!((ended.steps, ended.stopped_because.as_str()), (3, "steps"));
 }
 
@@ -192,7 +223,7 @@ fn a_tracker_that_fails_ends_no_run() {
     let notes = Notes::default();
     let tracker = Full(Arc::clone(&steps));
     let session = own(folder.path(), "run", 1).tracker(tracker).watcher(notes.clone());
-    assert_eq!(session.run().unwrap().steps, 1);
+    assert_eq!(session.run().unwrap().summary.steps, 1);
 
     // The tracker gets the step, and then its evaluation.
     assert_eq!(*steps.lock().unwrap(), [1, 1]);
@@ -324,11 +355,6 @@ fn every_part_that_is_given_is_used() {
     assert_eq!(parts, all);
     // Two steps of SFT, and two updates in each of the two others.
     assert_eq!((asked["optimizer"], asked["advantage"], asked["reset"]), (6, 2, 1));
-
-    let misplaced = Session::new(tiny(&[])).runs(folder.path()).context(9).run().unwrap_err();
-    assert!(matches!(misplaced, Error::NoEffect { part: "Session::context", .. }), "{misplaced}");
-    let misplaced = own(folder.path(), "run", 1).today(DateTime::default()).run().unwrap_err();
-    assert!(matches!(misplaced, Error::NoEffect { part: "Session::today", .. }), "{misplaced}");
 }
 
 #[test]
@@ -478,7 +504,7 @@ fn a_slow_judge_changes_nothing_and_sampling_continues() {
             session
         };
 
-        let summary = session.run().unwrap();
+        let summary = session.run().unwrap().summary;
         let weights = summary.checkpoint.unwrap().join("policy.safetensors");
         (summary.completions, std::fs::read(weights).unwrap())
     };
@@ -521,7 +547,8 @@ fn settings_of_a_program_are_checked_as_those_of_a_file() {
     let tokenizer = Tokenizer::characters(LETTERS).unwrap();
     let policy = policy(&tokenizer, &Device::flex());
     let source = Prompts::new(prompts(&tokenizer, 4), Seed::run(17)).unwrap();
-    let session = Session::builder(policy, tokenizer, source, Even).runs(folder.path());
+    let own = OwnPolicy::new(policy, tokenizer);
+    let session = Session::with_policy(own, source, Even).runs(folder.path());
     assert!(matches!(session.run().unwrap_err(), Error::NoAutodiff));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a run was begun");
 }

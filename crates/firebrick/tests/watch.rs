@@ -80,7 +80,7 @@ fn a_watcher_hears_every_stage_and_changes_nothing() {
             "watched" => session.watcher(recorder.clone()),
             _ => session,
         };
-        let summary = session.run().unwrap();
+        let summary = session.run().unwrap().summary;
         assert_eq!(summary.stopped_because, "steps");
         summaries.push((summary.heldout, summary.completions));
     }

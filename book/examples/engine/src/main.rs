@@ -143,6 +143,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         recipe.loss.tis_cap = Some(2.0); // The child may compute otherwise.
         (recipe.sft.steps, recipe.train.steps) = (100, 5);
     });
-    println!("{:?}", session.run()?.heldout);
+    println!("{:?}", session.run()?.summary.heldout);
     Ok(())
 }

@@ -38,7 +38,7 @@ impl Episode for Hidden {
 fn game(runs: &Path, steps: u64) -> Result<Summary> {
     let recipe = Recipe::read(concat!(env!("CARGO_MANIFEST_DIR"), "/game.toml"))?;
     let session = Session::new(recipe).name("distance").runs(runs).environment(Distance);
-    session.settings(|recipe| recipe.train.steps = steps).run()
+    Ok(session.settings(|recipe| recipe.train.steps = steps).run()?.summary)
 }
 
 fn main() -> Result<()> {

@@ -55,7 +55,7 @@ fn session(runs: &Path) -> Result<Session> {
 }
 
 fn main() -> Result<()> {
-    let heldout = session(Path::new("runs"))?.run()?.heldout;
+    let heldout = session(Path::new("runs"))?.run()?.summary.heldout;
     println!("held-out accuracy after SFT {:?}", heldout.after_sft);
     println!("                  after REINFORCE   {:?}", heldout.r#final);
     Ok(())

@@ -76,7 +76,7 @@ fn train(runs: &Path, name: &str, steps: u64, resume: bool) -> Result<Summary> {
         (recipe.train.steps, recipe.sft.stop_at) = (steps, None);
         recipe.sampling.dynamic = firebrick::recipe::Dynamic::Off;
     });
-    session.run()
+    Ok(session.run()?.summary)
 }
 
 /// Reads the weights and the optimizer's state that a run ended with.

@@ -4,7 +4,8 @@ use std::{iter::zip, path::Path};
 
 use firebrick::burn::{self, module::*, prelude::*, tensor::activation::*, tensor::module::*};
 use firebrick::{
-    DecodeCache, PolicyModel, Result, Seed, Session, Summary, data::*, models::*, reward::Integer,
+    DecodeCache, OwnPolicy, PolicyModel, Result, Seed, Session, Summary, data::*, models::*,
+    reward::Integer,
 };
 
 const LAYERS: usize = 3;
@@ -130,14 +131,15 @@ pub fn train(runs: &Path, seed: u64, steps: u64, resume: bool) -> Result<Summary
         preparation.sft_examples(&problems)?.0.into_iter().unzip();
     let source = Prompts::new(prompts, Seed::run(seed))?;
     let policy = Recurrent::new(tokenizer.rows(), seed, &Device::flex().autodiff());
-    let session = Session::builder(policy, tokenizer, source, Integer { marker: Some(";".into()) });
+    let own = OwnPolicy::new(policy, tokenizer);
+    let session = Session::with_policy(own, source, Integer { marker: Some(";".into()) });
     let session = session.heldout(heldout).sft_examples(sft_examples).runs(runs).resume(resume);
     let session = session.name(format!("seed-{seed}")).settings(|recipe| {
         (recipe.seed, recipe.train.steps, recipe.optim.lr) = (seed, steps, 3e-4);
         (recipe.sft.steps, recipe.sft.lr, recipe.sft.stop_at) = (400, 4e-3, Some(0.3));
         (recipe.rollout.group_size, recipe.rollout.max_completion_tokens) = (8, 32);
     });
-    session.run()
+    Ok(session.run()?.summary)
 }
 
 fn main() -> Result<()> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use firebrick::{
-    Prompt, PromptSource, Result, Seed, Session, SftExample, Summary, TokenId,
+    OwnPolicy, Prompt, PromptSource, Result, Seed, Session, SftExample, Summary, TokenId,
     burn::tensor::Device,
     data::Tokenizer,
     models::{Decoder, DecoderConfig, Family, Sizes, random},
@@ -98,10 +98,10 @@ fn train(runs: &Path, sft: u64, steps: u64) -> Result<Summary> {
     let heldout = (0..10_000).filter(|&number| held_out(number)).step_by(5);
     let heldout = heldout.map(|number| source.prompt(number)).collect();
     let sft_examples = source.numbers.iter().map(|&number| source.sft_example(number)).collect();
-    Session::builder(policy, tokenizer, source, Exact::default())
+    let own = OwnPolicy::new(policy, tokenizer).context(16);
+    let session = Session::with_policy(own, source, Exact::default())
         .heldout(heldout)
         .sft_examples(sft_examples)
-        .context(16)
         .runs(runs)
         .name("digits")
         .settings(|recipe| {
@@ -110,8 +110,8 @@ fn train(runs: &Path, sft: u64, steps: u64) -> Result<Summary> {
             recipe.sampling.prompts_per_step = 32;
             (recipe.optim.lr, recipe.optim.warmup_steps) = (5e-4, 0);
             (recipe.train.steps, recipe.train.mini_batch) = (steps, 128);
-        })
-        .run()
+        });
+    Ok(session.run()?.summary)
 }
 
 fn main() -> Result<()> {

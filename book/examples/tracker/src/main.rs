@@ -50,7 +50,8 @@ fn train<W: Write + Send + 'static>(runs: &Path, file: W) -> Result<(Summary, Ve
         .tracker(Csv { file, begun: false })
         .watcher(Notes(sender))
         .runs(runs)
-        .run()?;
+        .run()?
+        .summary;
     Ok((summary, notes.iter().collect()))
 }
 

@@ -35,7 +35,7 @@ fn session(runs: &Path) -> Result<Session> {
 }
 
 fn main() -> Result<()> {
-    let Summary { heldout, seconds, .. } = session(Path::new("runs"))?.run()?;
+    let Summary { heldout, seconds, .. } = session(Path::new("runs"))?.run()?.summary;
     let percent = |accuracy: Option<f64>| 100.0 * accuracy.unwrap_or(f64::NAN);
     println!("within one per cent of the sum, in {:.0} s:", seconds.total);
     println!("{:5.1} % of held-out answers after SFT", percent(heldout.after_sft));
@@ -70,7 +70,7 @@ mod tests {
         let short = |recipe: &mut Recipe| {
             (recipe.sft.steps, recipe.train.steps, recipe.data.heldout_size) = (0, 1, 20);
         };
-        let summary = session(place.path()).unwrap().settings(short).run().unwrap();
+        let summary = session(place.path()).unwrap().settings(short).run().unwrap().summary;
         assert_eq!(summary.steps, 1);
         // The recipe's own judge would end the run.
         let recipe = Recipe::read(concat!(env!("CARGO_MANIFEST_DIR"), "/near.toml")).unwrap();

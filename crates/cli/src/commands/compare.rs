@@ -231,7 +231,7 @@ impl UnderWay {
         };
 
         let state = match session.run().map_err(ProgramError::from) {
-            Ok(summary) if summary.stopped_because == INTERRUPTED => State::Unfinished,
+            Ok(run) if run.summary.stopped_because == INTERRUPTED => State::Unfinished,
             Ok(_) => State::Finished(Measured::read(&folder)?),
             // Somebody else compares in this folder, so no measured time would be fair.
             Err(error @ ProgramError::Library(Error::Run(RunError::Busy { .. }))) => {

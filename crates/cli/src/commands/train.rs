@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::Args;
-use firebrick::{INTERRUPTED, Session, Watcher, recipe::Loaded};
+use firebrick::{INTERRUPTED, Session, Watcher, build::now, recipe::Loaded};
 use firebrick_core::Step;
 use firebrick_device::Name;
 use firebrick_runs::RunFolder;
@@ -100,8 +100,8 @@ impl Train {
         let interrupted = move || watch_for_interrupts(stop, own);
 
         let session = session(loaded, &self.runs, screen, &bars, interrupted);
-        let summary = session.resume(self.resume).run()?;
-        Ok(if summary.stopped_because == INTERRUPTED { 130 } else { 0 })
+        let run = session.resume(self.resume).run()?;
+        Ok(if run.summary.stopped_because == INTERRUPTED { 130 } else { 0 })
     }
 }
 
@@ -204,9 +204,8 @@ pub(super) fn session(
     bars: &Bars,
     interrupted: impl FnOnce() -> Arc<AtomicBool> + Send + 'static,
 ) -> Session {
-    Session::new(loaded)
+    Session::with_sources(loaded, super::sources::sources(bars), now())
         .runs(runs)
-        .sources(super::sources::sources(bars))
         .watcher(watcher)
         .interrupted_by(interrupted)
 }
