@@ -1,9 +1,10 @@
 //! Undoes the differences between a tensor's values in a GGUF file and in a folder.
 
 use crate::{
-    Gguf, GgufError, Tensor,
-    config::{Keys, Shape},
+    error::GgufError,
     family::Family,
+    file::{Gguf, Tensor},
+    keys::{Keys, Shape},
 };
 
 /// A change that turned a folder's values into the file's.

@@ -26,6 +26,7 @@ mod cursor;
 mod error;
 mod family;
 mod file;
+mod keys;
 mod metadata;
 mod names;
 mod pieces;

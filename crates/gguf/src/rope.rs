@@ -5,10 +5,10 @@ use std::f64::consts::TAU;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Gguf, GgufError,
-    config::{Keys, Shape},
-    error::quoted,
+    error::{GgufError, quoted},
     family::Family,
+    file::Gguf,
+    keys::{Keys, Shape},
     metadata::decimal,
 };
 

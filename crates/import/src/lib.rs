@@ -24,7 +24,6 @@ mod verl;
 
 use std::path::Path;
 
-use budget::Budget;
 use draft::Draft;
 use firebrick_recipe::{Problem, Recipe, RecipeError, Text};
 use notes::Notes;

@@ -7,7 +7,12 @@ use firebrick_recipe::{
     yaml::{self, Kind, Node, Scalar},
 };
 
-use super::{Budget, notes::Notes, rows::Row, shell};
+use super::{
+    budget::Budget,
+    notes::Notes,
+    rows::Row,
+    shell::{self, is_override},
+};
 
 /// Dotted keys of a configuration with their values, in order.
 pub(super) struct Settings {
@@ -308,20 +313,4 @@ impl fmt::Display for Value {
             }
         }
     }
-}
-
-/// Tells whether a line is `a.b=value`, which YAML never has in this form.
-pub(super) fn is_override(line: &str) -> bool {
-    line.split_once('=').is_some_and(|(key, _)| is_key(key))
-}
-
-/// Tells whether a text may be the dotted key of an override, with Hydra's signs in front.
-pub(super) fn is_key(text: &str) -> bool {
-    let key = text.trim_start_matches(['+', '~']);
-    let mut parts = key.split('.');
-    let part = |part: &str| {
-        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || "_-@/".contains(c))
-    };
-    key.contains('.') && parts.all(part)
 }

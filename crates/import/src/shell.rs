@@ -10,9 +10,8 @@ mod words;
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    Budget,
+    budget::Budget,
     notes::{self, Notes},
-    settings::{is_key, is_override},
 };
 use firebrick_recipe::Problem;
 use words::{Piece, Substitution, Unset, Word};
@@ -94,6 +93,22 @@ pub(super) fn overrides(
     }
 
     Ok(overrides)
+}
+
+/// Tells whether a line is `a.b=value`, which YAML never has in this form.
+pub(super) fn is_override(line: &str) -> bool {
+    line.split_once('=').is_some_and(|(key, _)| is_key(key))
+}
+
+/// Tells whether a text may be the dotted key of an override, with Hydra's signs in front.
+fn is_key(text: &str) -> bool {
+    let key = text.trim_start_matches(['+', '~']);
+    let mut parts = key.split('.');
+    let part = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || "_-@/".contains(c))
+    };
+    key.contains('.') && parts.all(part)
 }
 
 /// Returns the keys of overrides in a text that is not an override itself.

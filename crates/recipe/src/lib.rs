@@ -38,6 +38,7 @@ mod reward;
 mod sampling;
 mod schema_check;
 mod tables;
+mod text;
 mod unused;
 mod validate;
 mod verifier;
@@ -62,7 +63,7 @@ pub use curriculum::Curriculum;
 pub use data::{Columns, Data, Task, Template};
 pub use engine::{Engine, EngineKind};
 pub use environment::{Environment, EnvironmentKind, Role};
-pub use error::{Invalid, Label, Problem, RecipeError, Text};
+pub use error::{Invalid, Label, Problem, RecipeError};
 pub use model::{
     BaseType, ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel, WholeModule,
 };
@@ -74,6 +75,7 @@ pub use tables::{
     Kernels, Kl, KlKind, Loss, LossKind, MomentType, OldLogprobs, Optim, OptimKind, Recompute,
     Record, Rollout, Schedule, Sft, SharePrompts, Train,
 };
+pub use text::Text;
 pub use verifier::{AnswerFork, Extraction, OfTask, Part, RewardKind, Transform};
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.
@@ -246,7 +248,7 @@ impl Recipe {
                 yaml::parse(text).is_ok_and(|tree| tree.is_some_and(|it| it.is_mapping()));
             let help = is_yaml.then(|| "a recipe in YAML has a name that ends in .yaml".to_owned());
             let problem = Problem::syntax(&error, text);
-            let help = help.or_else(|| paths::backslash_help(text, problem.span.start));
+            let help = help.or_else(|| error::backslash_help(text, problem.span.start));
             file.point(Problem { help, ..problem })
         })?;
 

@@ -4,7 +4,7 @@ mod tree;
 
 use toml_edit::{DocumentMut, Item, Key, TableLike, Value};
 
-use super::{error::RecipeError, paths::BACKSLASH};
+use super::error::{BACKSLASH, RecipeError};
 
 pub(super) use tree::{below, insert};
 

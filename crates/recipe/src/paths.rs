@@ -67,18 +67,6 @@ pub(super) fn without_folders(recipe: &Recipe) -> Recipe {
     recipe
 }
 
-/// Advice for a path that was written with backslashes.
-pub(super) const BACKSLASH: &str = "write a path in single quotes, 'C:\\new', or with `/`: in double quotes a backslash \
-    begins an escape, as in `\\n` for a line break";
-
-/// Returns that advice if the text stops being TOML after a backslash in double quotes.
-pub(super) fn backslash_help(text: &str, at: usize) -> Option<String> {
-    let line = text.get(..at)?.rsplit('\n').next()?;
-    line.split_once('"')
-        .is_some_and(|(_, inside)| inside.contains('\\'))
-        .then(|| BACKSLASH.to_owned())
-}
-
 /// Returns every path of the recipe with its key. Words of a program are left out: a script may be one of them.
 pub(super) fn all_paths(recipe: &Recipe) -> Vec<(String, PathBuf)> {
     // `replace_paths` takes an `Fn`, which can only change what is in a cell.

@@ -15,7 +15,9 @@ use toml::{
 };
 
 use super::{
-    Adaptive, Length, NewModel, Recipe, RewardKind, Schedule, Task, error::Problem, paths,
+    Adaptive, Length, NewModel, Recipe, RewardKind, Schedule, Task,
+    error::{BACKSLASH, Problem},
+    paths,
     unused::UnusedKey,
 };
 
@@ -73,7 +75,7 @@ impl Checks<'_> {
                     &[&key],
                     format!("{key} has a control character in it: {text:?}"),
                     "a backslash and a letter became one character",
-                    paths::BACKSLASH,
+                    BACKSLASH,
                 );
             }
         }

@@ -15,7 +15,7 @@ use granit_parser::{
     ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, StructureStyle,
 };
 
-use super::{error::Problem, paths::BACKSLASH};
+use super::error::{BACKSLASH, Problem};
 
 pub(crate) use document::document;
 pub use scalar::Scalar;

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use firebrick_core::EnvironmentFailed;
 
-use crate::RequestId;
+use crate::request::RequestId;
 
 /// Why completions could not be sampled.
 #[derive(Debug, thiserror::Error)]

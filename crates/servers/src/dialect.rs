@@ -5,9 +5,7 @@ use std::{path::Path, time::Duration};
 use firebrick_core::TokenId;
 use firebrick_rollout::{GroupRequest, Sampling};
 
-use crate::{
-    ServerError, WeightsKind, answer::SampledCompletion, http::Address, sglang::Sglang, vllm::Vllm,
-};
+use crate::{answer::SampledCompletion, error::ServerError, http::Address, weights::WeightsKind};
 
 /// A protocol of inference servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,15 +16,6 @@ pub enum Dialect {
     Vllm,
     /// SGLang's protocol. Read in version 0.5.23; it has not been run.
     Sglang,
-}
-
-impl Dialect {
-    pub(crate) fn server(self, address: Address) -> Box<dyn ServerApi> {
-        match self {
-            Dialect::Vllm => Box::new(Vllm::at(address)),
-            Dialect::Sglang => Box::new(Sglang::at(address)),
-        }
-    }
 }
 
 /// One server, in its own protocol. Every call waits for an answer, until its deadline.

@@ -15,12 +15,16 @@ use firebrick_core::{Completion, Detokenizer, Group, Version};
 use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 
 use crate::{
-    PoolError, ServerError, Settings, Weights,
     answer::SampledCompletion,
-    dialect::{SampleRequest, seed_of},
+    dialect::{Dialect, SampleRequest, ServerApi, seed_of},
+    error::{PoolError, ServerError},
     handshake::{Probe, Publication, load},
     http::Address,
     member::{Member, State},
+    settings::Settings,
+    sglang::Sglang,
+    vllm::Vllm,
+    weights::Weights,
 };
 
 /// Samples on a pool of inference servers.
@@ -116,7 +120,11 @@ impl<M> ServerPool<M> {
     ) -> Result<Self, PoolError> {
         let member = |base: &String| {
             let address = Address::new(base, settings.key.clone())?;
-            Ok(Member::new(settings.dialect.server(address).into()))
+            let server: Arc<dyn ServerApi> = match settings.dialect {
+                Dialect::Vllm => Arc::new(Vllm::at(address)),
+                Dialect::Sglang => Arc::new(Sglang::at(address)),
+            };
+            Ok(Member::new(server))
         };
         let members = settings.servers.iter().map(member).collect::<Result<_, _>>()?;
 

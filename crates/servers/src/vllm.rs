@@ -13,10 +13,11 @@ use firebrick_core::TokenId;
 use serde_json::{Value, json};
 
 use crate::{
-    ServerError, WeightsKind,
     answer::{CompletionRules, SampledCompletion, numbers, of_probe},
     dialect::{LoadRequest, SHORT, SampleRequest, ServerApi},
+    error::ServerError,
     http::{Address, SMALL},
+    weights::WeightsKind,
 };
 
 const TOKENS: &str = "/inference/v1/generate";

@@ -125,7 +125,7 @@ impl Family {
         }
 
         #[cfg(unix)]
-        self.kin.end();
+        self.kin.end(PATIENCE);
         #[cfg(not(unix))]
         let _ = self.child.kill();
 
@@ -156,4 +156,4 @@ impl Drop for Family {
 }
 
 /// Maximum time for the system to end processes that were killed.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(2);

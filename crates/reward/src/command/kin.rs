@@ -23,8 +23,6 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpgrp, kill_process, kill_process_group, waitpid,
 };
 
-use super::family::PATIENCE;
-
 /// Marks the environment of a program and of all that it starts, which shows what they belong to.
 pub(super) struct Mark {
     /// Value of the variable. No other program has it, on this machine and in its containers.
@@ -90,11 +88,11 @@ impl ProgramProcesses {
         ProgramProcesses { program, mark, since }
     }
 
-    /// Kills the program and all that belongs to it, and returns when they have ended. The program must not be waited
-    /// for yet: its process id is also its group's, and must not be reused.
-    pub(super) fn end(&self) {
+    /// Kills the program and all that belongs to it, and returns when they have ended, at the latest after `patience`.
+    /// The program must not be waited for yet: its process id is also its group's, and must not be reused.
+    pub(super) fn end(&self, patience: Duration) {
         // Pauses grow, because most families end in the first round and some take seconds.
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience;
         let mut pause = Duration::from_millis(1);
         loop {
             // A process that is started after this scan is found by the next one.
