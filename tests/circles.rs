@@ -10,14 +10,8 @@ use std::{
 };
 
 /// Crates whose circles are still to be parted, with the number of files that are in one.
-const STILL: [(&str, usize); 6] = [
-    ("cli", 4),
-    ("data", 9),
-    ("firebrick", 4),
-    ("kernels", 12),
-    ("math", 4),
-    ("models", 31),
-];
+const STILL: [(&str, usize); 6] =
+    [("cli", 4), ("data", 9), ("firebrick", 4), ("kernels", 12), ("math", 4), ("models", 31)];
 
 #[test]
 fn no_file_imports_itself_around_corners() {

@@ -71,7 +71,7 @@ pub use firebrick_runs as runs;
 pub use firebrick_runs::Summary;
 pub use firebrick_servers as servers;
 pub use firebrick_train as train;
-pub use firebrick_train::{LrSchedule, Optimizer, PolicyLoss};
+pub use firebrick_train::{Learner, LrSchedule, Optimizer, PolicyLoss};
 
 /// Result of a session.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -89,15 +89,25 @@ pub enum TrainError {
     /// A custom component failed, with its own error.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
+    /// A learner returned another number of log-probabilities than there are tokens, or of lists than there are samples.
+    #[error("the learner's log-probabilities are {actual} {what}, expected {expected}")]
+    Logprobs {
+        /// What was counted.
+        what: &'static str,
+        /// Number that there should have been.
+        expected: usize,
+        /// Number that there was.
+        actual: usize,
+    },
     /// There is neither a critic nor an estimator to compute advantages.
     #[error(
-        "neither Task::advantage nor Trainer::critic is set: set Task::advantage, or Trainer::critic for \
-         token-level advantages (GAE)"
+        "neither Task::advantage nor LocalLearner::critic is set: set Task::advantage, or \
+         LocalLearner::critic for token-level advantages (GAE)"
     )]
     NoAdvantage,
     /// A critic and an estimator would both compute advantages.
     #[error(
-        "both Task::advantage and Trainer::critic are set, expected one of them: with a critic, set \
+        "both Task::advantage and LocalLearner::critic are set, expected one of them: with a critic, set \
          Task::advantage to None"
     )]
     TwoAdvantages,

@@ -18,12 +18,30 @@ use crate::{error::TrainError, learner::optim::StepOutcome, sample::Sample};
 /// Updates a policy by samples.
 ///
 /// [`LocalLearner`](crate::LocalLearner) computes in this process, on a policy of burn. Another learner may keep its
-/// weights anywhere, and compute its loss from a sample's plain numbers: log-probabilities, advantages and masks. The
-/// trainer decides what is trained on and when; the learner computes gradients and moves weights.
+/// weights anywhere, and compute its loss from a sample's plain numbers. The trainer decides what is trained on and
+/// when; the learner computes gradients and moves weights. The methods without a body are all that a learner has to
+/// have.
 ///
-/// The methods without a body are all that a learner has to have. A step calls [`begin_step`](Learner::begin_step),
-/// [`appraise`](Learner::appraise), for each update [`gradient`](Learner::gradient) and [`apply`](Learner::apply), and
-/// [`end_step`](Learner::end_step).
+/// # The promises of a learner
+///
+/// - Its loss heeds all of a sample: it leaves out samples that are not [`in_loss`](Sample::in_loss) and tokens whose
+///   [`mask`](Sample::mask) is false, takes its ratios against [`old_logprobs`](Sample::old_logprobs), and multiplies by
+///   the weights in [`importance`](Sample::importance), if there are any.
+/// - Its log-probabilities are those at the temperature that the engine samples at.
+/// - A [`gradient`](Learner::gradient) begins from zero and moves nothing. It may be asked for twice, and an [`Update`]
+///   may be dropped without being [applied](Learner::apply).
+///
+/// # The order of calls
+///
+/// A step calls [`begin_step`](Learner::begin_step), publishes [`policy`](Learner::policy) to the engine, asks for
+/// [`logprobs`](Learner::logprobs) if those of the old policy are computed again, then for
+/// [`appraise`](Learner::appraise), and for `gradient` and `apply` in turn. [`end_step`](Learner::end_step) is called
+/// once for each `begin_step` that succeeded, however the step ends.
+///
+/// # Failures
+///
+/// Any error ends the step, and nothing is tried again: a learner whose requests may be lost repeats them itself. An
+/// error of its own is a [`TrainError::Other`].
 pub trait Learner {
     /// What an engine samples with: weights, or whatever stands for them.
     type Policy;
@@ -36,7 +54,7 @@ pub trait Learner {
     /// Returns the number of tokens that the policy knows: those below this number.
     fn vocab(&self) -> usize;
 
-    /// Begins a step, and returns the policy's learning rate in it.
+    /// Begins a step, and returns the policy's learning rate in it, for the record.
     ///
     /// # Errors
     /// If the learner lacks something that the step needs.
@@ -68,6 +86,13 @@ pub trait Learner {
         token_stats: bool,
     ) -> Result<Applied, TrainError>;
 
+    /// Ends a step that was begun. `done` is false if the step has failed, or has ended before its updates.
+    fn end_step(&mut self, done: bool);
+
+    /// Returns true if the weights are between two steps: from the first update of a step to its end, and after a
+    /// failure in between.
+    fn is_mid_step(&self) -> bool;
+
     /// Does what [`Learner::logprobs`] does, for samples whose update was just computed and may have the numbers
     /// already.
     ///
@@ -82,25 +107,14 @@ pub trait Learner {
         self.logprobs(samples)
     }
 
-    /// Completes a step's samples before its first update, by the log-probabilities of a reference policy and the
-    /// advantages of a critic, and returns the metrics of these.
+    /// Completes a step's samples before its first update, by the log-probabilities of a reference policy
+    /// ([`ref_logprobs`](Sample::ref_logprobs)) and the advantages of a critic, and returns the metrics of these.
     ///
     /// # Errors
     /// When the device fails.
     fn appraise(&mut self, samples: &mut [Sample]) -> Result<Metrics, TrainError> {
         let _ = samples;
         Ok(Metrics::default())
-    }
-
-    /// Ends a step. `done` is false if the step has failed before anything was moved, and is retried.
-    fn end_step(&mut self, done: bool) {
-        let _ = done;
-    }
-
-    /// Returns true if the weights are between two steps: from a step's first update to its end, and after a device
-    /// failed in between.
-    fn is_mid_step(&self) -> bool {
-        false
     }
 
     /// Returns true if [`Learner::appraise`] estimates the advantages, token by token.
@@ -130,6 +144,40 @@ pub trait Learner {
     }
 }
 
+/// Checks a learner's answer, because it may be another program's: one log-probability for each token, or no list for a
+/// sample that does not count.
+///
+/// # Errors
+/// If it is not.
+pub(crate) fn checked(
+    logprobs: Vec<Vec<f32>>,
+    samples: &[Sample],
+) -> Result<Vec<Vec<f32>>, TrainError> {
+    let fits = |(list, sample): (&Vec<f32>, &Sample)| {
+        list.len() == sample.completion.len() || (list.is_empty() && sample.loss_tokens() == 0)
+    };
+    let expected = samples.len();
+    if logprobs.len() != expected {
+        return Err(TrainError::Logprobs {
+            what: "lists for the samples",
+            expected,
+            actual: logprobs.len(),
+        });
+    }
+
+    match logprobs.iter().zip(samples).find(|pair| !fits(*pair)) {
+        None => Ok(logprobs),
+        Some((list, sample)) => {
+            let expected = sample.completion.len();
+            Err(TrainError::Logprobs {
+                what: "numbers for the tokens of a completion",
+                expected,
+                actual: list.len(),
+            })
+        }
+    }
+}
+
 /// Loss and gradient of an update that was not made yet.
 #[derive(Clone, Debug, Default)]
 pub struct Update<G> {
@@ -137,10 +185,13 @@ pub struct Update<G> {
     pub metrics: Metrics,
     /// Tokens that counted.
     pub tokens: usize,
-    /// How far the policy is from the old policy.
-    pub logprob_change: LogprobChange,
-    /// Mean entropy of the policy over the tokens that count, in nats.
-    pub entropy: f64,
+    /// How far the policy is from the old policy. If it is not known, nothing is recorded, and [`OldLogprobs::Auto`]
+    /// and adaptive updates have nothing to go by.
+    ///
+    /// [`OldLogprobs::Auto`]: crate::OldLogprobs::Auto
+    pub logprob_change: Option<LogprobChange>,
+    /// Mean entropy of the policy over the tokens that count, in nats, if it is known. Adaptive updates need it.
+    pub entropy: Option<f64>,
     /// Fraction of the tokens of prompts and completions that were not computed, because a prompt was shared.
     pub prompt_sharing: f64,
     /// The gradient.
@@ -175,6 +226,7 @@ pub struct Applied {
     pub outcome: StepOutcome,
     /// Outcome of the critic's step, and the critic's learning rate, if there is a critic.
     pub critic: Option<(StepOutcome, f64)>,
-    /// What the update records of each sample.
+    /// What the update records of each sample, in their order: [`Sample::trained`], with ratios and entropies if they
+    /// were asked for.
     pub trained: Vec<Trained>,
 }

@@ -243,8 +243,10 @@ impl Updated {
 
     /// Records the metrics of a mini-batch from before an update of the policy, or of the critic alone.
     pub(crate) fn note(&mut self, update: Update<()>) {
-        self.change_max = self.change_max.max(update.logprob_change.max);
-        self.note_change(update.logprob_change);
+        if let Some(change) = update.logprob_change {
+            self.change_max = self.change_max.max(change.max);
+            self.note_change(change);
+        }
 
         for (name, value) in update.metrics.0 {
             *self.sums.0.entry(name).or_default() += value * update.tokens as f64;

@@ -85,7 +85,7 @@ impl Sample {
     }
 
     /// Returns the sample's record of an update, as far as it is known before the update.
-    pub(crate) fn trained(&self) -> Trained {
+    pub fn trained(&self) -> Trained {
         let sum: f32 = self.policy_tokens().map(|index| self.advantages[index]).sum();
         let count = self.policy_tokens().count();
         Trained { advantage: sum / count.max(1) as f32, ..Trained::default() }

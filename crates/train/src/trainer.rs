@@ -14,7 +14,7 @@ use crate::{
     error::TrainError,
     eval::{EvalReport, evaluate},
     interruption::Interruption,
-    learner::{Learner, local::LocalLearner, optim::StepOutcome},
+    learner::{Learner, checked, local::LocalLearner, optim::StepOutcome},
     logprob_check::LogprobCheck,
     observer::{Observer, Phase},
     phrases::Phrases,
@@ -98,15 +98,22 @@ impl<L: Learner> Trainer<L> {
     /// - If a device failed during the updates, or the step was interrupted there, the weights are between two
     ///   steps, and [`Learner::is_mid_step`] is true.
     pub fn step(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
-        let TrainerState { generated, skipped_in_a_row, .. } = self.state;
-        let report = self.step_inner(observer);
+        match (&self.sampler.task.advantage, self.learner.estimates_advantages()) {
+            (None, false) => return Err(TrainError::NoAdvantage),
+            (Some(_), true) => return Err(TrainError::TwoAdvantages),
+            _ => {}
+        }
+
+        let TrainerState { step, generated, skipped_in_a_row, .. } = self.state;
+        let lr = self.learner.begin_step(step + 1)?;
+        let report = self.step_inner(lr, observer);
+        self.learner.end_step(self.state.step > step);
 
         if !self.learner.is_mid_step()
             && let Err(error) = &report
         {
             // The step is retried, so its counters are reset.
             self.state.skipped_in_a_row = skipped_in_a_row;
-            self.learner.end_step(false);
 
             // A verifier that is interrupted has its own error.
             let interrupted = self.interrupted.is_set()
@@ -122,16 +129,14 @@ impl<L: Learner> Trainer<L> {
         report
     }
 
-    fn step_inner(&mut self, observer: &mut dyn Observer) -> Result<StepReport, TrainError> {
+    fn step_inner(
+        &mut self,
+        lr: f64,
+        observer: &mut dyn Observer,
+    ) -> Result<StepReport, TrainError> {
         let started = Instant::now();
         let step = self.state.step + 1;
-        match (&self.sampler.task.advantage, self.learner.estimates_advantages()) {
-            (None, false) => return Err(TrainError::NoAdvantage),
-            (Some(_), true) => return Err(TrainError::TwoAdvantages),
-            _ => {}
-        }
         // ANCHOR: tour
-        let lr = self.learner.begin_step(step)?;
         self.publish()?;
         let (mut sampled, cursor) = match self.state.prefetched.clone().filter(|it| it.step == step)
         {
@@ -179,7 +184,6 @@ impl<L: Learner> Trainer<L> {
         self.state.history.extend(records);
         self.state.cursor = cursor;
         self.state.prefetched = prefetched;
-        self.learner.end_step(true);
         // ANCHOR_END: tour
         let (staleness_mean, staleness_max) = staleness(&sampled.kept, step);
         let on_policy = staleness_max == 0.0;
@@ -288,7 +292,7 @@ impl<L: Learner> Trainer<L> {
 
         let cap = self.config.tis_cap;
         if cap.is_some() || self.recomputes_old_logprobs() {
-            let logprobs = self.learner.logprobs(&samples)?;
+            let logprobs = checked(self.learner.logprobs(&samples)?, &samples)?;
             for (sample, logprobs) in samples.iter_mut().zip(logprobs) {
                 if sample.loss_tokens() > 0 {
                     sample.old_logprobs = logprobs;

@@ -10,7 +10,7 @@ use crate::{
     checkpoint::TrainerState,
     config::TrainConfig,
     error::TrainError,
-    learner::{Learner, Update},
+    learner::{Learner, Update, checked},
     logprob_check::LogprobCheck,
     observer::{Observer, Phase},
     report::Updated,
@@ -103,7 +103,7 @@ impl<L: Learner> MiniBatch<'_, '_, L> {
         match self.updates.config.adaptive {
             Some(rule) => {
                 if self.updated.logprob_check.is_some() {
-                    let logprobs = self.updates.learner.logprobs(&self.samples)?;
+                    let logprobs = self.logprobs()?;
                     self.refuse(&logprobs);
                 }
                 if self.counts() {
@@ -116,8 +116,11 @@ impl<L: Learner> MiniBatch<'_, '_, L> {
                 // The pass has the log-probabilities, and nothing has moved yet.
                 if self.updated.logprob_check.is_some() {
                     let logprobs = self.updates.learner.logprobs_of(&update, &self.samples)?;
-                    if self.refuse(&logprobs) {
-                        self.updated.note_change(update.logprob_change);
+                    if self.refuse(&checked(logprobs, &self.samples)?) {
+                        update
+                            .logprob_change
+                            .into_iter()
+                            .for_each(|it| self.updated.note_change(it));
                         if self.counts() {
                             (update, _) = self.pass()?;
                         }
@@ -154,6 +157,10 @@ impl<L: Learner> MiniBatch<'_, '_, L> {
         !refused.is_empty()
     }
 
+    fn logprobs(&mut self) -> Result<Vec<Vec<f32>>, TrainError> {
+        checked(self.updates.learner.logprobs(&self.samples)?, &self.samples)
+    }
+
     /// Returns true if anything counts in the loss.
     fn counts(&self) -> bool {
         self.samples.iter().any(|sample| sample.loss_tokens() > 0)
@@ -183,14 +190,13 @@ impl<L: Learner> Repeatable for MiniBatch<'_, '_, L> {
         let update = self.updates.learner.gradient(&self.samples)?;
         let signals = Signals {
             advantage: mean_advantage(&self.samples),
-            change: update.logprob_change.mean,
-            entropy: update.entropy,
+            change: update.logprob_change.map_or(f64::NAN, |change| change.mean),
+            entropy: update.entropy.unwrap_or(f64::NAN),
         };
         Ok((update, signals))
     }
 
     fn apply(&mut self, update: Update<L::Gradient>) -> Result<bool, TrainError> {
-        // ANCHOR: tour
         let token_stats = self.updated.record_token_stats;
         let applied = self.updates.learner.apply(update, &self.samples, token_stats)?;
 
@@ -202,7 +208,6 @@ impl<L: Learner> Repeatable for MiniBatch<'_, '_, L> {
             self.updated.skipped.push(self.samples.clone());
             return Ok(false);
         }
-        // ANCHOR_END: tour
         let shared = applied.update.prompt_sharing * applied.update.tokens as f64;
         self.updated.prompt_sharing += shared;
 
@@ -220,7 +225,7 @@ impl<L: Learner> Repeatable for MiniBatch<'_, '_, L> {
     }
 
     fn change(&mut self) -> Result<f64, TrainError> {
-        let logprobs = self.updates.learner.logprobs(&self.samples)?;
+        let logprobs = self.logprobs()?;
         Ok(mean_change(&self.samples, &logprobs))
     }
 }

@@ -18,8 +18,11 @@ impl Table {
     }
 }
 
+/// Trains a table. The flag is true in the middle of a step.
 #[derive(Default)]
-struct TableLearner(Table);
+struct TableLearner(Table, bool);
+
+const RATE: f64 = 20.0;
 
 impl Learner for TableLearner {
     type Policy = Table;
@@ -34,13 +37,14 @@ impl Learner for TableLearner {
     }
 
     fn begin_step(&mut self, _: Step) -> Result<f64, TrainError> {
-        Ok(1.0)
+        Ok(RATE)
     }
 
     fn logprobs(&mut self, samples: &[Sample]) -> Result<Vec<Vec<f32>>, TrainError> {
         let logprobs = |sample: &Sample| {
             let table = self.0.logprobs(sample.prompt[0] as usize);
-            sample.completion.iter().map(|&token| table[token as usize]).collect()
+            let tokens = sample.completion.iter().zip(&sample.mask);
+            tokens.map(|(&token, &own)| if own { table[token as usize] } else { 0.0 }).collect()
         };
         Ok(samples.iter().map(logprobs).collect())
     }
@@ -53,12 +57,14 @@ impl Learner for TableLearner {
         for sample in samples.iter().filter(|sample| sample.in_loss) {
             let asked = sample.prompt[0] as usize;
             let logprobs = self.0.logprobs(asked);
-            for (place, &token) in sample.completion.iter().enumerate() {
+            for place in sample.policy_tokens() {
+                let token = sample.completion[place];
                 let advantage = sample.advantages[place];
                 let ratio = (logprobs[token as usize] - sample.old_logprobs[place]).exp();
                 let clipped = if advantage > 0.0 { ratio > 1.28 } else { ratio < 0.8 };
                 if !clipped {
-                    let weight = advantage * ratio / tokens as f32;
+                    let tis_weight = sample.importance.get(place).unwrap_or(&1.0);
+                    let weight = tis_weight * advantage * ratio / tokens as f32;
                     for (digit, d) in gradient.0[asked].iter_mut().enumerate() {
                         let drawn = f32::from(digit == token as usize);
                         *d -= weight * (drawn - logprobs[digit].exp());
@@ -76,11 +82,20 @@ impl Learner for TableLearner {
         _: bool,
     ) -> Result<Applied, TrainError> {
         let (update, gradient) = update.take_gradient();
+        self.1 = true;
         for (logits, d_logits) in self.0.0.iter_mut().zip(gradient.0) {
-            logits.iter_mut().zip(d_logits).for_each(|(logit, d)| *logit -= 20.0 * d);
+            logits.iter_mut().zip(d_logits).for_each(|(logit, d)| *logit -= RATE as f32 * d);
         }
-        let trained = samples.iter().map(|_| Trained::default()).collect();
+        let trained = samples.iter().map(Sample::trained).collect();
         Ok(Applied { update, trained, ..Applied::default() })
+    }
+
+    fn end_step(&mut self, done: bool) {
+        self.1 &= !done;
+    }
+
+    fn is_mid_step(&self) -> bool {
+        self.1
     }
 }
 // ANCHOR_END: learner

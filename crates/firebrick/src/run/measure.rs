@@ -1,4 +1,4 @@
-//! Evaluations of the held-out prompts, of further sets, and of the progress of SFT.
+//! Evaluations of the held-out prompts, of further sets, and of the progress of SFT. `Steps::between` says when.
 
 use std::time::Instant;
 

@@ -286,8 +286,8 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
         Ok(Update {
             metrics: report.metrics,
             tokens: report.tokens,
-            logprob_change: report.logprob_change,
-            entropy: report.entropy,
+            logprob_change: Some(report.logprob_change),
+            entropy: Some(report.entropy),
             prompt_sharing: report.prompt_sharing,
             gradient: LocalGradient {
                 policy: report.gradients,
@@ -322,7 +322,6 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
         if stepped.as_ref().map_or(true, |(_, outcome)| outcome.skipped) {
             self.mid_step = mid_step;
         }
-        // ANCHOR_END: tour
         let (policy, outcome) = match stepped {
             // If a device could not compute a tensor, that shows when the tensor is read.
             Err(error) if error.is_out_of_memory() => {
@@ -334,6 +333,7 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
         };
 
         self.policy = policy;
+        // ANCHOR_END: tour
 
         // With a smaller loss scale the same mini-batch is tried again.
         if self.retry_with_smaller_scale(&outcome) {
@@ -348,7 +348,7 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
     fn end_step(&mut self, done: bool) {
         if done {
             self.mid_step = false;
-        } else {
+        } else if !self.mid_step {
             // The step is retried, so its counters are reset.
             self.state.loss_scale = self.loss_scale_before;
         }
