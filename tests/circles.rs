@@ -66,7 +66,7 @@ fn imports(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     read(source, "", &mut texts);
 
     // What the crate's root only passes on is imported from where it is.
-    let root = fs::read_to_string(source.join("lib.rs")).unwrap();
+    let root = fs::read_to_string(source.join("lib.rs")).expect("a crate has a root");
     let mut passed_on = Vec::new();
     for statement in root.split("\npub use ").chain(root.split("\npub(crate) use ")).skip(1) {
         tree(statement, "", &mut passed_on);
@@ -106,9 +106,9 @@ fn imports(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
 
 /// Reads the sources below a folder, without their tests.
 fn read(folder: &Path, module: &str, texts: &mut BTreeMap<String, String>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
         let inner = if module.is_empty() { name.clone() } else { format!("{module}::{name}") };
         if path.is_dir() {
             read(&path, &inner, texts);
@@ -116,7 +116,7 @@ fn read(folder: &Path, module: &str, texts: &mut BTreeMap<String, String>) {
             && name != "lib"
             && name != "main"
         {
-            let text = fs::read_to_string(&path).unwrap();
+            let text = fs::read_to_string(&path).expect("sources are UTF-8");
             let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
             let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default());
             texts.insert(inner, lines.collect::<Vec<_>>().join("\n"));

@@ -16,7 +16,7 @@ pub struct OomBackoff {
     pub whole_layers: usize,
     /// Maximum of [`MicroBatching::max_logits`] and [`MicroBatching::max_saved_logits`].
     pub logits: usize,
-    /// How often the policy's own chunks were halved ([`PolicyModel::halve_chunks`]).
+    /// How often the policy's own chunks were halved ([`PolicyModel::halve_chunks`](firebrick_models::PolicyModel::halve_chunks)).
     pub halvings: usize,
 }
 
