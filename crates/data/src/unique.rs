@@ -182,15 +182,15 @@ mod tests {
             [Problem::from_row(&row, 0, &columns).unwrap()]
         };
 
-        let asked = problem(r#"{"prompt": "Is a caf\u00e9\nnear 2?", "answer": 1}"#);
+        let asked = problem(r#"{"prompt": "Is \u00e9\nnear 2?", "answer": 1}"#);
         for same in [
-            r#"{"prompt": "  Is a caf\u00E9   near\t2?\r\n", "answer": 1}"#,
-            r#"{"prompt": "Is a cafe\u0301 near 2?", "answer": 1}"#,
-            r#"{"prompt": [{"role": "user", "content": "Is a caf\u00e9 near 2?"}], "answer": 1}"#,
-            r#"{"prompt": [{"content": [{"type": "text", "text": "Is a caf\u00e9 near 2?"}], "role": "user"}], "answer": 1}"#,
-            r#"{"prompt": "[{\"role\": \"user\", \"content\": \"Is a caf\\u00E9 near 2?\"}]", "answer": 1}"#,
+            r#"{"prompt": "  Is \u00E9   near\t2?\r\n", "answer": 1}"#,
+            r#"{"prompt": "Is e\u0301 near 2?", "answer": 1}"#,
+            r#"{"prompt": [{"role": "user", "content": "Is \u00e9 near 2?"}], "answer": 1}"#,
+            r#"{"prompt": [{"content": [{"type": "text", "text": "Is \u00e9 near 2?"}], "role": "user"}], "answer": 1}"#,
+            r#"{"prompt": "[{\"role\": \"user\", \"content\": \"Is \\u00E9 near 2?\"}]", "answer": 1}"#,
             r#"{"prompt": [{"role": "system", "content": "Be brief."},
-                {"role": "user", "content": "Is a caf\u00e9 near 2?"}, {"role": "assistant", "content": "It"}], "answer": 1}"#,
+                {"role": "user", "content": "Is \u00e9 near 2?"}, {"role": "assistant", "content": "It"}], "answer": 1}"#,
         ] {
             let other = problem(same);
             assert_eq!(shared_questions(&asked, &other), 1, "{same}");
@@ -198,12 +198,12 @@ mod tests {
         }
 
         for another in [
-            r#"{"prompt": "Is a caf\u00e9 near 2\u00b2?", "answer": 1}"#,
-            r#"{"prompt": "Is a caf\u00e9near 2?", "answer": 1}"#,
-            r#"{"prompt": "is a caf\u00e9 near 2?", "answer": 1}"#,
+            r#"{"prompt": "Is \u00e9 near 2\u00b2?", "answer": 1}"#,
+            r#"{"prompt": "Is \u00e9near 2?", "answer": 1}"#,
+            r#"{"prompt": "is \u00e9 near 2?", "answer": 1}"#,
             r#"{"prompt": [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Yes?"},
-                {"role": "user", "content": "Is a caf\u00e9 near 2?"}], "answer": 1}"#,
-            r#"{"prompt": [{"role": "system", "content": "Is a caf\u00e9 near 2?"}], "answer": 1}"#,
+                {"role": "user", "content": "Is \u00e9 near 2?"}], "answer": 1}"#,
+            r#"{"prompt": [{"role": "system", "content": "Is \u00e9 near 2?"}], "answer": 1}"#,
         ] {
             assert_eq!(shared_questions(&asked, &problem(another)), 0, "{another}");
         }
