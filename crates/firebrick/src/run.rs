@@ -129,7 +129,8 @@ pub(crate) const PROGRESS: &str = "progress.json";
 ///
 /// Before the first step, and between two, the run does all that belongs there: SFT, evaluations, checkpoints. If you
 /// stop before the last step, [`Steps::finish`] ends the run as an interruption does, so that it can be resumed. Without
-/// `finish`, the steps after the last checkpoint are lost.
+/// `finish`, the run has no summary and counts as one that still runs, and the steps after the last checkpoint are lost.
+#[must_use = "the steps are made one by one, and `finish` ends the run"]
 pub struct Steps<M: PolicyModel> {
     run: Run<M>,
     /// True if the next thing to do is a step, or what comes between two.
@@ -153,7 +154,8 @@ enum Ending {
 
 /// What a run leaves.
 pub struct Finished<M> {
-    /// The policy, as the last step left it.
+    /// The policy, as the last update left it. If a step was interrupted between its updates, it is the policy of no
+    /// checkpoint.
     pub policy: M,
     /// The summary, which is also in the run's folder.
     pub summary: Summary,
@@ -170,7 +172,7 @@ impl<M: PolicyModel> Steps<M> {
         Steps { run, begun: false, warned: false, stop: None, unsaved: false, ended: None }
     }
 
-    /// Returns the policy as the last step left it.
+    /// Returns the policy as the last update left it.
     pub fn policy(&self) -> &M {
         &self.run.built.trainer.learner.policy
     }
@@ -180,6 +182,15 @@ impl<M: PolicyModel> Steps<M> {
     /// # Errors
     /// When a step has failed, or the summary can't be written.
     pub fn finish(mut self) -> Result<Finished<M>, Error> {
+        // After the last step only what follows it is left.
+        let is_over = self.stop.is_some() || self.run.over().is_some();
+        if self.ended.is_none()
+            && is_over
+            && let Some(Err(error)) = self.next()
+        {
+            return Err(error);
+        }
+
         let reason = match self.ended.take() {
             Some(Ending::Done(reason)) => reason,
             Some(Ending::Failed) => return Err(Error::StepFailed),

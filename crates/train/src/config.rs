@@ -37,7 +37,7 @@ impl Default for TrainConfig {
     fn default() -> Self {
         TrainConfig {
             max_staleness: 0,
-            last_step: 0,
+            last_step: Step::MAX,
             mini_batch: usize::MAX,
             adaptive: None,
             tis_cap: None,

@@ -56,7 +56,7 @@ pub(super) fn product_in(count: usize, x: &Buffer, y: &Buffer) -> Option<Parts> 
     let shape = Fragments::new(x, PLANES, SIDE, SIDE)?;
     let boxes = rows.div_ceil(SIDE) * columns.div_ceil(SIDE);
     let steps = inner / SIDE;
-    if count > steps {
+    if boxes == 0 || count == 0 || count > steps {
         return None;
     }
     let sums = empty(x, [count * rows, columns], DType::F32);
