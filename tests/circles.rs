@@ -1,7 +1,7 @@
 //! Files of a crate do not import each other in circles, so each can be read after those that it imports.
 //!
 //! A file may import the file of its folder and be imported by it: a folder is one subject. What counts are circles
-//! among siblings and across folders.
+//! among siblings and across folders. Imports by `use super::*`, and those that a macro writes, are not seen.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -68,7 +68,8 @@ fn imports(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     // What the crate's root only passes on is imported from where it is.
     let root = fs::read_to_string(source.join("lib.rs")).expect("a crate has a root");
     let mut passed_on = Vec::new();
-    for statement in root.split("\npub use ").chain(root.split("\npub(crate) use ")).skip(1) {
+    let public = root.split("\npub use ").skip(1);
+    for statement in public.chain(root.split("\npub(crate) use ").skip(1)) {
         tree(statement, "", &mut passed_on);
     }
     let passed_on: BTreeMap<&str, &str> = passed_on

@@ -7,6 +7,7 @@
 mod clock;
 mod limits;
 mod phases;
+mod products;
 mod shape;
 
 use burn::tensor::Device;
@@ -17,7 +18,8 @@ use firebrick_rollout::SampleOn;
 use firebrick_train::TrainError;
 use serde::Serialize;
 
-pub use limits::{Limits, Product};
+pub use limits::Limits;
+pub use products::{Product, products};
 pub use shape::Shape;
 
 use self::{clock::Clock, phases::Phases};
@@ -166,7 +168,7 @@ pub fn run(
     let chunks =
         ChunkPlan::for_device(name, Memory::of_device(name).bytes, shape.config.intermediate_size);
     let draw = || {
-        // Below adapters the weights are kept in the format that they are multiplied in.
+        // Below adapters the weights are kept in 16 bits, as recipes for cards keep them.
         let frozen = shape.lora_rank > 0 && compute == Compute::Bf16;
         let base = if frozen { FrozenFormat::Bf16 } else { FrozenFormat::F32 };
         let policy = random_in(&shape.config, base, seed, &device.clone().autodiff());

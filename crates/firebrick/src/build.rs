@@ -88,7 +88,6 @@ impl<M: PolicyModel> BuiltRun<M> {
         interrupted: &Arc<AtomicBool>,
     ) -> Self {
         let flag = || interrupted.clone();
-        self.trainer.interrupted = flag().into();
         self.trainer.learner.updater.interrupted = flag().into();
 
         let Sampler { engine, task, .. } = self.trainer.sampler;

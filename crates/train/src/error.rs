@@ -89,9 +89,14 @@ pub enum TrainError {
     /// A custom component failed, with its own error.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
-    /// A learner returned another number of log-probabilities than there are tokens, or of lists than there are samples.
-    #[error("the learner's log-probabilities are {actual} {what}, expected {expected}")]
-    Logprobs {
+    /// Adaptive updates have nothing to go by.
+    #[error(
+        "adaptive updates need the change of log-probabilities and the entropy, and the learner returned none"
+    )]
+    NoSignals,
+    /// A learner did not answer for each token, or for each sample.
+    #[error("the learner returned {actual} {what}, expected {expected}")]
+    Answer {
         /// What was counted.
         what: &'static str,
         /// Number that there should have been.

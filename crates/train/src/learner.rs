@@ -35,8 +35,9 @@ use crate::{error::TrainError, learner::optim::StepOutcome, sample::Sample};
 ///
 /// A step calls [`begin_step`](Learner::begin_step), publishes [`policy`](Learner::policy) to the engine, asks for
 /// [`logprobs`](Learner::logprobs) if those of the old policy are computed again, then for
-/// [`appraise`](Learner::appraise), and for `gradient` and `apply` in turn. [`end_step`](Learner::end_step) is called
-/// once for each `begin_step` that succeeded, however the step ends.
+/// [`appraise`](Learner::appraise), and for `gradient` and `apply` in turn. Adaptive updates, and an engine whose numbers
+/// are checked, ask for log-probabilities between these too. [`end_step`](Learner::end_step) is called once for each
+/// `begin_step` that succeeded, unless the step panics.
 ///
 /// # Failures
 ///
@@ -117,6 +118,11 @@ pub trait Learner {
         Ok(Metrics::default())
     }
 
+    /// Returns true once the run is to end early. An update may then end with [`TrainError::Interrupted`].
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+
     /// Returns true if [`Learner::appraise`] estimates the advantages, token by token.
     fn estimates_advantages(&self) -> bool {
         false
@@ -144,12 +150,12 @@ pub trait Learner {
     }
 }
 
-/// Checks a learner's answer, because it may be another program's: one log-probability for each token, or no list for a
+/// Checks a learner's log-probabilities, because they may be another program's: one for each token, or no list for a
 /// sample that does not count.
 ///
 /// # Errors
 /// If it is not.
-pub(crate) fn checked(
+pub(crate) fn checked_logprobs(
     logprobs: Vec<Vec<f32>>,
     samples: &[Sample],
 ) -> Result<Vec<Vec<f32>>, TrainError> {
@@ -158,8 +164,8 @@ pub(crate) fn checked(
     };
     let expected = samples.len();
     if logprobs.len() != expected {
-        return Err(TrainError::Logprobs {
-            what: "lists for the samples",
+        return Err(TrainError::Answer {
+            what: "lists of log-probabilities",
             expected,
             actual: logprobs.len(),
         });
@@ -169,8 +175,8 @@ pub(crate) fn checked(
         None => Ok(logprobs),
         Some((list, sample)) => {
             let expected = sample.completion.len();
-            Err(TrainError::Logprobs {
-                what: "numbers for the tokens of a completion",
+            Err(TrainError::Answer {
+                what: "log-probabilities of a completion",
                 expected,
                 actual: list.len(),
             })

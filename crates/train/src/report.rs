@@ -8,7 +8,8 @@ use firebrick_core::{
 
 use crate::{
     adaptive::{self, Repeats},
-    learner::{LogprobChange, Update, critic::CriticUpdates, update::LOGPROB_CHANGE_MAX},
+    algorithm::loss::LOGPROB_CHANGE_MAX,
+    learner::{LogprobChange, Update, critic::CriticUpdates},
     logprob_check::LogprobCheck,
     sample::Sample,
     sampler::sampled::Sampled,

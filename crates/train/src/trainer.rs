@@ -13,8 +13,7 @@ use crate::{
     config::{OldLogprobs, TrainConfig},
     error::TrainError,
     eval::{EvalReport, evaluate},
-    interruption::Interruption,
-    learner::{Learner, checked, local::LocalLearner, optim::StepOutcome},
+    learner::{Learner, checked_logprobs, local::LocalLearner, optim::StepOutcome},
     logprob_check::LogprobCheck,
     observer::{Observer, Phase},
     phrases::Phrases,
@@ -43,8 +42,6 @@ pub struct Trainer<L: Learner> {
     pub config: TrainConfig,
     /// Phrases that are counted in the completions' texts.
     pub tracked_phrases: Phrases,
-    /// Set from outside on interruption.
-    pub interrupted: Interruption,
     /// The run's randomness.
     pub seed: Seed,
     /// What a resumed run needs, besides the learner's own state.
@@ -81,7 +78,6 @@ impl<L: Learner> Trainer<L> {
             learner,
             config,
             tracked_phrases: Phrases::default(),
-            interrupted: Interruption::default(),
             seed,
             state: TrainerState::default(),
         }
@@ -116,7 +112,7 @@ impl<L: Learner> Trainer<L> {
             self.state.skipped_in_a_row = skipped_in_a_row;
 
             // A verifier that is interrupted has its own error.
-            let interrupted = self.interrupted.is_set()
+            let interrupted = self.learner.is_interrupted()
                 || matches!(
                     error,
                     TrainError::Interrupted | TrainError::Rollout(RolloutError::Interrupted)
@@ -274,7 +270,7 @@ impl<L: Learner> Trainer<L> {
         let updated = updated?;
         match prefetched {
             // Engine and verifier each have their own error for an interruption.
-            Err(_) if self.interrupted.is_set() => Err(TrainError::Interrupted),
+            Err(_) if self.learner.is_interrupted() => Err(TrainError::Interrupted),
             prefetched => Ok((updated, prefetched.unwrap_or_default())),
         }
     }
@@ -292,7 +288,7 @@ impl<L: Learner> Trainer<L> {
 
         let cap = self.config.tis_cap;
         if cap.is_some() || self.recomputes_old_logprobs() {
-            let logprobs = checked(self.learner.logprobs(&samples)?, &samples)?;
+            let logprobs = checked_logprobs(self.learner.logprobs(&samples)?, &samples)?;
             for (sample, logprobs) in samples.iter_mut().zip(logprobs) {
                 if sample.loss_tokens() > 0 {
                     sample.old_logprobs = logprobs;

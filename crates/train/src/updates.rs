@@ -10,7 +10,7 @@ use crate::{
     checkpoint::TrainerState,
     config::TrainConfig,
     error::TrainError,
-    learner::{Learner, Update, checked},
+    learner::{Learner, Update, checked_logprobs},
     logprob_check::LogprobCheck,
     observer::{Observer, Phase},
     report::Updated,
@@ -116,7 +116,7 @@ impl<L: Learner> MiniBatch<'_, '_, L> {
                 // The pass has the log-probabilities, and nothing has moved yet.
                 if self.updated.logprob_check.is_some() {
                     let logprobs = self.updates.learner.logprobs_of(&update, &self.samples)?;
-                    if self.refuse(&checked(logprobs, &self.samples)?) {
+                    if self.refuse(&checked_logprobs(logprobs, &self.samples)?) {
                         update
                             .logprob_change
                             .into_iter()
@@ -158,7 +158,7 @@ impl<L: Learner> MiniBatch<'_, '_, L> {
     }
 
     fn logprobs(&mut self) -> Result<Vec<Vec<f32>>, TrainError> {
-        checked(self.updates.learner.logprobs(&self.samples)?, &self.samples)
+        checked_logprobs(self.updates.learner.logprobs(&self.samples)?, &self.samples)
     }
 
     /// Returns true if anything counts in the loss.
@@ -188,6 +188,11 @@ impl<L: Learner> Repeatable for MiniBatch<'_, '_, L> {
 
     fn pass(&mut self) -> Result<(Update<L::Gradient>, Signals), TrainError> {
         let update = self.updates.learner.gradient(&self.samples)?;
+        let is_known = update.logprob_change.is_some() && update.entropy.is_some();
+        if self.updates.config.adaptive.is_some() && !is_known {
+            return Err(TrainError::NoSignals);
+        }
+
         let signals = Signals {
             advantage: mean_advantage(&self.samples),
             change: update.logprob_change.map_or(f64::NAN, |change| change.mean),
@@ -208,6 +213,11 @@ impl<L: Learner> Repeatable for MiniBatch<'_, '_, L> {
             self.updated.skipped.push(self.samples.clone());
             return Ok(false);
         }
+        let (expected, actual) = (self.samples.len(), applied.trained.len());
+        if actual != expected {
+            return Err(TrainError::Answer { what: "records of samples", expected, actual });
+        }
+
         let shared = applied.update.prompt_sharing * applied.update.tokens as f64;
         self.updated.prompt_sharing += shared;
 

@@ -178,7 +178,7 @@ impl Bench {
 
         let about = guard(|| describe(self.device, &device)).ok();
         let mut output = Output::new(&self, about.as_ref(), compute)?;
-        let mut limits = match guard(|| Limits::measure(&device)) {
+        let limits = match guard(|| Limits::measure(&device)) {
             Ok(limits) => limits,
             Err(failure) => output.without_limits(&failure)?,
         };
@@ -187,7 +187,7 @@ impl Bench {
         if self.products {
             let mut printed = Ok(());
             for shape in &shapes {
-                limits = limits.with_products(shape, compute, &device, &mut |product| {
+                bench::products(shape, compute, &device, &limits, &mut |product| {
                     if printed.is_ok() {
                         printed = output.product(product);
                     }
@@ -309,7 +309,7 @@ impl Output {
         } else {
             print(&format!("a plain product or a copy failed: {error}\n"))?;
         }
-        Ok(Limits { flops: f64::NAN, bandwidth: f64::NAN, launch: None, products: Vec::new() })
+        Ok(Limits { flops: f64::NAN, bandwidth: f64::NAN, launch: None })
     }
 
     fn product(&self, product: &Product) -> Result<(), ProgramError> {

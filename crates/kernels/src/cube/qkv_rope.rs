@@ -106,7 +106,7 @@ pub(crate) fn into_pages(
     (tensor(query), [tensor(keys), tensor(values)])
 }
 
-/// Returns the units that process a head together: one for each pair of numbers, if there are that many.
+/// Returns the units that process a head together: at least one for each pair of numbers, if a cube has that many.
 fn lanes(heads: Heads) -> usize {
     (heads.width / 2).next_power_of_two().clamp(1, UNITS as usize)
 }
@@ -225,9 +225,10 @@ fn qkv_rope<Y: Float>(
     #[define(Y)] _format: ElemType,
 ) {
     let token = ABSOLUTE_POS / lanes / (queries + 2 * keys);
+    let exists = ABSOLUTE_POS / lanes * width < projected.len();
     qkv_rope_to(
-        projected, angles, of_queries, of_keys, token, query, key, value, epsilon, offset, queries,
-        keys, width, pairs, lanes, normed,
+        projected, angles, of_queries, of_keys, exists, token, query, key, value, epsilon, offset,
+        queries, keys, width, pairs, lanes, normed,
     );
 }
 
@@ -254,23 +255,26 @@ fn qkv_rope_into_pages<Y: Float>(
     #[define(Y)] _format: ElemType,
 ) {
     let row = ABSOLUTE_POS / lanes / (queries + 2 * keys);
+    let exists = row < newest.len() && ABSOLUTE_POS / lanes * width < projected.len();
     let mut to = 0usize;
-    if row < newest.len() {
+    if exists {
         to = slot(pages, row * across, newest[row] as usize);
     }
     qkv_rope_to(
-        projected, angles, of_queries, of_keys, to, query, to_keys, to_values, epsilon, offset,
-        queries, keys, width, pairs, lanes, normed,
+        projected, angles, of_queries, of_keys, exists, to, query, to_keys, to_values, epsilon,
+        offset, queries, keys, width, pairs, lanes, normed,
     );
 }
 
-/// Processes a head of one token. Its query is written to its own row, and its key and value to row `to`.
+/// Processes a head of one token, if the token `exists`. Its query is written to its own row, and its key and value to
+/// row `to`.
 #[cube]
 fn qkv_rope_to<Y: Float>(
     projected: &[f32],
     angles: &[f32],
     of_queries: &[f32],
     of_keys: &[f32],
+    exists: bool,
     to: usize,
     query: &mut [Y],
     key: &mut [Y],
@@ -288,13 +292,11 @@ fn qkv_rope_to<Y: Float>(
     let index = ABSOLUTE_POS / lanes;
     let (head, token) = (index % all, index / all);
     let at = index * width;
-    let exists = at < projected.len();
-
     let mut scale = f32::new(1.0);
     if normed {
         // Every unit takes part, because the units of a cube wait for each other.
         let mut squares = f32::new(0.0);
-        if exists {
+        if exists && head < queries + keys {
             let mut number = ABSOLUTE_POS % lanes;
             while number < width {
                 squares += projected[at + number] * projected[at + number];

@@ -72,15 +72,13 @@ pub struct LossOutput {
 /// Metric of the policy's mean entropy over the tokens that count, in nats.
 pub(crate) const ENTROPY: &str = "loss/entropy";
 
+/// Metrics of the mean and the largest change of the log-probabilities since the old policy, in nats.
+pub(crate) const LOGPROB_CHANGE: &str = "loss/logprob_change";
+pub(crate) const LOGPROB_CHANGE_MAX: &str = "loss/logprob_change_max";
+
 /// Names of the metrics that an update computes itself.
-const UPDATE_METRICS: [&str; 6] = [
-    "loss/total",
-    "loss/policy",
-    ENTROPY,
-    "loss/kl",
-    "loss/logprob_change",
-    "loss/logprob_change_max",
-];
+const UPDATE_METRICS: [&str; 6] =
+    ["loss/total", "loss/policy", ENTROPY, "loss/kl", LOGPROB_CHANGE, LOGPROB_CHANGE_MAX];
 
 /// A surrogate whose gradient improves the policy. It is plain tensor code: autodiff does the rest, and only
 /// ever sees `[rows, tokens]`.

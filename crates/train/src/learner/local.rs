@@ -61,7 +61,8 @@ pub struct LearnerState {
 }
 
 impl<M: PolicyModel> LocalLearner<M> {
-    /// Makes a learner without reference and critic.
+    /// Makes a learner without reference and critic. Its first step begins with [`Learner::begin_step`], which sets the
+    /// learning rate.
     pub fn new(
         policy: M,
         updater: Updater,
@@ -356,6 +357,10 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
 
     fn is_mid_step(&self) -> bool {
         self.mid_step
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.updater.interrupted.is_set()
     }
 
     fn estimates_advantages(&self) -> bool {

@@ -16,7 +16,7 @@ use firebrick_models::{
 use crate::{
     algorithm::{
         aggregation::{Aggregation, Divisors},
-        loss::{ENTROPY, LossInput, Objective, ObjectiveOutput},
+        loss::{ENTROPY, LOGPROB_CHANGE, LossInput, Objective, ObjectiveOutput},
     },
     error::TrainError,
     interruption::Interruption,
@@ -153,10 +153,6 @@ impl TokenStats {
         Ok(trained)
     }
 }
-
-/// Metrics of [`LogprobChange`].
-pub(crate) const LOGPROB_CHANGE: &str = "loss/logprob_change";
-pub(crate) const LOGPROB_CHANGE_MAX: &str = "loss/logprob_change_max";
 
 const TOTAL_LOSS: &str = "loss/total";
 

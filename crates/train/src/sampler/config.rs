@@ -42,7 +42,8 @@ pub enum OnCap {
 }
 
 impl SamplerConfig {
-    /// Makes the rules of one round of prompts per step, without dynamic sampling.
+    /// Makes the rules of one round of prompts per step, without dynamic sampling. Any share of the completions may
+    /// have no verdict (`max_errors` is 1).
     pub fn new(group_size: usize, prompts_per_step: usize, sampling: Sampling) -> Self {
         SamplerConfig {
             group_size,
