@@ -5,12 +5,18 @@ use burn::{
     tensor::{Device, Tensor, activation::sigmoid},
 };
 
-use firebrick_kernels::{self as ops, Heads, Norm, RopeTable, joined};
+use firebrick_kernels::{
+    self as ops, AttentionOptions, AttentionOutput, Compute, Heads, Norm, RopeTable, joined,
+};
 
 use crate::{
-    CheckpointError, Compute, DecoderConfig, DecoderContext, GradientSum, KvCache, QkNorm,
-    init::{ParameterSource, vector},
+    cache::KvCache,
+    checkpoint::CheckpointError,
+    config::{DecoderConfig, LayerKind, QkNorm},
+    context::DecoderContext,
+    gradient::GradientSum,
     projection::Projection,
+    source::{ParameterSource, vector},
 };
 
 /// Grouped-query self-attention.
@@ -266,6 +272,23 @@ impl Qkv {
         let [before_norms, gate] =
             [before_norms, gate].map(|parts| (!parts.is_empty()).then(|| joined(parts, 0)));
         Qkv { query, key, value, before_norms, gate }
+    }
+
+    pub(crate) fn attend(&self, kind: LayerKind, context: &DecoderContext) -> AttentionOutput {
+        let options = AttentionOptions { window: kind.window, scores: context.chunk_sizes.scores };
+        ops::attention(&self.query, &self.key, &self.value, context.mask(), options)
+    }
+
+    pub(crate) fn attend_backward(
+        self,
+        out: AttentionOutput,
+        d_output: Tensor<3>,
+        kind: LayerKind,
+        context: &DecoderContext,
+    ) -> [Tensor<3>; 3] {
+        let options = AttentionOptions { window: kind.window, scores: context.chunk_sizes.scores };
+        let qkv = [&self.query, &self.key, &self.value];
+        ops::attention_backward(qkv, &out, &d_output, context.mask(), options)
     }
 }
 

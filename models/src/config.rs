@@ -1,12 +1,8 @@
-//! The configuration of a decoder, read from and written to `config.json`.
+//! The configuration of a decoder: its sizes, and everything that its family computes differently.
 
 use firebrick_kernels::Activation;
-use serde_json::{Map, Value, json};
 
-use crate::{
-    Family, Rope, gemma, gemma3, llama, mistral, olmo, phi3, qwen2, qwen3, qwen3_5, qwen3_moe,
-    smollm3,
-};
+use crate::{family::Family, fields::ConfigError, rope::Rope};
 
 /// Sizes of a decoder, and everything that its family computes differently, under names that do not depend on the
 /// family.
@@ -213,9 +209,9 @@ pub struct Sizes {
 }
 
 impl DecoderConfig {
-    /// Describes a new model of `family`, with everything that the family computes differently.
-    pub fn new(family: Family, sizes: Sizes) -> Self {
-        let mut config = DecoderConfig {
+    /// Describes a new model of `family`, which so far computes everything as Llama does.
+    pub(crate) fn llama_like(family: Family, sizes: Sizes) -> Self {
+        DecoderConfig {
             family,
             vocab_size: sizes.vocab_size,
             hidden_size: sizes.hidden_size,
@@ -241,112 +237,7 @@ impl DecoderConfig {
             gated: false,
             experts: None,
             delta: None,
-        };
-
-        match family {
-            Family::Qwen2 => qwen2::shape(&mut config),
-            Family::Qwen3 => qwen3::shape(&mut config),
-            Family::Qwen3Moe => qwen3_moe::shape(&mut config),
-            Family::Qwen35 => qwen3_5::shape(&mut config),
-            Family::Llama | Family::Mistral => {}
-            Family::Gemma => gemma::shape(&mut config),
-            Family::Gemma3 => gemma3::shape(&mut config),
-            Family::SmolLm3 => smollm3::shape(&mut config),
-            Family::Olmo2 | Family::Olmo3 => olmo::shape(&mut config),
-            Family::Phi3 => phi3::shape(&mut config),
         }
-        config
-    }
-
-    /// Reads a parsed `config.json` of a model that predicts tokens.
-    ///
-    /// # Errors
-    /// Fails if the family is unknown, a size is missing or of the wrong type, the sizes do not fit together, or the
-    /// model needs a computation that is not implemented.
-    pub fn from_json(config: &Map<String, Value>) -> Result<Self, ConfigError> {
-        Self::with_head(config, Family::language_model)
-    }
-
-    /// Reads a parsed `config.json` of a model that scores a text by a single number.
-    pub(crate) fn of_classifier(config: &Map<String, Value>) -> Result<Self, ConfigError> {
-        Self::with_head(config, Family::classifier)
-    }
-
-    fn with_head(
-        config: &Map<String, Value>,
-        architecture: fn(Family) -> String,
-    ) -> Result<Self, ConfigError> {
-        let fields = Fields(config);
-        let config = match Family::of(&fields, architecture)? {
-            Family::Qwen2 => qwen2::read(&fields)?,
-            Family::Qwen3 => qwen3::read(&fields)?,
-            Family::Qwen3Moe => qwen3_moe::read(&fields)?,
-            Family::Qwen35 => qwen3_5::read(&fields)?,
-            Family::Llama => llama::read(&fields)?,
-            Family::Mistral => mistral::read(&fields)?,
-            Family::Gemma => gemma::read(&fields)?,
-            Family::Gemma3 => gemma3::read(&fields)?,
-            Family::SmolLm3 => smollm3::read(&fields)?,
-            family @ (Family::Olmo2 | Family::Olmo3) => olmo::read(&fields, family)?,
-            Family::Phi3 => phi3::read(&fields)?,
-        };
-
-        config.check()?;
-        Ok(config)
-    }
-
-    /// Makes the `config.json` of a new model, in a layout that transformers 4 and 5 both read. A loaded model keeps
-    /// its own file.
-    pub fn to_json(&self, pad: Option<u32>, eos: u32) -> Value {
-        let mut fields = json!({
-            "architectures": [self.family.language_model()],
-            "attention_dropout": 0.0,
-            "bos_token_id": null,
-            "eos_token_id": eos,
-            "head_dim": self.head_dim,
-            "hidden_act": "silu",
-            "hidden_size": self.hidden_size,
-            "initializer_range": 0.02,
-            "intermediate_size": self.intermediate_size,
-            "max_position_embeddings": self.max_position_embeddings,
-            "model_type": self.family.model_type(),
-            "num_attention_heads": self.heads,
-            "num_hidden_layers": self.layers,
-            "num_key_value_heads": self.kv_heads,
-            "pad_token_id": pad,
-            "rms_norm_eps": self.norm_epsilon,
-            "rope_theta": self.rope.theta,
-            "tie_word_embeddings": self.tied,
-            "torch_dtype": "float32",
-            "use_cache": true,
-            "vocab_size": self.vocab_size,
-        });
-
-        let family_fields = match self.family {
-            Family::Qwen2 => qwen2::write(self),
-            Family::Qwen3 => qwen3::write(self),
-            Family::Qwen3Moe => qwen3_moe::write(self),
-            Family::Qwen35 => qwen3_5::write(self),
-            Family::Llama => llama::write(self),
-            Family::Mistral => mistral::write(self),
-            Family::Gemma => gemma::write(self),
-            Family::Gemma3 => gemma3::write(self),
-            Family::SmolLm3 => smollm3::write(self),
-            Family::Olmo2 | Family::Olmo3 => olmo::write(self),
-            Family::Phi3 => phi3::write(self),
-        };
-
-        if let Some(scaling) = self.rope.scaling_to_json() {
-            fields["rope_scaling"] = scaling;
-        }
-
-        // The family's own fields replace the common ones of the same name, such as the activation.
-        if let (Value::Object(fields), Value::Object(family_fields)) = (&mut fields, family_fields)
-        {
-            fields.extend(family_fields);
-            fields.sort_keys();
-        }
-        fields
     }
 
     /// Checks that the sizes can work together, before the first matmul panics.
@@ -535,126 +426,5 @@ impl DecoderConfig {
 
     pub(crate) fn key_width(&self) -> usize {
         self.kv_heads * self.head_dim
-    }
-}
-
-/// An error in a `config.json`.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// No implementation reads this family.
-    #[error(
-        "model_type \"{model_type}\" with architecture \"{architecture}\" cannot be used here, \
-         where one of these is expected: {known}"
-    )]
-    Family {
-        /// Model type in the file.
-        model_type: String,
-        /// Architecture in the file.
-        architecture: String,
-        /// Architectures that can be read.
-        known: String,
-    },
-    /// A field is missing or has another type.
-    #[error("\"{field}\" should be {expected}, but is {actual}")]
-    Field {
-        /// Name of the field.
-        field: String,
-        /// What it should be.
-        expected: &'static str,
-        /// What is in the file.
-        actual: String,
-    },
-    /// Sizes that cannot work, or a feature that is not implemented.
-    #[error("{0}")]
-    Size(String),
-}
-
-/// Typed access to the fields of a `config.json`.
-pub(crate) struct Fields<'a>(pub(crate) &'a Map<String, Value>);
-
-/// Tells whether a number is neither infinite in float32 nor becomes 0 there.
-pub(crate) fn is_in_float32(number: f64) -> bool {
-    number == 0.0 || (number as f32).is_normal()
-}
-
-impl Fields<'_> {
-    pub(crate) fn size(&self, field: &str) -> Result<usize, ConfigError> {
-        self.typed(field, "a whole number", |value| value.as_u64().map(|size| size as usize))
-    }
-
-    /// Reads a number that is one in float32 as well, in which models compute: 1e300 would be infinite there.
-    pub(crate) fn number(&self, field: &str) -> Result<f64, ConfigError> {
-        let expected = "a number that float32 can hold, 0 or from 1.2e-38 to 3.4e38 in size";
-        self.typed(field, "a number", Value::as_f64)?;
-        self.typed(field, expected, |value| value.as_f64().filter(|number| is_in_float32(*number)))
-    }
-
-    pub(crate) fn text(&self, field: &str) -> Result<&str, ConfigError> {
-        self.typed(field, "a text", Value::as_str)
-    }
-
-    pub(crate) fn flag(&self, field: &str) -> Result<bool, ConfigError> {
-        self.typed(field, "true or false", Value::as_bool)
-    }
-
-    pub(crate) fn size_or(&self, field: &str, default: usize) -> Result<usize, ConfigError> {
-        self.or(field, default, Self::size)
-    }
-
-    pub(crate) fn number_or(&self, field: &str, default: f64) -> Result<f64, ConfigError> {
-        self.or(field, default, Self::number)
-    }
-
-    pub(crate) fn flag_or(&self, field: &str, default: bool) -> Result<bool, ConfigError> {
-        self.or(field, default, Self::flag)
-    }
-
-    /// Reads a field that counts steps, such as every fourth layer: 1 or more.
-    pub(crate) fn interval_or(&self, field: &str, default: usize) -> Result<usize, ConfigError> {
-        match self.size_or(field, default)? {
-            0 => Err(ConfigError::Field {
-                field: field.to_owned(),
-                expected: "a number of layers from 1",
-                actual: "0".into(),
-            }),
-            every => Ok(every),
-        }
-    }
-
-    /// Reads a field, or takes `default` if there is none. As in transformers, a null is an error, because it says that
-    /// there is no value, while the default would be one.
-    fn or<T>(
-        &self,
-        field: &str,
-        default: T,
-        read: impl Fn(&Self, &str) -> Result<T, ConfigError>,
-    ) -> Result<T, ConfigError> {
-        if self.0.contains_key(field) { read(self, field) } else { Ok(default) }
-    }
-
-    /// Reads a field. Returns `None` if it is absent or null, and an error if it has another type.
-    pub(crate) fn optional<T>(
-        &self,
-        field: &str,
-        read: impl Fn(&Self, &str) -> Result<T, ConfigError>,
-    ) -> Result<Option<T>, ConfigError> {
-        match self.0.get(field) {
-            None | Some(Value::Null) => Ok(None),
-            Some(_) => read(self, field).map(Some),
-        }
-    }
-
-    fn typed<'b, T>(
-        &'b self,
-        field: &str,
-        expected: &'static str,
-        read: impl Fn(&'b Value) -> Option<T>,
-    ) -> Result<T, ConfigError> {
-        let value = self.0.get(field);
-        value.and_then(read).ok_or_else(|| ConfigError::Field {
-            field: field.to_owned(),
-            expected,
-            actual: value.map_or("missing".to_owned(), Value::to_string),
-        })
     }
 }

@@ -5,23 +5,29 @@ use burn::{
     tensor::{DType, Device, Int, Tensor},
 };
 
-use firebrick_kernels::{Norm, RopeFrequencies, RopeTable};
+use firebrick_kernels::{Compute, Norm, RopeFrequencies, RopeTable, head_logits};
 
 use crate::{
-    Activation, CheckpointError, ChunkSizes, Compute, DecoderConfig, GradientSum, KvCache,
-    LayerKind, Loads, Lookup, Lora, PackedMask, PolicyModel, Rope, RopeKind, SavedActivations,
-    TokenBatch,
+    batch::TokenBatch,
+    cache::KvCache,
+    checkpoint::CheckpointError,
+    chunk_sizes::ChunkSizes,
+    config::DecoderConfig,
+    context::{DecoderContext, PerRopeKind, frequencies},
     experts::Experts,
-    init::{ParameterSource, matrix, vector},
+    gradient::{GradientSum, SavedActivations},
     layer::Layer,
-    load_balancing::Counter,
+    load_balancing::{Counter, Loads},
+    lora::Lora,
     names::{self, TextPrefix},
+    policy::{Lookup, PolicyModel},
     projection::{Projection, map_without_grad},
+    source::{ParameterSource, matrix, vector},
 };
 
 /// A decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and a gated MLP: the architecture
 /// of every family here. In some families some layers have a recurrence instead of the attention, or experts instead of
-/// the MLP ([`LayerKind`]).
+/// the MLP ([`LayerKind`](crate::LayerKind)).
 ///
 /// Weights are f32, except frozen weights in another [`FrozenFormat`](crate::FrozenFormat). A checkpoint in half
 /// precision is widened when it is read. The matmul precision may be another: see [`Decoder::with_compute`].
@@ -93,7 +99,7 @@ impl Decoder {
     pub fn logits(&self, batch: &TokenBatch) -> Tensor<3> {
         let hidden = self.hidden(batch);
         let [rows, tokens, width] = hidden.dims();
-        crate::head_logits(hidden.reshape([rows * tokens, width]), self.head().val()).reshape([
+        head_logits(hidden.reshape([rows * tokens, width]), self.head().val()).reshape([
             rows,
             tokens,
             self.config.vocab_size,
@@ -378,79 +384,5 @@ impl ModuleMapper for Rounded {
             return param;
         }
         map_without_grad(param, |tensor| tensor.cast(self.0.dtype()))
-    }
-}
-
-/// What all layers share in a [`Decoder`]'s forward pass.
-pub struct DecoderContext {
-    /// Mask of a batch; `None` if its tokens attend to a cache.
-    pub(crate) mask: Option<PackedMask>,
-    /// 1 at tokens and 0 at padding, `[tokens, 1]`, if the model has a recurrence and the pass is over a batch.
-    pub(crate) token_mask: Option<Tensor<2>>,
-    rotary: PerRopeKind<RopeTable>,
-    pub(crate) norm: Norm,
-    pub(crate) activation: Activation,
-    pub(crate) compute: Compute,
-    pub(crate) chunk_sizes: ChunkSizes,
-    /// Counts the experts' loads, if the pass is made for that.
-    pub(crate) counter: Option<Counter>,
-}
-
-/// One value for each [`RopeKind`] that layers have.
-#[derive(Clone, Debug)]
-struct PerRopeKind<T> {
-    rope: T,
-    local: Option<T>,
-    none: Option<T>,
-}
-
-impl<T> PerRopeKind<T> {
-    fn map<U>(&self, change: impl Fn(&T) -> U) -> PerRopeKind<U> {
-        PerRopeKind {
-            rope: change(&self.rope),
-            local: self.local.as_ref().map(&change),
-            none: self.none.as_ref().map(&change),
-        }
-    }
-}
-
-/// Computes the frequencies of each kind of rope, for texts of up to `longest` tokens.
-fn frequencies(config: &DecoderConfig, longest: usize) -> PerRopeKind<RopeFrequencies> {
-    let of = |rope: &Rope| rope.frequencies(config.head_dim, longest);
-    let without_rope = config.kinds.iter().any(|kind| kind.rope == RopeKind::None);
-
-    PerRopeKind {
-        rope: of(&config.rope),
-        local: config.local_rope.as_ref().map(of),
-        // One pair, which is rotated by 0.
-        none: without_rope.then(|| RopeFrequencies::new(vec![0.0])),
-    }
-}
-
-impl DecoderContext {
-    /// Returns the angles by which queries and keys of such a layer are rotated.
-    pub(crate) fn rotary(&self, kind: LayerKind) -> &RopeTable {
-        let table = match kind.rope {
-            RopeKind::Rope => Some(&self.rotary.rope),
-            RopeKind::Local => self.rotary.local.as_ref(),
-            RopeKind::None => self.rotary.none.as_ref(),
-        };
-        table.expect("a config has the ropes of its layers")
-    }
-
-    /// Runs [`Norm::backward`] for a norm with its parameter.
-    pub(crate) fn norm_backward<const D: usize>(
-        &self,
-        x: Tensor<D>,
-        weight: &Param<Tensor<1>>,
-        d_y: Tensor<D>,
-        d_skip: Option<Tensor<D>>,
-        sum: &mut GradientSum,
-    ) -> Tensor<D> {
-        let (d_x, d_weight) = self.norm.backward(x, weight.val().inner(), d_y, d_skip);
-        if weight.is_require_grad() {
-            sum.add(weight.id, d_weight);
-        }
-        d_x
     }
 }

@@ -8,12 +8,15 @@ use burn::{
     tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData, activation::softmax},
 };
 
-use firebrick_kernels as ops;
+use firebrick_kernels::{self as ops, Compute};
 
 use crate::{
-    CheckpointError, Compute, DecoderConfig, DecoderContext, ExpertSizes, GradientSum,
-    init::{ParameterSource, exact},
+    checkpoint::CheckpointError,
+    config::{DecoderConfig, ExpertSizes},
+    context::DecoderContext,
+    gradient::GradientSum,
     projection::Projection,
+    source::{ParameterSource, exact},
 };
 
 /// A layer's experts and their router.

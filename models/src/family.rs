@@ -1,13 +1,14 @@
-//! The model families, their names in `transformers`, and their tensors.
+//! The model families, and their names in `transformers`.
 
 use serde_json::Value;
 
-use crate::{ConfigError, DecoderConfig, config::Fields, names};
+use crate::fields::{ConfigError, Fields};
 
 /// Model families whose checkpoints can be read and written.
 ///
 /// To add a family, write a file next to `llama.rs` with `read` and `write`, add a variant here, and make everything
-/// that the family computes differently a field of [`DecoderConfig`]. The book has a page about it, step by step.
+/// that the family computes differently a field of [`DecoderConfig`](crate::DecoderConfig). The book has a page about
+/// it, step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Qwen2 and Qwen2.5.
@@ -121,18 +122,4 @@ impl Family {
             }),
         }
     }
-
-    /// Returns the checkpoint's names for the parameter at `path`, with the rows of each. A fused projection has
-    /// several, in the order in which they are joined. All families agree on them so far.
-    pub(crate) fn pieces(self, path: &str, config: &DecoderConfig) -> Vec<Piece> {
-        names::pieces(path, config)
-    }
-}
-
-/// A checkpoint tensor that is all or part of one parameter.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Piece {
-    pub(crate) name: String,
-    /// Size of its first dimension in the checkpoint.
-    pub(crate) rows: usize,
 }

@@ -13,9 +13,12 @@ use burn::{
 };
 
 use crate::{
-    CheckpointError, DecoderConfig, GatedDeltaSizes, GradientSum, arrange_rows,
-    init::{ParameterSource, exact},
+    checkpoint::CheckpointError,
+    config::{DecoderConfig, GatedDeltaSizes},
+    gradient::GradientSum,
+    policy::arrange_rows,
     projection::Projection,
+    source::{ParameterSource, exact},
 };
 
 /// How many tokens are in a chunk.

@@ -1,11 +1,13 @@
 //! Gemma, the first generation. The embedding is scaled by √hidden_size, a norm multiplies by one plus its weight,
 //! the MLP's gate goes through GELU, and the head is the embedding.
 
+use firebrick_kernels::Activation;
 use serde_json::{Value, json};
 
 use crate::{
-    Activation, Biases, ConfigError, DecoderConfig, Family,
-    config::Fields,
+    config::{Biases, DecoderConfig},
+    family::Family,
+    fields::{ConfigError, Fields, not_implemented},
     layout::{self, Defaults},
 };
 
@@ -26,11 +28,11 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         ..Defaults::LLAMA
     };
 
-    let mut config = layout::read(fields, Family::Gemma, defaults)?;
+    let mut config = layout::read(fields, Family::Gemma, shape, defaults)?;
     // The published files say "gelu" and mean its approximation by tanh.
     layout::activation(fields, &["gelu", "gelu_pytorch_tanh"])?;
     if fields.optional("use_bidirectional_attention", Fields::flag)? == Some(true) {
-        return Err(layout::not_implemented("use_bidirectional_attention"));
+        return Err(not_implemented("use_bidirectional_attention"));
     }
 
     let bias = fields.flag_or("attention_bias", false)?;

@@ -1,13 +1,16 @@
 //! Gemma 3, the text models. They have Gemma's embedding, norms and gate. Norms are before and after both sublayers and
 //! on every head of queries and keys. Five of six layers have a sliding window and another rope base.
 
+use firebrick_kernels::Activation;
 use serde_json::{Value, json};
 
 use crate::{
-    Activation, Biases, ConfigError, DecoderConfig, Family, LayerNorms, QkNorm, Rope,
-    config::Fields,
+    config::{Biases, DecoderConfig, LayerNorms, QkNorm},
+    family::Family,
+    fields::{ConfigError, Fields, not_implemented},
     layer_types,
     layout::{self, Defaults},
+    rope::Rope,
 };
 
 /// Rotary base of layers that see everything, and that of layers with a window.
@@ -36,16 +39,16 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         nulls: &[],
         ..Defaults::LLAMA
     };
-    let mut config = layout::read(fields, Family::Gemma3, defaults)?;
+    let mut config = layout::read(fields, Family::Gemma3, shape, defaults)?;
 
     layout::activation_in(fields, "hidden_activation", &["gelu_pytorch_tanh"])?;
     for capping in ["attn_logit_softcapping", "final_logit_softcapping"] {
         if fields.optional(capping, Fields::number)?.is_some() {
-            return Err(layout::not_implemented(capping));
+            return Err(not_implemented(capping));
         }
     }
     if fields.optional("use_bidirectional_attention", Fields::flag)? == Some(true) {
-        return Err(layout::not_implemented("use_bidirectional_attention"));
+        return Err(not_implemented("use_bidirectional_attention"));
     }
 
     let bias = fields.flag_or("attention_bias", false)?;

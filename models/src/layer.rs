@@ -6,25 +6,26 @@
 //! ([`Layer::forward_saving`]): queries, keys and values, the output of the attention, the residual stream after it,
 //! and gate and up. Norms and activations are recomputed either way, and so are experts.
 
-use std::ops::Range;
-
 use burn::{
     module::{Module, Param},
     tensor::{Device, Tensor},
 };
 
-use firebrick_kernels::{self as ops, AttentionOptions, AttentionOutput, joined};
+use firebrick_kernels::{Compute, joined};
 
 use crate::{
-    CheckpointError, Compute, DecoderConfig, DecoderContext, GradientSum, KvCache, LayerKind,
-    PackedMask, SavedActivations,
-    attention::{Attention, Qkv},
+    attention::Attention,
+    cache::KvCache,
+    checkpoint::CheckpointError,
+    config::{DecoderConfig, LayerKind},
+    context::{DecoderContext, token_slice},
     experts::Experts,
     gated_delta_net::GatedDeltaNet,
-    init::{ParameterSource, vector},
-    mixer::{Mixer, SavedMixer, token_slice},
+    gradient::{GradientSum, SavedActivations},
+    mixer::{Mixer, SavedMixer},
     mlp::{Mlp, SavedMlp},
     projection::Projection,
+    source::{ParameterSource, vector},
 };
 
 /// A layer: `y = x + attention(norm(x))`, then `y + mlp(norm(y))`. The norms may also follow the two sublayers
@@ -358,86 +359,6 @@ struct LayerActivations {
     /// Residual stream between the sublayers, and the saved part of the MLP, for each chunk of the tokens; empty if
     /// they are recomputed.
     chunks: Vec<(Tensor<2>, SavedMlp)>,
-}
-
-impl DecoderContext {
-    /// Splits the tokens of a pass into chunks. The tokens of a chunk go through a projection together.
-    pub(crate) fn chunks(&self, x: &Tensor<2>) -> Vec<Range<usize>> {
-        let all = x.dims()[0];
-        let step = self.chunk_sizes.tokens.max(1);
-        (0..all).step_by(step).map(|start| start..(start + step).min(all)).collect()
-    }
-
-    /// Sets `x`, the tokens `range` of a pass, to 0 at padding.
-    pub(crate) fn zero_padding(&self, x: Tensor<2>, range: &Range<usize>) -> Tensor<2> {
-        match &self.token_mask {
-            Some(token_mask) => {
-                let dtype = x.dtype();
-                x * token_slice(token_mask, range).cast(dtype)
-            }
-            None => x,
-        }
-    }
-
-    /// Returns the input of a sublayer: the norm of `x`, or `x` if there is no pre-norm.
-    pub(crate) fn pre_norm(&self, x: Tensor<2>, norm: &Option<Param<Tensor<1>>>) -> Tensor<2> {
-        match norm {
-            Some(norm) => self.norm.apply(x, norm.val(), self.compute),
-            None => x.cast(self.compute.dtype()),
-        }
-    }
-
-    /// Computes the gradient of `x`, given that of the sublayer's input, and adds `d_skip`, the gradient along the
-    /// residual connection.
-    fn pre_norm_backward(
-        &self,
-        x: Tensor<2>,
-        norm: &Option<Param<Tensor<1>>>,
-        d: Tensor<2>,
-        d_skip: Tensor<2>,
-        sum: &mut GradientSum,
-    ) -> Tensor<2> {
-        match norm {
-            Some(norm) => self.norm_backward(x, norm, d, Some(d_skip), sum),
-            None => d + d_skip,
-        }
-    }
-
-    /// Computes the gradient of a sublayer's output, given that of the sum that it is added to. If there is a
-    /// post-norm, `branch` recomputes the output.
-    fn post_norm_backward(
-        &self,
-        branch: impl FnOnce() -> Tensor<2>,
-        norm: &Option<Param<Tensor<1>>>,
-        d: Tensor<2>,
-        sum: &mut GradientSum,
-    ) -> Tensor<2> {
-        match norm {
-            Some(norm) => self.norm_backward(branch(), norm, d, None, sum),
-            None => d,
-        }
-    }
-
-    fn mask(&self) -> &PackedMask {
-        self.mask.as_ref().expect("a batch has a mask")
-    }
-
-    pub(crate) fn attend(&self, qkv: &Qkv, kind: LayerKind) -> AttentionOutput {
-        let options = AttentionOptions { window: kind.window, scores: self.chunk_sizes.scores };
-        ops::attention(&qkv.query, &qkv.key, &qkv.value, self.mask(), options)
-    }
-
-    pub(crate) fn attend_backward(
-        &self,
-        qkv: Qkv,
-        out: AttentionOutput,
-        d_output: Tensor<3>,
-        kind: LayerKind,
-    ) -> [Tensor<3>; 3] {
-        let options = AttentionOptions { window: kind.window, scores: self.chunk_sizes.scores };
-        let qkv = [&qkv.query, &qkv.key, &qkv.value];
-        ops::attention_backward(qkv, &out, &d_output, self.mask(), options)
-    }
 }
 
 /// Joins rows: `[rows, tokens, hidden]` to `[tokens, hidden]`.

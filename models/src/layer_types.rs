@@ -3,7 +3,11 @@
 
 use serde_json::{Value, json};
 
-use crate::{ConfigError, DecoderConfig, Family, LayerKind, RopeKind, config::Fields};
+use crate::{
+    config::{DecoderConfig, LayerKind, RopeKind},
+    family::Family,
+    fields::{ConfigError, Fields},
+};
 
 /// Size of a window if a file does not have it, in most families.
 pub(crate) const DEFAULT_WINDOW: Option<usize> = Some(4096);

@@ -4,7 +4,13 @@
 
 use serde_json::{Value, json};
 
-use crate::{ConfigError, DecoderConfig, Family, Rope, Sizes, config::Fields, layer_types};
+use crate::{
+    config::{DecoderConfig, Sizes},
+    family::Family,
+    fields::{ConfigError, Fields, not_implemented},
+    layer_types,
+    rope::Rope,
+};
 
 /// What a family's class in transformers assumes if `config.json` does not say it.
 pub(crate) struct Defaults {
@@ -49,10 +55,12 @@ impl Defaults {
     };
 }
 
-/// Reads the sizes, the frequencies and the norm's epsilon of a model of `family`.
+/// Reads the sizes, the frequencies and the norm's epsilon of a model of `family`. `shape` sets what the family computes
+/// differently from Llama.
 pub(crate) fn read(
     fields: &Fields,
     family: Family,
+    shape: fn(&mut DecoderConfig),
     defaults: Defaults,
 ) -> Result<DecoderConfig, ConfigError> {
     let value = |name: &str| fields.0.get(name).filter(|value| !value.is_null());
@@ -78,7 +86,8 @@ pub(crate) fn read(
 
     let sizes = sizes(fields, &defaults, max_position_embeddings, rope.theta)?;
     layer_types::listed(fields, family, sizes.layers)?;
-    let mut config = DecoderConfig::new(family, sizes);
+    let mut config = DecoderConfig::llama_like(family, sizes);
+    shape(&mut config);
     config.rope = rope;
     config.norm_epsilon = fields.number_or("rms_norm_eps", defaults.norm_epsilon)?;
     Ok(config)
@@ -150,16 +159,10 @@ pub(crate) fn activation_in(
     Ok(())
 }
 
-/// Makes the error that refuses a feature by name. Otherwise a checkpoint that needs more than is computed here would
-/// load, and its logits would be wrong.
-pub(crate) fn not_implemented(what: &str) -> ConfigError {
-    ConfigError::Size(format!("{what} is not implemented; use a checkpoint without it"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RopeScaling;
+    use crate::rope::RopeScaling;
 
     fn config(family: Family, own: Value) -> DecoderConfig {
         read(family, own).unwrap()

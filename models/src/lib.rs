@@ -36,6 +36,7 @@
 //! # Ok::<(), firebrick_models::CheckpointError>(())
 //! ```
 
+mod adapted;
 mod attention;
 mod base;
 mod batch;
@@ -43,10 +44,12 @@ mod cache;
 mod checkpoint;
 mod chunk_sizes;
 mod config;
+mod context;
 mod count;
 mod decoder;
 mod experts;
 mod family;
+mod fields;
 mod gated_delta_net;
 mod gemma;
 mod gemma3;
@@ -73,10 +76,12 @@ mod qwen2;
 mod qwen3;
 mod qwen3_5;
 mod qwen3_moe;
+mod registry;
 mod reward_model;
 mod rope;
 mod selection;
 mod smollm3;
+mod source;
 
 pub use base::FrozenFormat;
 pub use batch::{Padding, TokenBatch};
@@ -89,12 +94,14 @@ pub use checkpoint::{
 };
 pub use chunk_sizes::ChunkSizes;
 pub use config::{
-    Biases, ConfigError, DecoderConfig, ExpertSizes, GatedDeltaSizes, LayerKind, LayerNorms,
-    QkNorm, RopeKind, Sizes,
+    Biases, DecoderConfig, ExpertSizes, GatedDeltaSizes, LayerKind, LayerNorms, QkNorm, RopeKind,
+    Sizes,
 };
+pub use context::DecoderContext;
 pub use count::ParameterCount;
-pub use decoder::{Decoder, DecoderContext};
+pub use decoder::Decoder;
 pub use family::Family;
+pub use fields::ConfigError;
 pub use firebrick_kernels::{
     Activation, AttentionOptions, AttentionOutput, Compute, PackedMask, Segment, TokenLogProbs,
     attention, attention_backward, head_logits, head_logprobs, head_logprobs_saving,
@@ -103,9 +110,8 @@ pub use gradient::{GradientMap, GradientSum, SavedActivations, head_backward};
 pub use init::{random, random_in};
 pub use load_balancing::Loads;
 pub(crate) use lora::Adapter;
-pub use lora::Lora;
+pub use lora::{Lora, Selection};
 pub use parameters::{Parameter, parameters};
 pub use policy::{DecodeCache, Lookup, PolicyModel, arrange_rows};
 pub use reward_model::{Conversation, ModelVerifier, RewardModel, Transform};
 pub use rope::{Llama3, LongRope, Rope, RopeScaling, Yarn};
-pub use selection::Selection;

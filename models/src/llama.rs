@@ -4,13 +4,14 @@
 use serde_json::{Value, json};
 
 use crate::{
-    Biases, ConfigError, DecoderConfig, Family,
-    config::Fields,
+    config::{Biases, DecoderConfig},
+    family::Family,
+    fields::{ConfigError, Fields},
     layout::{self, Defaults},
 };
 
 pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
-    let mut config = layout::read(fields, Family::Llama, Defaults::LLAMA)?;
+    let mut config = layout::read(fields, Family::Llama, |_| {}, Defaults::LLAMA)?;
     layout::activation(fields, &["silu"])?;
     let attention = fields.flag_or("attention_bias", false)?;
     let mlp = fields.flag_or("mlp_bias", false)?;

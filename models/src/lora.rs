@@ -1,4 +1,4 @@
-//! LoRA adapters: added to a decoder, and merged into its weights.
+//! LoRA adapters: which projections have one, and the matrices next to a projection.
 
 use std::ops::Range;
 
@@ -6,12 +6,13 @@ use burn::{
     module::{Module, Param},
     tensor::{DType, Device, Tensor, TensorData},
 };
-use firebrick_core::Seed;
-
-use firebrick_kernels as ops;
+use firebrick_kernels::{self as ops, Compute};
+use serde_json::Value;
 
 use crate::{
-    Compute, Decoder, DecoderConfig, GradientSum, PolicyModel, Selection, gradient::Piece, names,
+    config::DecoderConfig,
+    gradient::{GradientSum, Piece},
+    names::TextPrefix,
     pattern::Pattern,
 };
 
@@ -39,6 +40,23 @@ pub struct Lora {
     pub modules_to_save: Vec<String>,
     /// Modules that the adapter's file selects; `None` for new adapters, which `targets` selects.
     pub selection: Option<Selection>,
+}
+
+/// Fields of `adapter_config.json` that say which modules have an adapter, unchanged. An adapter that is saved again
+/// keeps them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selection {
+    /// Prefix of the text model in the class that the adapter was made for, which the fields and the patterns of ranks
+    /// are about.
+    pub(crate) text_prefix: TextPrefix,
+    /// A list of names, or one pattern.
+    pub target_modules: Value,
+    /// A list of names, or one pattern: modules that have no adapter even if they are targets.
+    pub exclude_modules: Value,
+    /// A layer's number, or a list: no other layer has an adapter.
+    pub layers_to_transform: Value,
+    /// What is before a layer's number in names, or a list of such strings.
+    pub layers_pattern: Value,
 }
 
 impl Lora {
@@ -119,7 +137,7 @@ impl Lora {
     }
 
     /// Returns where the class keeps the text model whose names the patterns are about.
-    fn text_prefix(&self) -> names::TextPrefix {
+    fn text_prefix(&self) -> TextPrefix {
         self.selection.as_ref().map(|fields| fields.text_prefix).unwrap_or_default()
     }
 
@@ -297,81 +315,4 @@ fn with_columns<'a>(
         Some(start..*first)
     });
     adapters.iter().zip(columns).filter_map(|(adapter, columns)| Some((adapter.as_ref()?, columns)))
-}
-
-impl Decoder {
-    /// Adds new adapters, which change nothing yet: `A` is uniform in ±1/√inputs and `B` is 0, as in PEFT.
-    /// Every other weight is frozen, except the matrices in `modules_to_save`.
-    ///
-    /// Each matrix has its own seed, so its values do not depend on the other adapters.
-    ///
-    /// # Panics
-    /// Panics if the adapters don't [fit](Lora::fits) the model.
-    pub fn with_lora(self, lora: Lora, seed: Seed) -> Decoder {
-        let lora = lora.named_in(self.config());
-        self.adapted(&lora, |name, [inputs, outputs], device| {
-            let target = name.rsplit('.').next().unwrap_or(name);
-            if !lora.targets.iter().any(|wanted| wanted == target) {
-                return Ok::<_, std::convert::Infallible>(None);
-            }
-
-            let rank = lora.rank(name);
-            let scale = lora.scale(name);
-            let mut stream = seed.derive(name, &[]).stream();
-            let bound = 1.0 / (inputs as f64).sqrt();
-            let a = (0..(inputs * rank) as u64)
-                .map(|position| ((2.0 * stream.uniform_at(position) - 1.0) * bound) as f32);
-            let values = (a.collect(), vec![0.0; rank * outputs]);
-            Ok(Some(Adapter::new([inputs, rank, outputs], scale, values, device)))
-        })
-        .unwrap_or_else(|never| match never {})
-    }
-
-    /// Replaces the model's adapters by those that `make` returns, given the name of a projection in the checkpoint
-    /// and its shape.
-    pub(crate) fn adapted<E>(
-        self,
-        lora: &Lora,
-        mut make: impl FnMut(&str, [usize; 2], &Device) -> Result<Option<Adapter>, E>,
-    ) -> Result<Decoder, E> {
-        let mut decoder = self.no_grad();
-        let device = decoder.device();
-
-        for (name, projection) in decoder.projections_mut() {
-            let [inputs, _] = projection.dims();
-            let adapters = name
-                .iter()
-                .zip(&projection.widths)
-                .map(|(name, &outputs)| make(name, [inputs, outputs], &device))
-                .collect::<Result<Vec<Option<Adapter>>, E>>()?;
-
-            let some = adapters.iter().any(Option::is_some);
-            projection.adapters = if some { adapters } else { Vec::new() };
-            projection.joined = None;
-        }
-
-        for module in &lora.modules_to_save {
-            let matrix = decoder.full_matrix_mut(module);
-            let matrix = matrix.expect("a model has the matrices that its adapters come with");
-            // A matrix that is trained in full is kept in f32, whatever the format of the frozen weights.
-            *matrix = matrix.clone().map(|values| values.cast(DType::F32)).set_require_grad(true);
-        }
-
-        decoder.set_lora(Some(lora.clone()));
-        Ok(decoder)
-    }
-
-    /// Adds the adapters into the weights, so that the model can be saved or sampled from. The result is without
-    /// autodiff, and frozen weights stay frozen.
-    pub fn merged(self) -> Decoder {
-        let mut decoder = self.valid();
-        for (_, projection) in decoder.projections_mut() {
-            projection.merge();
-        }
-        for projection in decoder.experts_mut() {
-            projection.merge();
-        }
-        decoder.set_lora(None);
-        decoder
-    }
 }

@@ -4,8 +4,9 @@
 use serde_json::{Value, json};
 
 use crate::{
-    ConfigError, DecoderConfig, Family,
-    config::Fields,
+    config::DecoderConfig,
+    family::Family,
+    fields::{ConfigError, Fields},
     layer_types,
     layout::{self, Defaults},
 };
@@ -18,7 +19,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         nulls: &[layout::HEAD_DIM],
         ..Defaults::LLAMA
     };
-    let mut config = layout::read(fields, Family::Mistral, defaults)?;
+    let mut config = layout::read(fields, Family::Mistral, |_| {}, defaults)?;
     layout::activation(fields, &["silu"])?;
 
     let window = layer_types::window(fields, layer_types::DEFAULT_WINDOW)?;

@@ -6,9 +6,12 @@ use burn::{module::Param, tensor::Tensor};
 use firebrick_kernels::{AttentionOutput, joined};
 
 use crate::{
-    DecoderContext, GradientSum, KvCache, LayerKind,
     attention::{Attention, Qkv, gate_output, gate_output_backward},
+    cache::KvCache,
+    config::LayerKind,
+    context::{DecoderContext, token_slice},
     gated_delta_net::GatedDeltaNet,
+    gradient::GradientSum,
     projection::Projection,
 };
 
@@ -59,7 +62,7 @@ impl<'a> Mixer<'a> {
         match self {
             Mixer::Attention(attention) => {
                 let qkv = qkv(attention, x, norm, kind, context);
-                let out = context.attend(&qkv, kind);
+                let out = qkv.attend(kind, context);
                 let output = gate_output(join_heads(out.output.clone()), qkv.gate.clone());
                 (output, SavedMixer::Attention(qkv, out))
             }
@@ -86,7 +89,7 @@ impl<'a> Mixer<'a> {
             Mixer::Attention(attention) if context.mask.is_some() => {
                 let qkv = qkv(attention, x, norm, kind, context);
                 cache.fill(index, &qkv.key, &qkv.value);
-                gate_output(join_heads(context.attend(&qkv, kind).output), qkv.gate)
+                gate_output(join_heads(qkv.attend(kind, context).output), qkv.gate)
             }
 
             Mixer::Attention(attention) => {
@@ -124,7 +127,7 @@ impl<'a> Mixer<'a> {
                 let output = join_heads(out.output.clone());
                 let (d_output, gate) = gate_output_backward(output, gate, d_output);
                 let d_output = d_output.reshape(out.output.dims());
-                let qkv = context.attend_backward(qkv, out, d_output, kind);
+                let qkv = qkv.attend_backward(out, d_output, kind, context);
                 MixerGradient::Attention { before_norms, qkv, gate }
             }
 
@@ -206,9 +209,4 @@ fn projected(
 fn join_heads(x: Tensor<3>) -> Tensor<2> {
     let [tokens, heads, width] = x.dims();
     x.reshape([tokens, heads * width])
-}
-
-/// Returns the tokens `range` of `x`, `[tokens, …]`.
-pub(crate) fn token_slice(x: &Tensor<2>, range: &Range<usize>) -> Tensor<2> {
-    x.clone().slice_dim(0, range.clone())
 }

@@ -3,7 +3,9 @@
 use burn::tensor::Tensor;
 use firebrick_kernels as ops;
 
-use crate::{DecoderContext, GradientSum, experts::Experts, projection::Projection};
+use crate::{
+    context::DecoderContext, experts::Experts, gradient::GradientSum, projection::Projection,
+};
 
 /// Sublayer that every token goes through by itself, without its pre-norm.
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{DecoderConfig, family::Piece};
+use crate::config::DecoderConfig;
 
 /// What a class of `transformers` puts before the names of the text model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,16 @@ impl TextPrefix {
     }
 }
 
-/// Returns the checkpoint names of the parameter at `path`, with the rows of each.
+/// A checkpoint tensor that is all or part of one parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Piece {
+    pub(crate) name: String,
+    /// Size of its first dimension in the checkpoint.
+    pub(crate) rows: usize,
+}
+
+/// Returns the checkpoint names of the parameter at `path`, with the rows of each. A fused projection has several, in
+/// the order in which they are joined. All families agree on them so far.
 pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
     let piece = |name: String, rows| Piece { name, rows };
     let hidden = config.hidden_size;

@@ -5,10 +5,12 @@
 use serde_json::{Value, json};
 
 use crate::{
-    Biases, ConfigError, DecoderConfig, Family, LayerNorms, QkNorm, Rope,
-    config::Fields,
+    config::{Biases, DecoderConfig, LayerNorms, QkNorm},
+    family::Family,
+    fields::{ConfigError, Fields},
     layer_types,
     layout::{self, Defaults},
+    rope::Rope,
 };
 
 /// OLMo 3's base if a file does not have it.
@@ -28,7 +30,7 @@ pub(crate) fn shape(config: &mut DecoderConfig) {
 pub(crate) fn read(fields: &Fields, family: Family) -> Result<DecoderConfig, ConfigError> {
     let defaults = Defaults { norm_epsilon: 1e-5, nulls: &[layout::KV_HEADS], ..Defaults::LLAMA };
 
-    let mut config = layout::read(fields, family, defaults)?;
+    let mut config = layout::read(fields, family, shape, defaults)?;
     layout::activation(fields, &["silu"])?;
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };

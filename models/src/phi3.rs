@@ -4,10 +4,12 @@
 use serde_json::{Value, json};
 
 use crate::{
-    ConfigError, DecoderConfig, Family, LayerKind, RopeScaling,
-    config::Fields,
+    config::{DecoderConfig, LayerKind},
+    family::Family,
+    fields::{ConfigError, Fields, not_implemented},
     layer_types,
     layout::{self, Defaults},
+    rope::RopeScaling,
 };
 
 const ORIGINAL: &str = "original_max_position_embeddings";
@@ -41,7 +43,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
     }
 
     let fields = &Fields(&changed);
-    let mut config = layout::read(fields, Family::Phi3, defaults)?;
+    let mut config = layout::read(fields, Family::Phi3, shape, defaults)?;
     check_scaling(&config)?;
     layout::activation(fields, &["silu"])?;
 
@@ -60,7 +62,7 @@ fn check_scaling(config: &DecoderConfig) -> Result<(), ConfigError> {
             "head_dim is {}; expected {shared}, hidden_size by num_attention_heads, for the factors of longrope",
             config.head_dim
         ))),
-        _ => Err(layout::not_implemented("a rope scaling other than longrope")),
+        _ => Err(not_implemented("a rope scaling other than longrope")),
     }
 }
 

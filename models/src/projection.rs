@@ -5,14 +5,16 @@ use burn::{
     tensor::{DType, Device, FloatDType, Tensor},
 };
 
-use firebrick_kernels as ops;
+use firebrick_kernels::{self as ops, Compute};
 
 use crate::{
-    CheckpointError, Compute, DecoderConfig, FrozenFormat, GradientSum,
-    base::Quantised,
-    init::{ParameterSource, parameter, vector},
+    base::{FrozenFormat, Quantised},
+    checkpoint::CheckpointError,
+    config::DecoderConfig,
+    gradient::GradientSum,
     lora::{Adapter, JoinedAdapters},
     names,
+    source::{ParameterSource, parameter, vector},
 };
 
 /// A linear map, or several maps of the same input side by side, because on every device one large matmul is faster

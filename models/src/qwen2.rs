@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use crate::{
-    Biases, ConfigError, DecoderConfig, Family,
-    config::Fields,
+    config::{Biases, DecoderConfig},
+    family::Family,
+    fields::{ConfigError, Fields},
     layer_types,
     layout::{self, Defaults},
 };
@@ -23,7 +24,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         ..Defaults::LLAMA
     };
 
-    let mut config = layout::read(fields, Family::Qwen2, defaults)?;
+    let mut config = layout::read(fields, Family::Qwen2, shape, defaults)?;
     layout::activation(fields, &["silu"])?;
     layer_types::switched(fields, &mut config)?;
     Ok(config)

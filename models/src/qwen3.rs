@@ -4,8 +4,9 @@
 use serde_json::Value;
 
 use crate::{
-    Biases, ConfigError, DecoderConfig, Family, QkNorm,
-    config::Fields,
+    config::{Biases, DecoderConfig, QkNorm},
+    family::Family,
+    fields::{ConfigError, Fields},
     layer_types,
     layout::{self, Defaults},
 };
@@ -24,7 +25,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         ..Defaults::LLAMA
     };
 
-    let mut config = layout::read(fields, Family::Qwen3, defaults)?;
+    let mut config = layout::read(fields, Family::Qwen3, shape, defaults)?;
     layout::activation(fields, &["silu"])?;
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };

@@ -4,8 +4,9 @@
 use serde_json::{Value, json};
 
 use crate::{
-    Biases, ConfigError, DecoderConfig, Family, GatedDeltaSizes, QkNorm,
-    config::Fields,
+    config::{Biases, DecoderConfig, GatedDeltaSizes, QkNorm},
+    family::Family,
+    fields::{ConfigError, Fields},
     layer_types::{self, LayerType},
     layout::{self, Defaults},
 };
@@ -38,7 +39,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         ..Defaults::LLAMA
     };
 
-    let mut config = layout::read(fields, Family::Qwen35, defaults)?;
+    let mut config = layout::read(fields, Family::Qwen35, shape, defaults)?;
     layout::activation(fields, &["silu"])?;
 
     let bias = fields.flag_or("attention_bias", false)?;

@@ -4,8 +4,9 @@
 use serde_json::{Value, json};
 
 use crate::{
-    Biases, ConfigError, DecoderConfig, ExpertSizes, Family, QkNorm,
-    config::Fields,
+    config::{Biases, DecoderConfig, ExpertSizes, QkNorm},
+    family::Family,
+    fields::{ConfigError, Fields},
     layer_types,
     layout::{self, Defaults},
 };
@@ -32,7 +33,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         ..Defaults::LLAMA
     };
 
-    let mut config = layout::read(fields, Family::Qwen3Moe, defaults)?;
+    let mut config = layout::read(fields, Family::Qwen3Moe, shape, defaults)?;
     layout::activation(fields, &["silu"])?;
     let bias = fields.flag_or("attention_bias", false)?;
     config.biases = Biases { qkv: bias, output: bias, mlp: false };

@@ -8,11 +8,7 @@ use std::f64::consts::TAU;
 use firebrick_kernels::RopeFrequencies;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    ConfigError,
-    config::{Fields, is_in_float32},
-    layout::not_implemented,
-};
+use crate::fields::{ConfigError, Fields, is_in_float32, not_implemented};
 
 /// A rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,24 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::{Lora, names::TextPrefix, pattern::Pattern};
-
-/// Fields of `adapter_config.json` that say which modules have an adapter, unchanged. An adapter that is saved again
-/// keeps them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Selection {
-    /// Prefix of the text model in the class that the adapter was made for, which the fields and the patterns of ranks
-    /// are about.
-    pub(crate) text_prefix: TextPrefix,
-    /// A list of names, or one pattern.
-    pub target_modules: Value,
-    /// A list of names, or one pattern: modules that have no adapter even if they are targets.
-    pub exclude_modules: Value,
-    /// A layer's number, or a list: no other layer has an adapter.
-    pub layers_to_transform: Value,
-    /// What is before a layer's number in names, or a list of such strings.
-    pub layers_pattern: Value,
-}
+use crate::{lora::Lora, names::TextPrefix, pattern::Pattern};
 
 /// Rules that select an adapter's modules. The modules are named as in the text model alone, such as
 /// `model.layers.0.self_attn.q_proj`.

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::{
-    Biases, ConfigError, DecoderConfig, Family, RopeKind,
-    config::Fields,
+    config::{Biases, DecoderConfig, RopeKind},
+    family::Family,
+    fields::{ConfigError, Fields},
     layer_types::{self, LayerType},
     layout::{self, Defaults},
 };
@@ -26,7 +27,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         ..Defaults::LLAMA
     };
 
-    let mut config = layout::read(fields, Family::SmolLm3, defaults)?;
+    let mut config = layout::read(fields, Family::SmolLm3, shape, defaults)?;
     layout::activation(fields, &["silu"])?;
     let attention = fields.flag_or("attention_bias", false)?;
     let mlp = fields.flag_or("mlp_bias", false)?;

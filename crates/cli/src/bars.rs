@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::terminal::Width;
+use crate::width::Width;
 
 /// Progress bars of long work. Clones draw together, so that the [`Terminal`](crate::terminal::Terminal)'s lines and
 /// the bars keep out of each other's way.

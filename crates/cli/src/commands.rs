@@ -35,9 +35,11 @@ use firebrick_core::printable_lines;
 use firebrick_models::{is_adapter, is_gguf};
 use serde::Serialize;
 
-pub(crate) use recipes::is_file_name;
-
-use crate::{ProgramError, error::STDOUT, json::line, version::version};
+use crate::{
+    error::{ProgramError, STDOUT},
+    json::line,
+    version::version,
+};
 
 /// Firebrick trains language models to reason, by reinforcement learning with verifiable rewards.
 #[derive(Parser)]

@@ -9,8 +9,6 @@ use firebrick_device::Failure;
 use firebrick_runs::{path_word, resume_command};
 use firebrick_view::ViewError;
 
-use crate::commands::is_file_name;
-
 /// Name of standard output in errors.
 pub(crate) const STDOUT: &str = "standard output";
 
@@ -222,32 +220,6 @@ impl ProgramError {
     pub(crate) fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| ProgramError::Library(firebrick::Error::File { path, source })
-    }
-
-    /// Makes the error that no recipe is called `given`.
-    pub(crate) fn no_recipe(given: PathBuf) -> Self {
-        let query = if is_file_name(&given) { given.with_extension("") } else { given.clone() };
-        let query = query.to_string_lossy().to_lowercase();
-        let last_part = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
-        let part = last_part(&query);
-
-        // A name is likely if it is as close as clap wants misspelt commands to be, or if `given` is a part of it,
-        // such as `dapo` of `5-dapo`.
-        let likeness = |name: &str| {
-            let contained = part.len() > 2 && last_part(name).contains(&part);
-            let alike = strsim::jaro_winkler(&query, name);
-            if contained {
-                1.0 + alike
-            } else {
-                alike.max(strsim::jaro_winkler(&part, &last_part(name)))
-            }
-        };
-
-        let names =
-            firebrick_recipes::ALL.iter().map(|recipe| (likeness(recipe.name), recipe.name));
-        let likely =
-            names.filter(|(likeness, _)| *likeness > 0.7).max_by(|a, b| a.0.total_cmp(&b.0));
-        ProgramError::NoRecipe { given, likely: likely.map(|(_, name)| name) }
     }
 
     /// Returns advice on what to do, if the message does not say it by itself.

@@ -34,6 +34,7 @@ mod names;
 mod out;
 pub mod terminal;
 mod version;
+mod width;
 
 pub use error::ProgramError;
 pub use message::Message;

@@ -6,11 +6,14 @@ use std::{
 };
 
 use crate::{
-    ColumnNames, DataError, Part, Problem, Row, folder,
+    error::DataError,
+    folder,
     jsonl::JsonlRows,
     parquet::ParquetRows,
-    part::{data_files, splits},
-    unique::Collector,
+    part::{Part, data_files, splits},
+    problem::{ColumnNames, Problem},
+    row::Row,
+    unique::{Collector, ProblemSet},
 };
 
 /// How deep folders are searched. The Hub's data sets have two levels.
@@ -79,19 +82,6 @@ pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataErro
     };
 
     Ok(chosen.into_iter().map(|file| path.join(file)).collect())
-}
-
-/// Problems of a data set.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ProblemSet {
-    /// Problems to use, in the order of the files. An id is a row's index among all rows.
-    pub problems: Vec<Problem>,
-    /// Rows left out because an earlier row has the same question and the same reference.
-    pub duplicates: usize,
-    /// Rows left out because another row has the same question and another reference.
-    pub conflicting: usize,
-    /// A message for a person about the conflicting rows, with the first of them.
-    pub note: Option<String>,
 }
 
 /// Reads problems from JSON Lines and Parquet files, row by row. With `deduplicate`, rows with the same question

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use crate::{HubError, Position, PromptReport};
+use crate::{hub::HubError, report::PromptReport, row::Position};
 
 /// Problem with data, and the way out of it.
 #[derive(Debug, thiserror::Error)]

@@ -40,26 +40,28 @@ mod prepare;
 mod problem;
 mod prompts;
 mod python_json;
+mod report;
 mod row;
 mod task;
 mod template;
 mod tokenizer;
 mod unique;
 
-pub use dataset::{ProblemSet, data_set_files, read_problems};
+pub use dataset::{data_set_files, read_problems};
 pub use error::DataError;
 pub use format::PromptFormat;
 pub use hub::{Hub, HubError, HubName, Progress};
 pub use number::{answer_in, parse_json};
 pub use part::Part;
-pub use prepare::{Preparation, PromptReport};
+pub use prepare::Preparation;
 pub use problem::{ColumnNames, Columns, Problem, Question};
 pub use prompts::Prompts;
+pub use report::PromptReport;
 pub use row::{Origin, Position, Row};
 pub use task::Task;
 pub use template::{ChatTemplate, TextTemplate};
 pub use tokenizer::{Streamer, Tokenizer, TokenizerFacts, tokens_up_to};
-pub use unique::shared_questions;
+pub use unique::{ProblemSet, shared_questions};
 
 /// Clock reading that a chat template may print, re-exported from `jiff`.
 pub use jiff::civil::DateTime;

@@ -1,11 +1,16 @@
 //! Turns problems into tokenized prompts and SFT examples, in parallel.
 
-use std::fmt;
-
 use firebrick_core::{Prompt, SftExample};
 use rayon::prelude::*;
 
-use crate::{DataError, Problem, PromptFormat, Tokenizer, number, tokens_up_to};
+use crate::{
+    error::DataError,
+    format::PromptFormat,
+    number,
+    problem::Problem,
+    report::PromptReport,
+    tokenizer::{Tokenizer, tokens_up_to},
+};
 
 /// Turns problems into tokens, in parallel.
 #[derive(Clone, Copy)]
@@ -168,42 +173,6 @@ impl<'a> Preparation<'a> {
             0 => Err(DataError::NoPrompts { report, max_prompt_tokens }),
             _ => Ok((kept, report)),
         }
-    }
-}
-
-/// A report on the problems that were read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PromptReport {
-    /// Number of problems that were read.
-    pub read: usize,
-    /// Number of prompts that were kept.
-    pub kept: usize,
-    /// Prompts dropped because they are longer than `max_prompt_tokens`.
-    pub too_long: usize,
-    /// Prompts dropped because they have no token.
-    pub empty: usize,
-    /// Prompts dropped because an earlier one has the same question.
-    pub duplicates: usize,
-    /// Prompts dropped because another one has the same question and another reference.
-    pub conflicting: usize,
-}
-
-impl fmt::Display for PromptReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} prompts kept", self.kept, self.read)?;
-
-        for (count, why) in [
-            (self.too_long, "too long"),
-            (self.empty, "empty"),
-            (self.duplicates, "duplicates"),
-            (self.conflicting, "with conflicting references"),
-        ] {
-            if count > 0 {
-                write!(f, ", {count} {why}")?;
-            }
-        }
-
-        Ok(())
     }
 }
 

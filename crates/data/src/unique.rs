@@ -5,13 +5,26 @@ use std::{
     hash::{BuildHasher as _, RandomState},
 };
 
-use crate::{Origin, Problem, ProblemSet};
+use crate::{problem::Problem, row::Origin};
 
 /// How many conflicts are shown to a person.
 const SHOWN: usize = 3;
 
 /// How many characters of a question or a reference are shown.
 const CLIP: usize = 60;
+
+/// Problems of a data set.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProblemSet {
+    /// Problems to use, in the order of the files. An id is a row's index among all rows.
+    pub problems: Vec<Problem>,
+    /// Rows left out because an earlier row has the same question and the same reference.
+    pub duplicates: usize,
+    /// Rows left out because another row has the same question and another reference.
+    pub conflicting: usize,
+    /// A message for a person about the conflicting rows, with the first of them.
+    pub note: Option<String>,
+}
 
 /// Counts the problems of `others` whose question is also one of `problems`, however either of them writes it.
 pub fn shared_questions(problems: &[Problem], others: &[Problem]) -> usize {

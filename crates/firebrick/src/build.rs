@@ -47,6 +47,7 @@ use algorithm::{
 use data::{Data, DataRequest, text_folder, tokenizer};
 use environment::ConversationSetup;
 
+pub use crate::layout::{TRAINER, WEIGHTS};
 pub use critic::CriticPlan;
 pub use data::{EvalSet, known_options};
 
@@ -482,13 +483,6 @@ pub fn date_of(time: SystemTime) -> Option<DateTime> {
     let time = jiff::Timestamp::try_from(time).ok()?;
     Some(time.to_zoned(jiff::tz::TimeZone::system()).datetime())
 }
-
-/// Folder inside a checkpoint for everything that is not the model.
-pub const TRAINER: &str = "trainer";
-
-/// Folder inside [`TRAINER`] for the weights as they were trained, in float32. It is there if the checkpoint's
-/// weights are rounded, because a resumed run must continue with the same bits.
-pub const WEIGHTS: &str = "weights";
 
 /// Builds the engine of this process. `context` limits the tokens of prompt and completion together.
 fn engine<M: PolicyModel>(

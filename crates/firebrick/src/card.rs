@@ -136,7 +136,7 @@ impl Card<'_> {
              tokenizer = AutoTokenizer.from_pretrained(folder)\n\
              model = {class}.from_pretrained(folder, dtype=\"auto\")\n```\n\n\
              The folder `{}` is needed to resume the run and can be left out otherwise.\n",
-            crate::build::TRAINER
+            crate::layout::TRAINER
         )
     }
 

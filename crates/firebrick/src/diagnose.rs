@@ -1,5 +1,6 @@
 //! Finds the faults of a run and describes them, from its record alone: nothing is sampled or judged again.
 
+mod finding;
 mod history;
 mod reward_rules;
 mod rules;
@@ -11,8 +12,9 @@ use firebrick_recipe::Recipe;
 use firebrick_runs::{Judged, RunError, Store};
 
 use self::{
+    finding::RuleFinding,
     history::History,
-    rules::{ANY, RULES, RuleFinding},
+    rules::{ANY, RULES},
 };
 
 /// Key in `run.db` of the reason why the last process ended: the name of a limit, `interrupted`, or an error. The value

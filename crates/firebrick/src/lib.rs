@@ -32,6 +32,7 @@ mod error;
 mod files;
 pub mod follow;
 mod journal;
+mod layout;
 pub mod model;
 pub mod plan;
 mod publish;

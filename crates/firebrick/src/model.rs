@@ -19,9 +19,9 @@ use firebrick_models::{
 };
 
 use crate::{
-    Error,
-    build::{TRAINER, WEIGHTS},
     device,
+    error::Error,
+    layout::{TRAINER, WEIGHTS},
     plan::{ChunkPlan, Memory},
     recipe::{self, BaseType, Recipe},
     source::{Need, Sources, model_name},

@@ -30,10 +30,11 @@ use serde::{Deserialize, Serialize};
 use record::keep_event;
 
 use crate::{
-    Error,
-    build::{BuiltRun, TRAINER},
+    build::BuiltRun,
     device,
+    error::Error,
     journal::{Journal, lock},
+    layout::TRAINER,
     recipe::Recipe,
     watch::{Phases, Stage, Watcher, examples},
 };

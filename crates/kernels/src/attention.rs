@@ -12,10 +12,11 @@
 use burn::tensor::{Device, FloatDType, Int, Tensor};
 
 use crate::{
-    Heads as Counts, MASKED, PackedMask, cpu,
+    MASKED, cpu,
     flex::{numbers, tensor},
+    heads::Heads as Counts,
     joined,
-    mask::{SharedPrefix, Tile, Tiled},
+    mask::{PackedMask, SharedPrefix, Tile, Tiled},
 };
 
 /// Upper bound on a block's queries.

@@ -10,6 +10,7 @@ pub(crate) mod adamw;
 pub(crate) mod angles;
 pub(crate) mod attention;
 pub(crate) mod attention_backward;
+pub(crate) mod block_table;
 pub(crate) mod columns;
 mod cuts;
 mod flash;

@@ -24,6 +24,8 @@ macro_rules! on_gpu {
 
 mod adamw;
 mod attention;
+mod block;
+mod choice;
 mod compute;
 mod cpu;
 #[cfg(feature = "gpu")]
@@ -32,6 +34,7 @@ mod flex;
 mod gated;
 mod graph;
 mod head;
+mod heads;
 mod heap;
 #[cfg(any(test, feature = "gpu"))]
 mod launch_ranges;
@@ -42,6 +45,7 @@ mod pages;
 mod qkv_rope;
 mod rows;
 mod sample;
+mod segment;
 mod sum;
 mod switch;
 #[cfg(test)]
@@ -51,20 +55,24 @@ mod watch;
 
 pub use adamw::{AdamWStep, adamw, scaled_squares};
 pub use attention::{AttentionOptions, AttentionOutput, attention, attention_backward};
+pub use block::{Block, PAGE};
+pub use choice::Choice;
 pub use compute::Compute;
 pub use gated::{Activation, gated, gated_backward};
 pub use graph::{Graph, overwrite, overwrite_ints};
 pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_logprobs_saving};
+pub use heads::Heads;
 pub use heap::{give_memory_back, keep_memory};
 pub use linear::{
     ProductWay, add_product, cast_in_columns, column_sums, factor, linear, linear_beside, product,
 };
-pub use mask::{PackedMask, Segment};
+pub use mask::PackedMask;
 pub use norm::Norm;
-pub use pages::{Block, BlockTable, Moves, PAGE, Pages, SlotMapping, paged_attention};
-pub use qkv_rope::{Heads, RopeFrequencies, RopeTable, qkv_rope, qkv_rope_backward};
+pub use pages::{BlockTable, Moves, Pages, SlotMapping, paged_attention};
+pub use qkv_rope::{RopeFrequencies, RopeTable, qkv_rope, qkv_rope_backward};
 pub use rows::add_rows;
-pub use sample::{Choice, sample_on_device, sample_on_host};
+pub use sample::{sample_on_device, sample_on_host};
+pub use segment::Segment;
 pub use sum::sum_all;
 pub use switch::{Kernels, kernels, run_on_compute_thread, use_kernels};
 pub use unpack::{QuantLayout, dequantise};

@@ -4,14 +4,7 @@ use std::{ops::Range, sync::OnceLock};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-/// A text of a batch, or the part of a text that it does not share with others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// Tokens of the segment, as a range of the batch's.
-    pub range: Range<usize>,
-    /// Segment that this one continues: a prefix that it may share with others. That segment must have no prefix.
-    pub prefix: Option<usize>,
-}
+use crate::segment::Segment;
 
 /// Attention mask of a packed batch: a token attends to the tokens up to it in its own segment, and all of the
 /// segment's prefix. This is a block-diagonal causal mask over packed sequences; what other libraries pass as

@@ -7,15 +7,19 @@ use burn::tensor::{
 };
 
 #[cfg(feature = "gpu")]
-use crate::cube::pages as cube;
+use crate::cube::{block_table::Rows, is_gpu, pages as cube};
 use crate::{
-    Compute, Kernels, MASKED, Norm, RopeTable, cpu,
+    MASKED,
+    block::{Block, PAGE},
+    compute::Compute,
+    cpu,
     flex::{Numbers, numbers, tensor},
-    joined, kernels,
+    heads::Heads,
+    joined,
+    norm::Norm,
+    qkv_rope::RopeTable,
+    switch::{Kernels, kernels},
 };
-
-/// Tokens in a page.
-pub const PAGE: usize = 32;
 
 /// Keys and values of one layer, in pages of [`PAGE`] tokens.
 ///
@@ -86,17 +90,6 @@ impl Moves {
     }
 }
 
-/// One page of a row, with the row's tokens in it, from the page's beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// Index of the pool of pages.
-    pub pool: usize,
-    /// Index of the page in its pool.
-    pub page: usize,
-    /// Number of tokens; 0 if the row has reserved the page and continues in it later.
-    pub tokens: usize,
-}
-
 /// Pages of each row, in the order of its tokens.
 #[derive(Clone, Debug, Default)]
 pub struct BlockTable {
@@ -106,7 +99,7 @@ pub struct BlockTable {
     index: Option<Tensor<1, Int>>,
     biases: Vec<(Option<usize>, Tensor<4>)>,
     #[cfg(feature = "gpu")]
-    on_gpu: Option<cube::Rows>,
+    on_gpu: Option<Rows>,
 }
 
 impl BlockTable {
@@ -143,10 +136,10 @@ impl BlockTable {
         }
 
         #[cfg(feature = "gpu")]
-        if cube::is_gpu(device) {
+        if is_gpu(device) {
             let rows = match self.on_gpu.take() {
                 Some(rows) => rows.stepped(),
-                None => cube::Rows::new(&self.rows, device),
+                None => Rows::new(&self.rows, device),
             };
             return self.on_gpu.insert(rows).newest();
         }
@@ -160,8 +153,8 @@ impl BlockTable {
     /// tokens itself. The device is sent the rows.
     pub fn replayable_steps(&mut self, device: &Device) -> usize {
         #[cfg(feature = "gpu")]
-        if cube::is_gpu(device) {
-            let rows = self.on_gpu.take().unwrap_or_else(|| cube::Rows::new(&self.rows, device));
+        if is_gpu(device) {
+            let rows = self.on_gpu.take().unwrap_or_else(|| Rows::new(&self.rows, device));
             return self.on_gpu.insert(rows).replayable_steps();
         }
         let _ = device;
@@ -172,7 +165,7 @@ impl BlockTable {
     /// rows.
     pub fn counter(&self) -> Option<Tensor<1, Int>> {
         #[cfg(feature = "gpu")]
-        return self.on_gpu.as_ref().map(cube::Rows::newest);
+        return self.on_gpu.as_ref().map(Rows::newest);
         #[cfg(not(feature = "gpu"))]
         None
     }
@@ -270,7 +263,7 @@ impl Pages {
         &mut self,
         table: &BlockTable,
         projected: &Tensor<2>,
-        heads: crate::Heads,
+        heads: Heads,
         norms: Option<&(Norm, [Tensor<1>; 2])>,
         rotary: &RopeTable,
     ) -> Option<Tensor<3>> {
@@ -395,7 +388,7 @@ pub fn paged_attention(
         &query,
         &stores,
         &table.rows,
-        crate::Heads { query: heads, key: kv_heads, width },
+        Heads { query: heads, key: kv_heads, width },
         window.unwrap_or(usize::MAX),
     );
 

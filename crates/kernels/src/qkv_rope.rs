@@ -8,21 +8,13 @@ use std::{
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::{
-    Compute, Norm, cpu,
+    compute::Compute,
+    cpu,
     cpu::qkv_rope::{Angles, HeadNorms},
     flex::{Numbers, ints, numbers, tensor},
+    heads::Heads,
+    norm::Norm,
 };
-
-/// How many heads an attention has, and how wide they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heads {
-    /// Number of query heads: a multiple of `key`.
-    pub query: usize,
-    /// Number of key heads, and also of value heads.
-    pub key: usize,
-    /// Width of a head.
-    pub width: usize,
-}
 
 /// Frequencies of a rotary embedding: the angles in radians by which the pairs of a head's numbers rotate from one
 /// position to the next. In `transformers` they are `inv_freq`.
@@ -75,7 +67,7 @@ impl RopeTable {
     /// Computes the angles at `positions`, `[rows, tokens]`.
     pub fn new(positions: &Tensor<2, Int>, frequencies: &RopeFrequencies) -> Self {
         #[cfg(feature = "gpu")]
-        if crate::cube::pages::is_gpu(&positions.device())
+        if crate::cube::is_gpu(&positions.device())
             && let Some(pairs) = crate::cube::angles::angles(
                 positions,
                 &frequencies.on(&positions.device()),

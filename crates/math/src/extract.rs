@@ -33,7 +33,10 @@
 //!
 //! Every rule takes time linear in the text. Boxes are searched in the whole text, everything else in the last 64 KiB.
 
+mod blank;
+mod box_command;
 mod boxes;
+mod delimiters;
 mod fallback;
 mod formula;
 mod grouping;

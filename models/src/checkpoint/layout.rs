@@ -1,7 +1,7 @@
 //! The mapping from a checkpoint's tensors to parameters. A parameter here is one tensor of a checkpoint or several:
 //! fused projections are joined, and matrices are transposed.
 
-use crate::{DecoderConfig, names};
+use crate::{config::DecoderConfig, names};
 
 /// A tensor with the name and the layout of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +56,7 @@ pub(super) fn pieces(
         [] => &[],
     };
 
-    let pieces = config.family.pieces(path, config).into_iter();
+    let pieces = names::pieces(path, config).into_iter();
     pieces.map(|piece| (piece.name, [&[piece.rows], other_dims].concat())).collect()
 }
 

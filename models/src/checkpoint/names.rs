@@ -1,29 +1,15 @@
 //! The tensors of a folder that a model reads, and the treatment of the others.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use burn::tensor::Device;
 
-use super::{
-    CheckpointError,
-    head::{self, HEAD},
-    layout, pictures,
-    read::load_config,
-    tensors::Tensors,
-};
+use super::{CheckpointError, head::HEAD, layout, pictures, tensors::Tensors};
 use crate::{
-    Decoder, DecoderConfig, ExpertSizes, GatedDeltaSizes, LayerKind, init::ParameterSource,
+    config::{DecoderConfig, ExpertSizes, GatedDeltaSizes, LayerKind},
+    decoder::Decoder,
+    source::ParameterSource,
 };
-
-/// Lists the tensors of a model folder that its model does not read, by name and without reading weights.
-///
-/// # Errors
-/// Fails if a file is missing or damaged, or if the names of the tensors are not those of the model that `config.json`
-/// describes.
-pub fn unread_tensors(folder: &Path) -> Result<Vec<String>, CheckpointError> {
-    let (config, _) = load_config(folder)?;
-    check(&head::open(folder, &config)?, &config)
-}
 
 /// Checks by names, shapes and types alone that `tensors` are a model of `config`, before any weight is read, so that
 /// nobody with the wrong folder waits for gigabytes. Returns the names that the model does not read.

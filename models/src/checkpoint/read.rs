@@ -7,8 +7,14 @@ use serde_json::{Map, Value};
 
 use super::{CheckpointError, head, json, layout, names, pictures, tensors::Tensors};
 use crate::{
-    ConfigError, Decoder, DecoderConfig, Family, FrozenFormat, RopeScaling, init::ParameterSource,
-    layout::not_implemented, names::TextPrefix,
+    base::FrozenFormat,
+    config::DecoderConfig,
+    decoder::Decoder,
+    family::Family,
+    fields::{ConfigError, not_implemented},
+    names::TextPrefix,
+    rope::RopeScaling,
+    source::ParameterSource,
 };
 
 /// A model that was read, and what is unusual about it.
@@ -66,6 +72,16 @@ pub fn load_noting(
 pub fn load_config(folder: &Path) -> Result<(DecoderConfig, Value), CheckpointError> {
     let (config, fields, _) = read_config(folder)?;
     Ok((config, fields))
+}
+
+/// Lists the tensors of a model folder that its model does not read, by name and without reading weights.
+///
+/// # Errors
+/// Fails if a file is missing or damaged, or if the names of the tensors are not those of the model that `config.json`
+/// describes.
+pub fn unread_tensors(folder: &Path) -> Result<Vec<String>, CheckpointError> {
+    let (config, _) = load_config(folder)?;
+    names::check(&head::open(folder, &config)?, &config)
 }
 
 /// Runs [`load_config`], and also returns where `transformers` keeps the text model of such a folder.

@@ -11,7 +11,7 @@ use firebrick_import::{Origin, import};
 use firebrick_recipes::{ALL, BuiltIn};
 use serde_json::json;
 
-use crate::{ProgramError, terminal::for_stdout};
+use crate::{error::ProgramError, terminal::for_stdout};
 
 /// Arguments of `firebrick recipes`.
 #[derive(Args)]
@@ -88,7 +88,7 @@ impl Recipes {
         match self.action {
             None => super::print(&list(self.json)),
             Some(Action::Show(Show { name })) => {
-                let recipe = built_in(&name).ok_or_else(|| ProgramError::no_recipe(name))?;
+                let recipe = built_in(&name).ok_or_else(|| no_recipe(name))?;
                 super::print(&own(recipe))
             }
             Some(Action::Import(import)) => import.run(),
@@ -116,14 +116,38 @@ pub(super) fn load(name: &Path, set: &[String]) -> Result<Loaded, ProgramError> 
         }
         // The system's own error says why a file can't be read.
         None if name.exists() || is_file_name(name) => Ok(Recipe::load(name, set)?),
-        None => Err(ProgramError::no_recipe(name.to_owned())),
+        None => Err(no_recipe(name.to_owned())),
     }
 }
 
 /// Returns whether a path has the ending of a recipe's file. A dot alone is not enough, because a recipe's name may
 /// have one too.
-pub(crate) fn is_file_name(path: &Path) -> bool {
+fn is_file_name(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ["toml", "yaml", "yml"].iter().any(|is| ending == *is))
+}
+
+/// Makes the error that no recipe is called `given`.
+fn no_recipe(given: PathBuf) -> ProgramError {
+    let query = if is_file_name(&given) { given.with_extension("") } else { given.clone() };
+    let query = query.to_string_lossy().to_lowercase();
+    let last_part = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
+    let part = last_part(&query);
+
+    // A name is likely if it is as close as clap wants misspelt commands to be, or if `given` is a part of it,
+    // such as `dapo` of `5-dapo`.
+    let likeness = |name: &str| {
+        let contained = part.len() > 2 && last_part(name).contains(&part);
+        let alike = strsim::jaro_winkler(&query, name);
+        if contained {
+            1.0 + alike
+        } else {
+            alike.max(strsim::jaro_winkler(&part, &last_part(name)))
+        }
+    };
+
+    let names = ALL.iter().map(|recipe| (likeness(recipe.name), recipe.name));
+    let likely = names.filter(|(likeness, _)| *likeness > 0.7).max_by(|a, b| a.0.total_cmp(&b.0));
+    ProgramError::NoRecipe { given, likely: likely.map(|(_, name)| name) }
 }
 
 fn list(json: bool) -> String {

@@ -16,12 +16,7 @@ use firebrick_core::Step;
 use firebrick_device::Name;
 use firebrick_runs::RunFolder;
 
-use crate::{
-    ProgramError,
-    bars::Bars,
-    json::JsonLines,
-    terminal::{Terminal, Width},
-};
+use crate::{ProgramError, bars::Bars, json::JsonLines, terminal::Terminal, width::Width};
 
 /// Arguments of `firebrick train`.
 #[derive(Args)]

@@ -5,8 +5,8 @@ use firebrick_recipe::{Recipe, RewardKind};
 use firebrick_runs::Which;
 
 use super::{
+    finding::{RuleFinding, percent},
     history::History,
-    rules::{RuleFinding, percent},
 };
 
 /// Finds a weighted reward whose format is learnt and whose answers are not.

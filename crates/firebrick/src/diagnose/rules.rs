@@ -5,6 +5,7 @@ use firebrick_recipe::{LossKind, Recipe, RewardKind};
 use firebrick_runs::Which;
 
 use super::{
+    finding::{RuleFinding, percent},
     history::History,
     reward_rules::{by_form, by_heart, flat, slow},
 };
@@ -15,17 +16,6 @@ pub(super) struct Rule {
     /// Findings that explain this one. If the run has any of them, the rule is left out.
     pub(super) after: &'static [&'static str],
     pub(super) check: fn(&History, &Recipe) -> Option<RuleFinding>,
-}
-
-/// What a rule has found.
-#[derive(Default)]
-pub(super) struct RuleFinding {
-    pub(super) name: &'static str,
-    pub(super) what: String,
-    pub(super) evidence: Vec<String>,
-    pub(super) remedy: String,
-    /// Completions that show it.
-    pub(super) which: Option<Which>,
 }
 
 /// All rules, in this order: infrastructure, answers, the training signal, the policy's updates, and last its accuracy
@@ -547,10 +537,6 @@ fn length_grows(history: &History, _: &Recipe) -> Option<RuleFinding> {
         which: Some(Which::Verdict(Verdict::Wrong)),
         ..RuleFinding::default()
     })
-}
-
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.0} %", 100.0 * share)
 }
 
 /// Rounds the number to two significant digits, without an exponent.

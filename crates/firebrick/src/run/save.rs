@@ -14,9 +14,10 @@ use firebrick_train::{LocalLearner, TrainError, check_finite, save_state};
 
 use super::{PROGRESS, Run};
 use crate::{
-    Error,
-    build::{BuiltRun, TRAINER, WEIGHTS},
+    build::BuiltRun,
     card::{CARD, Card},
+    error::Error,
+    layout::{TRAINER, WEIGHTS},
     watch::Stage,
 };
 

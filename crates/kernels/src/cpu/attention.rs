@@ -9,7 +9,7 @@ use super::{
     product::{Matrix, multiply},
     simd,
 };
-use crate::{Heads, MASKED, Segment};
+use crate::{MASKED, heads::Heads, segment::Segment};
 
 /// Upper bound on a block's queries. `KEYS` is that of keys.
 const QUERIES: usize = 64;

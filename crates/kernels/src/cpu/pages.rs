@@ -6,7 +6,10 @@ use super::{
     lanes::{exp, fold, largest},
     simd,
 };
-use crate::{Block, Heads, PAGE};
+use crate::{
+    block::{Block, PAGE},
+    heads::Heads,
+};
 
 /// How many numbers of a value are accumulated together.
 const NUMBERS: usize = 32;

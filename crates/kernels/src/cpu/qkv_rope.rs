@@ -1,7 +1,7 @@
 //! Queries, keys and values on the CPU: split, QK-norm and RoPE, forward and backward.
 
 use super::{Out, norm, pieces, rows_of_a_task, simd, summed};
-use crate::Heads;
+use crate::heads::Heads;
 
 /// Angles of some tokens: cosines and sines, `[rows, pairs]` each, and the row of each token.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use super::{
     lanes::{exp, largest},
     simd,
 };
-use crate::Choice;
+use crate::choice::Choice;
 
 /// Number of weights that are summed before it is checked whether the token is among them.
 const BLOCK: usize = 256;

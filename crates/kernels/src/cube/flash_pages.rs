@@ -4,8 +4,8 @@
 //! terms changes; and if values are, only that of its columns.
 
 use super::{
+    block_table::{TOKENS, is_visible, slot},
     fragments::{Factors, LINE, Line, OWN, Pair, Softmax, Sums, UNSEEN, add_matrix, own_column},
-    pages::{TOKENS, is_visible, slot},
     *,
 };
 

@@ -5,7 +5,7 @@ use super::{
     tiles::{EACH, STRIP},
     *,
 };
-use crate::Segment;
+use crate::segment::Segment;
 
 /// Number of queries that one cube processes for some keys, unless that makes more than [`PARTS`] parts: many
 /// completions may attend to the same prompt.

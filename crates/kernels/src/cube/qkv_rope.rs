@@ -1,12 +1,13 @@
 //! Queries, keys and values on GPUs: split, QK-norm and RoPE, also into pages of the KV cache; forward and backward.
 
 use super::{
-    pages::{Rows, Store, slot},
+    block_table::{Rows, slot},
+    pages::Store,
     rows::sums,
     shared::sum_of_lanes,
     *,
 };
-use crate::{Compute, Heads, Norm};
+use crate::{compute::Compute, heads::Heads, norm::Norm};
 
 /// Norms of the query heads and of the key heads, with their weights.
 type Norms = (Norm, [Tensor<1>; 2]);

@@ -4,7 +4,7 @@ use super::{
     shared::{first_of_cube, largest_of_cube, last_of_cube, sums_before},
     *,
 };
-use crate::Choice;
+use crate::choice::Choice;
 
 /// Lower bound on the logits of a row that a cube sums first. A row has at most [`UNITS`] such blocks.
 const BLOCK: usize = 1024;

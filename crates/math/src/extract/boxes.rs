@@ -5,7 +5,10 @@ use std::ops::Range;
 use memchr::{memchr, memchr3, memmem, memrchr};
 
 use super::{
-    formula::{Formula, Formulas},
+    blank::is_form,
+    box_command::{Argument, command, until_delimiter},
+    delimiters::Formulas,
+    formula::Formula,
     grouping, prose, sentence, trim,
 };
 
@@ -150,76 +153,6 @@ fn outermost(text: &str, within: Range<usize>) -> Vec<Boxed> {
     closed
 }
 
-/// Tells whether a formula is only a box to fill in, or a name and such a box: `\boxed{}`, `x = \boxed{...}`. In
-/// `5 + \boxed{} = 8` it is only a part, without which the rest must not be read.
-pub(super) fn is_blank(formula: &str) -> bool {
-    let bytes = formula.as_bytes();
-    let Some(found) = memmem::find(bytes, b"box").filter(|&at| at <= LINE) else { return false };
-    let at = formula[..found].rfind('\\').unwrap_or(found);
-    let Some(Argument::Braced(content)) = command(bytes, at + 1) else { return false };
-
-    let named = formula[..at].trim_end_matches('\\').trim_end();
-    let is_name = |name: &str| !name.contains(|c: char| c.is_numeric() || c == '\\' || c == '=');
-    if !(named.is_empty() || named.strip_suffix('=').is_some_and(is_name)) {
-        return false;
-    }
-
-    let end = formula.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '.' | ','));
-    let inside = end.strip_suffix('}').and_then(|inside| inside.get(content..));
-    inside.is_some_and(|inside| is_form(&inside.replace("\\boxed{", "{")))
-}
-
-/// Tells whether a box is a form to fill in instead of an answer: `\boxed{}`, `\boxed{...}`, `\boxed{\text{answer}}`.
-fn is_form(piece: &str) -> bool {
-    const NOTHING: [&str; 22] = [
-        "\\,",
-        "\\;",
-        "\\:",
-        "\\!",
-        "\\ ",
-        "\\_",
-        "\\quad",
-        "\\qquad",
-        "\\text{",
-        "\\textbf{",
-        "\\textit{",
-        "\\mathrm{",
-        "\\ldots",
-        "\\dots",
-        "\\cdots",
-        "\\square",
-        "\\Box",
-        "\\underline{",
-        "~",
-        "{",
-        "}",
-        "…",
-    ];
-
-    let nothing = |c: char| c.is_whitespace() || matches!(c, '.' | '_' | '?');
-    let mut rest = piece;
-
-    // Strips what leaves a box empty, until a word or an answer remains.
-    loop {
-        rest = rest.trim_start_matches(nothing);
-        let space = ["\\hspace{", "\\phantom{"].iter().find_map(|space| rest.strip_prefix(space));
-        if let Some((_, after)) = space.and_then(|inside| inside.split_once('}')) {
-            rest = after;
-            continue;
-        }
-
-        match NOTHING.iter().find_map(|known| rest.strip_prefix(known)) {
-            Some(shorter) => rest = shorter,
-            None => break,
-        }
-    }
-
-    let word = rest.trim_end_matches(|c: char| c == '}' || nothing(c)).trim_end();
-    let known = ["", "answer", "your answer", "the answer", "final answer", "your final answer"];
-    let word = word.strip_suffix(" here").unwrap_or(word);
-    known.iter().any(|known| word.eq_ignore_ascii_case(known))
-}
-
 /// Tells whether a box without braces is in mathematics: in a formula, after an operator, or on a line of its own. In
 /// prose `\boxed` is only the name of the command, as in “I used \boxed twice”.
 fn in_mathematics(
@@ -252,73 +185,8 @@ fn in_mathematics(
 /// Bytes on both sides of a box that are read to tell a line of mathematics from prose.
 const LINE: usize = 200;
 
-enum Argument {
-    /// The argument has a brace, and begins after it at this index.
-    Braced(usize),
-    /// The argument has no brace: `\boxed 5`.
-    Bare(Range<usize>),
-}
-
-/// Tells whether the name of a box is at `name`, and finds its argument.
-fn command(bytes: &[u8], name: usize) -> Option<Argument> {
-    let names: [&[u8]; 3] = [b"boxed", b"fbox", b"framebox"];
-    let box_name_at = |at: usize| names.iter().find(|known| bytes[at..].starts_with(known));
-    let mut position = name + box_name_at(name)?.len();
-    position += bytes[position..].iter().take_while(|b| b.is_ascii_whitespace()).count();
-
-    if bytes.get(position) == Some(&b'[') {
-        // A width or a position is short. Anything longer is not an option of a box.
-        let option = bytes[position..].iter().take(16).position(|&b| b == b']');
-        position =
-            option.filter(|_| bytes[name] == b'f').map_or(position, |close| position + close + 1);
-    }
-
-    match *bytes.get(position)? {
-        b'{' => Some(Argument::Braced(position + 1)),
-        b'\\' if box_name_at(position + 1).is_some() => None,
-        b if b.is_ascii_alphabetic() && bytes[position - 1].is_ascii_alphabetic() => None,
-        // The text only names the command.
-        b'}' | b'$' | b'.' | b',' | b'`' | b'"' => None,
-        _ => {
-            let rest = &bytes[position..bytes.len().min(position + 200)];
-            let token = rest.iter().position(|b| b.is_ascii_whitespace()).unwrap_or(rest.len());
-            let end = until_delimiter(rest).unwrap_or(token);
-            Some(Argument::Bare(position..boundary(bytes, position + end)))
-        }
-    }
-}
-
-/// Moves back to the start of a character, because a limit in bytes may have cut it.
-fn boundary(bytes: &[u8], mut index: usize) -> usize {
-    while index < bytes.len() && bytes[index] & 0xc0 == 0x80 {
-        index -= 1;
-    }
-    index
-}
-
 fn brace(bytes: &[u8], at: usize) -> bool {
     matches!(bytes.get(at), Some(b'{' | b'}'))
-}
-
-/// Finds where the surrounding mathematics ends on this line: at `$`, `\)`, `\]` or the closing brace of a surrounding
-/// group. If there is none, the line's end is the error.
-fn until_delimiter(bytes: &[u8]) -> Result<usize, usize> {
-    let mut position = 0;
-    let mut depth = 0u32;
-    while position < bytes.len() {
-        match bytes[position] {
-            b'\n' => return Err(position),
-            b'$' => return Ok(position),
-            b'}' if depth == 0 => return Ok(position),
-            b'{' => depth += 1,
-            b'}' => depth -= 1,
-            b'\\' if matches!(bytes.get(position + 1), Some(b')' | b']')) => return Ok(position),
-            b'\\' => position += 1,
-            _ => {}
-        }
-        position += 1;
-    }
-    Err(bytes.len())
 }
 
 /// Tells whether only space, braces and delimiters separate a box from the box inside it.

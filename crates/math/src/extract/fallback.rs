@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::{
-    formula::{self, Formula, Formulas},
+    delimiters::{self, Formulas},
+    formula::Formula,
     negation,
     sentence::{self, AnswerKind},
     trim,
@@ -38,7 +39,7 @@ pub(super) fn few_words(text: &str, within: Range<usize>) -> Option<Range<usize>
 pub(super) fn formulas(text: &str, within: Range<usize>) -> Vec<Formula> {
     let mut formulas: Vec<Formula> = Formulas::new(text, window(text, within.clone())).collect();
     let after = formulas.last().map_or(within.start, |formula| formula.outer.end);
-    formulas.extend(formula::last_environment(text, after..within.end));
+    formulas.extend(delimiters::last_environment(text, after..within.end));
     formulas
 }
 

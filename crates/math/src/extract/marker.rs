@@ -6,7 +6,8 @@ use std::ops::Range;
 use memchr::{memchr, memmem, memrchr3};
 
 use super::{
-    formula::{Formula, Formulas},
+    delimiters::Formulas,
+    formula::Formula,
     prose::operator,
     sentence::{self, AnswerKind},
 };

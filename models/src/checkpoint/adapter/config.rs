@@ -9,9 +9,11 @@ use serde_json::{Map, Value, json};
 
 use super::{AdapterBase, CONFIG};
 use crate::{
-    CheckpointError, ConfigError, Decoder, DecoderConfig, Lora, Selection,
-    checkpoint::{json, pictures::SEEING},
-    config::Fields,
+    checkpoint::{CheckpointError, json, pictures::SEEING},
+    config::DecoderConfig,
+    decoder::Decoder,
+    fields::{ConfigError, Fields},
+    lora::{Lora, Selection},
     names::{self, TextPrefix},
     parameters,
     selection::Rules,
