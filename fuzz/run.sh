@@ -31,7 +31,7 @@ seed checkpoint tests/fixtures/*/config.json tests/fixtures/qwen2-f32/model.safe
 mkdir -p "$seeds"/{gguf,store,judge,extract,parse,compare}
 echo '{"id": 7, "score": 0.5, "verdict": "right", "extracted": "72"}' >"$seeds/judge/line"
 if [[ " ${targets[*]} " == *" gguf "* ]]; then
-    FIREBRICK_GGUF_SEEDS="$seeds/gguf" cargo test --release --locked -p firebrick-tests --test gguf any_bits
+    FIREBRICK_GGUF_SEEDS="$seeds/gguf" cargo test --release --locked --workspace --test gguf any_bits
 fi
 
 for target in "${targets[@]}"; do

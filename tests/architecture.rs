@@ -20,7 +20,7 @@ use firebrick_tests::{
     close::{Tolerance, nested_pairs, pairs},
     tiny::{VOCABULARY, numbers, request},
 };
-use firebrick_train::{AdamW, MicroBatching, OptimConfig, sft_step};
+use firebrick_train::learner::{AdamW, MicroBatching, OptimConfig, sft_step};
 use safetensors::{Dtype, tensor::TensorView};
 
 const LOGPROBS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };

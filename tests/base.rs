@@ -15,7 +15,7 @@ use firebrick_tests::{
     expected::{Logits, unpad},
     fixture::{Fixture, for_each_checkpoint},
 };
-use firebrick_train::CrossEntropy;
+use firebrick_train::learner::CrossEntropy;
 
 const BASES: [FrozenFormat; 4] =
     [FrozenFormat::F32, FrozenFormat::Bf16, FrozenFormat::Int8, FrozenFormat::Int4];

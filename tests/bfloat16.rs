@@ -13,7 +13,7 @@ use firebrick_tests::{
     expected::{Logits, unpad},
     fixture::{Fixture, aloud, for_each_checkpoint},
 };
-use firebrick_train::CrossEntropy;
+use firebrick_train::learner::CrossEntropy;
 
 /// Largest deviation of logits, as a share of their length.
 const LOGITS: f64 = 0.02;

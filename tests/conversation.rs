@@ -18,8 +18,9 @@ use firebrick_models::{
 };
 use firebrick_reward::Overlong;
 use firebrick_train::{
-    Aggregation, ClipRange, Dapo, Divisors, Layout, MicroBatch, MicroBatching, Objective, Sample,
-    Updater,
+    Sample,
+    algorithm::{Aggregation, ClipRange, Dapo, Divisors, Objective},
+    learner::{Layout, MicroBatch, Updater},
 };
 
 fn policy() -> Decoder {
@@ -42,21 +43,12 @@ fn policy() -> Decoder {
 fn updater() -> Updater {
     let clip = ClipRange { low: 0.2, high: 0.28 };
 
-    Updater {
-        replicas: Default::default(),
-        loss_scale: 1.0,
-        router_aux_loss_coef: 0.0,
-        interrupted: Default::default(),
-        objective: Objective {
-            policy: Box::new(Dapo { clip, dual_clip: None }),
-            entropy_coef: 0.1,
-            kl: None,
-        },
-        aggregation: Aggregation::TokenMean,
-        constant_length: 1,
-        temperature: 1.0,
-        micro_batching: MicroBatching { max_logits: 30, ..MicroBatching::default() },
-    }
+    let mut objective = Objective::new(Box::new(Dapo { clip, dual_clip: None }));
+    objective.entropy_coef = 0.1;
+
+    let mut updater = Updater::new(objective);
+    updater.micro_batching.max_logits = 30;
+    updater
 }
 
 /// Makes a conversation: the policy asks, observes three tokens, and answers.
@@ -226,7 +218,7 @@ fn completions_that_are_out_of_the_loss_count_in_a_constant_divisor() {
 
 #[test]
 fn the_gradient_of_k1_is_that_of_the_reference_too() {
-    use firebrick_train::{Kl, KlEstimator};
+    use firebrick_train::algorithm::{Kl, KlEstimator};
 
     let device = Device::flex().autodiff();
     let tensor = |values: [f32; 2]| {

@@ -19,7 +19,9 @@ use firebrick_tests::{
     fixture::for_each_checkpoint,
 };
 use firebrick_train::{
-    ClipRange, Dapo, EXPERT_LOAD_MAX, MicroBatching, ROUTER_AUX_LOSS, Sample, Updater,
+    Sample,
+    algorithm::{ClipRange, Dapo},
+    learner::{EXPERT_LOAD_MAX, MicroBatching, ROUTER_AUX_LOSS, SharePrompts, Updater},
 };
 
 const LOSS: Tolerance = Tolerance { absolute: 0.0, relative: 1e-5 };
@@ -71,17 +73,20 @@ fn uneven_loads_do_not_depend_on_the_cut() {
     let fine = policy.clone().with_chunk_sizes(ChunkSizes { tokens: 5, scores: 40 });
 
     // Experts share no prompts, even if shared prompts are asked for.
-    let share_prompts = Some(true);
+    let share_prompts = SharePrompts::Always;
     let micro_batching = MicroBatching {
         micro_batch_tokens: 16,
         layers_without_recompute: 1,
         share_prompts,
         ..balancing().micro_batching
     };
-    let parts = Updater { micro_batching, ..balancing() }.gradients(&fine, &samples).unwrap();
+    let mut updater = balancing();
+    updater.micro_batching = micro_batching;
+    let parts = updater.gradients(&fine, &samples).unwrap();
 
     for name in [ROUTER_AUX_LOSS, EXPERT_LOAD_MAX, "loss/total"] {
-        let of = |report: &firebrick_train::UpdateReport| report.metrics.get(name).unwrap();
+        let of =
+            |report: &firebrick_train::learner::UpdateReport| report.metrics.get(name).unwrap();
         LOSS.check(name, [(of(&parts), of(&whole))]);
     }
 
@@ -95,9 +100,12 @@ fn uneven_loads_do_not_depend_on_the_cut() {
 
 /// Makes an updater for advantages of 0, so that only uneven loads have a gradient.
 fn balancing() -> Updater {
-    let updater = updater(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }, 1.0);
-    let micro_batching = MicroBatching { share_prompts: Some(false), ..MicroBatching::default() };
-    Updater { router_aux_loss_coef: 1.0, micro_batching, ..updater }
+    let clip = ClipRange { low: 0.2, high: 0.28 };
+    let mut updater = updater(Dapo { clip, dual_clip: None }, 1.0);
+    updater.router_aux_loss_coef = 1.0;
+    updater.micro_batching =
+        MicroBatching { share_prompts: SharePrompts::Never, ..MicroBatching::default() };
+    updater
 }
 
 /// Makes a policy of two layers with experts around one without.

@@ -29,8 +29,9 @@ use firebrick_tests::{
     fixture::{Fixture, for_each_checkpoint, for_each_tokenizer},
 };
 use firebrick_train::{
-    AdamW, Aggregation, ClipRange, CrossEntropy, Dapo, Divisors, Layout, LossInput, MicroBatch,
-    OptimConfig, PolicyLoss, Sample, global_norm, sft_step,
+    Sample,
+    algorithm::{Aggregation, ClipRange, Dapo, Divisors, LossInput, PolicyLoss},
+    learner::{AdamW, CrossEntropy, Layout, MicroBatch, OptimConfig, global_norm, sft_step},
 };
 
 const LOGPROBS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };

@@ -24,7 +24,7 @@ use firebrick_tests::{
     gguf::GgufFile,
     transformers::Transformers,
 };
-use firebrick_train::{AdamW, OptimConfig, sft_step};
+use firebrick_train::learner::{AdamW, OptimConfig, sft_step};
 use serde_json::{Value, json};
 
 #[test]

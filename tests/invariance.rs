@@ -15,10 +15,15 @@ use firebrick_models::{
     SaveOptions, Sizes, WeightDtype, load_noting, parameters, random, save,
 };
 use firebrick_train::{
-    AdamW, Aggregation, Cispo, ClipRange, ConstantLr, Critic, CriticConfig, Dapo, Divisors, Gae,
-    Gspo, Kl, KlEstimator, Layout, LossInput, MicroBatch, MicroBatching, Objective, OptimConfig,
-    PolicyLoss, Replicas, Sample, TokenValues, UpdateReport, UpdateTarget, Updater, ValueHead,
-    ValueLoss, ValueModel, micro_batches,
+    Sample, TokenValues,
+    algorithm::{
+        Aggregation, Cispo, ClipRange, ConstantLr, Dapo, Divisors, Gae, Gspo, Kl, KlEstimator,
+        LossInput, Objective, PolicyLoss, ValueLoss,
+    },
+    learner::{
+        AdamW, Critic, CriticConfig, Layout, MicroBatch, MicroBatching, OptimConfig, Replicas,
+        SharePrompts, UpdateReport, UpdateTarget, Updater, ValueHead, ValueModel, micro_batches,
+    },
 };
 use proptest::{
     collection::vec,
@@ -34,7 +39,7 @@ const WHOLE: MicroBatching = MicroBatching {
     max_saved_logits: usize::MAX,
     layers_without_recompute: usize::MAX,
     offload: false,
-    share_prompts: Some(false),
+    share_prompts: SharePrompts::Never,
 };
 /// Cuts the fixed samples into more than one micro-batch, and into no whole number of blocks of the vocabulary.
 const SMALL: MicroBatching = MicroBatching {
@@ -43,7 +48,7 @@ const SMALL: MicroBatching = MicroBatching {
     max_saved_logits: 0,
     layers_without_recompute: 1,
     offload: false,
-    share_prompts: None,
+    share_prompts: SharePrompts::Auto,
 };
 
 /// Tokens of the longest completion.
@@ -117,6 +122,48 @@ fn the_backward_pass_is_that_of_autodiff() {
             )
             .unwrap();
         }
+    }
+}
+
+/// With the upper half of the entropies, the policy loss of the lower half is 0. It is still divided by all tokens, and
+/// the bonus and the penalty see all of them. The threshold is that of the update, and not of a micro-batch.
+#[test]
+fn the_tokens_of_the_top_entropies_do_not_depend_on_the_cut() {
+    let policy = decoder(false);
+    let mut samples = fixed_samples(&policy);
+    // The policy did not write this token, so it does not count among the entropies.
+    samples[1].mask[1] = false;
+    let mut updater = updater(Box::new(dapo()), Aggregation::TokenMean, true, WHOLE);
+
+    let all = updater.gradients(&policy, &samples).unwrap();
+    let entropies: Vec<Vec<f32>> =
+        all.token_stats.read(&samples).unwrap().into_iter().map(|it| it.entropies).collect();
+    let counted = |(sample, entropies): (&Sample, &Vec<f32>)| -> Vec<f32> {
+        sample.policy_tokens().filter(|_| sample.in_loss).map(|at| entropies[at]).collect()
+    };
+    let mut sorted: Vec<f32> = samples.iter().zip(&entropies).flat_map(counted).collect();
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    let least = sorted[sorted.len().div_ceil(2) - 1];
+
+    let mut halved = samples.clone();
+    for (sample, entropies) in halved.iter_mut().zip(&entropies) {
+        sample.importance =
+            entropies.iter().map(|&entropy| if entropy < least { 0.0 } else { 1.0 }).collect();
+    }
+    let expected = updater.gradients(&policy, &halved).unwrap();
+    assert!((expected.loss - all.loss).abs() > 1e-3, "{} {}", expected.loss, all.loss);
+
+    updater.top_entropy_quantile = 0.5;
+    for micro_batching in [WHOLE, SMALL] {
+        updater.micro_batching = micro_batching;
+        let got = updater.gradients(&policy, &samples).unwrap();
+        assert_close("loss", &[got.loss as f32], &[expected.loss as f32], 1e-6).unwrap();
+        assert_same_arrays(
+            &by_path(&policy, &got.gradients),
+            &by_path(&policy, &expected.gradients),
+            1e-6,
+        )
+        .unwrap();
     }
 }
 
@@ -233,8 +280,9 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
             let critic = critics[usize::from(update.tied)].as_ref();
 
             let gradients_on = |samples: &[Sample], micro_batching, devices| {
-                let updater = updater(policy_loss(), aggregation, update.extras, micro_batching);
-                let updater = Updater { replicas: replicas(devices), ..updater };
+                let mut updater =
+                    updater(policy_loss(), aggregation, update.extras, micro_batching);
+                updater.replicas = replicas(devices);
                 updater.gradients_with(policy, critic, UpdateTarget::Policy, samples).unwrap()
             };
             let gradients =
@@ -443,7 +491,9 @@ fn update() -> impl Strategy<Value = Update> {
     });
 
     let sizes = (1..80usize, 1..900usize, 0..2000usize, 0..4usize);
-    let micro_batching = (sizes, any::<bool>(), any::<Option<bool>>()).prop_map(
+    let sharing =
+        prop::sample::select(vec![SharePrompts::Auto, SharePrompts::Always, SharePrompts::Never]);
+    let micro_batching = (sizes, any::<bool>(), sharing).prop_map(
         |(
             (micro_batch_tokens, max_logits, max_saved_logits, layers_without_recompute),
             offload,
@@ -565,23 +615,18 @@ fn updater(
     extras: bool,
     micro_batching: MicroBatching,
 ) -> Updater {
-    let kl = Kl { estimator: KlEstimator::K3, gradient_of_k2: false, coef: 0.1 };
-
-    Updater {
-        loss_scale: 1.0,
-        router_aux_loss_coef: 0.0,
-        interrupted: Default::default(),
-        objective: Objective {
-            policy,
-            entropy_coef: if extras { 0.02 } else { 0.0 },
-            kl: extras.then_some(kl),
-        },
-        aggregation,
-        constant_length: LONGEST,
-        temperature: 0.9,
-        micro_batching,
-        replicas: Replicas::default(),
+    let mut objective = Objective::new(policy);
+    if extras {
+        objective.entropy_coef = 0.02;
+        objective.kl = Some(Kl { estimator: KlEstimator::K3, gradient_of_k2: false, coef: 0.1 });
     }
+
+    let mut updater = Updater::new(objective);
+    updater.aggregation = aggregation;
+    updater.constant_length = LONGEST;
+    updater.temperature = 0.9;
+    updater.micro_batching = micro_batching;
+    updater
 }
 
 /// Makes replicas on this many devices. All of them are the CPU, with a thread each.

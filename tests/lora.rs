@@ -24,7 +24,9 @@ use firebrick_tests::{
     fixture::{Fixture, for_each_adapter},
     tiny,
 };
-use firebrick_train::{AdamW, CrossEntropy, OptimConfig, Optimizer, global_norm, sft_step};
+use firebrick_train::learner::{
+    AdamW, CrossEntropy, OptimConfig, Optimizer, global_norm, sft_step,
+};
 use serde_json::{Value, json};
 
 /// Merging adds the products before the sum over inputs instead of after it.

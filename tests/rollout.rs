@@ -28,7 +28,11 @@ use firebrick_tests::{
     close::{Tolerance, nested_pairs},
     tiny::{numbers, policy, request},
 };
-use firebrick_train::{Aggregation, CrossEntropy, MicroBatching, Objective, Sample, Updater};
+use firebrick_train::{
+    Sample,
+    algorithm::Objective,
+    learner::{CrossEntropy, Updater},
+};
 
 const LOGPROBS: Tolerance = Tolerance { absolute: 1e-4, relative: 0.0 };
 
@@ -201,24 +205,9 @@ fn rollout_logprobs_are_those_of_the_update() {
             };
             let samples: Vec<Sample> = completions.iter().map(sample).collect();
 
-            let updater = Updater {
-                replicas: Default::default(),
-                loss_scale: 1.0,
-                router_aux_loss_coef: 0.0,
-                interrupted: Default::default(),
-                objective: Objective {
-                    policy: Box::new(CrossEntropy),
-                    entropy_coef: 0.0,
-                    kl: None,
-                },
-                aggregation: Aggregation::TokenMean,
-                constant_length: 1,
-                temperature,
-                micro_batching: MicroBatching {
-                    micro_batch_tokens: 4096,
-                    ..MicroBatching::default()
-                },
-            };
+            let mut updater = Updater::new(Objective::new(Box::new(CrossEntropy)));
+            updater.temperature = temperature;
+            updater.micro_batching.micro_batch_tokens = 4096;
 
             let rollout: Vec<Vec<f32>> =
                 samples.iter().map(|sample| sample.old_logprobs.clone()).collect();

@@ -25,7 +25,7 @@ use firebrick_core::{Completion, Detokenizer, FinishReason, Prompt, Seed, TokenI
 use firebrick_data::Tokenizer;
 use firebrick_models::{Decoder, FrozenFormat, Lora, load_noting};
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
-use firebrick_train::{MicroBatching, Sample};
+use firebrick_train::{Sample, learner::MicroBatching};
 use serde_json::{Value, json};
 
 const TOKENS: usize = 8192;

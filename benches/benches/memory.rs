@@ -24,7 +24,10 @@ use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::{
     ChunkSizes, DecoderConfig, ExpertSizes, Family, GatedDeltaSizes, Lora, Sizes, random,
 };
-use firebrick_train::{AdamW, MicroBatching, OptimConfig, Sample};
+use firebrick_train::{
+    Sample,
+    learner::{AdamW, MicroBatching, OptimConfig},
+};
 use serde_json::json;
 
 const PROMPT: usize = 128;

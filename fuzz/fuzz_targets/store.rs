@@ -2,14 +2,14 @@
 //! or a list of bytes to overwrite in a good one.
 #![no_main]
 
-use std::{collections::BTreeMap, fs, io, path::Path, sync::LazyLock};
+use std::{fs, io, path::Path, sync::LazyLock};
 
 use firebrick_core::{
     Completion, FinishReason, Group, Metrics, Prompt, RewardScale, RewardedGroup, Score,
     Tracker as _, Verdict,
 };
 use firebrick_fuzz::with_file;
-use firebrick_runs::{Store, TRAIN, Which};
+use firebrick_runs::{Outcome, Store, TRAIN, Which};
 use libfuzzer_sys::fuzz_target;
 
 static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -27,7 +27,7 @@ static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
             store.event(step, "a line").expect("an event");
             let reward = RewardScale { right: 1.0, wrong: -1.0 }.reward(Score::right("7"));
             let judged = RewardedGroup { group: group(step).into(), rewards: vec![reward; 2] };
-            store.record(TRAIN, step, &[judged], &BTreeMap::new()).expect("verdicts");
+            store.record(TRAIN, step, &[judged], &Outcome::default()).expect("verdicts");
         }
         drop(store);
         fs::read(path).expect("the database")

@@ -11,7 +11,7 @@ use firebrick_kernels::{
     paged_attention,
 };
 
-use crate::{DecodeCache, TokenBatch, gated_delta_net::GatedDeltaState};
+use crate::{DecodeCache, ReplayedCache, TokenBatch, gated_delta_net::GatedDeltaState};
 
 /// Keys and values of the rows that are being decoded, and the states of recurrent layers.
 ///
@@ -404,26 +404,6 @@ impl DecodeCache for KvCache {
         usize::MAX
     }
 
-    fn make_ready(&mut self, tokens: usize) -> usize {
-        if !self.dense() || !self.replayable {
-            return 0;
-        }
-        self.make_own();
-
-        let tokens = tokens.min(self.table.replayable_steps(&self.device));
-        self.reserve(tokens);
-        // This sends the reserved pages to the device.
-        tokens.min(self.table.replayable_steps(&self.device))
-    }
-
-    fn counter(&self) -> Option<Tensor<1, Int>> {
-        self.table.counter()
-    }
-
-    fn advance(&mut self, counter: Tensor<1, Int>, tokens: isize) {
-        self.table.advance(counter, tokens);
-    }
-
     fn arrange(
         mut self,
         keep: &[usize],
@@ -474,5 +454,31 @@ impl DecodeCache for KvCache {
         self.set_rows(rows);
         self.drop_unused();
         self
+    }
+
+    fn replayed(&mut self) -> Option<&mut dyn ReplayedCache> {
+        Some(self)
+    }
+}
+
+impl ReplayedCache for KvCache {
+    fn make_ready(&mut self, tokens: usize) -> usize {
+        if !self.dense() || !self.replayable {
+            return 0;
+        }
+        self.make_own();
+
+        let tokens = tokens.min(self.table.replayable_steps(&self.device));
+        self.reserve(tokens);
+        // This sends the reserved pages to the device.
+        tokens.min(self.table.replayable_steps(&self.device))
+    }
+
+    fn counter(&self) -> Option<Tensor<1, Int>> {
+        self.table.counter()
+    }
+
+    fn advance(&mut self, counter: Tensor<1, Int>, tokens: isize) {
+        self.table.advance(counter, tokens);
     }
 }

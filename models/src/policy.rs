@@ -1,4 +1,4 @@
-//! The traits `PolicyModel` and `DecodeCache`, which sampling and training need of any model.
+//! The traits `PolicyModel`, `DecodeCache` and `ReplayedCache`: what sampling and training need of any model.
 
 use burn::{
     module::{Module, ModuleDisplay, Param},
@@ -197,28 +197,6 @@ pub trait DecodeCache: Clone + Send {
     /// tokens never make that necessary.
     fn room(&self) -> usize;
 
-    /// Prepares the cache for `tokens` more tokens in each row, which the device writes without the host while a
-    /// captured graph is replayed. Returns how many tokens each row can take until the host is needed again, or until a
-    /// step must be launched in another way. Everything that a step leaves for the next one must stay at its
-    /// address, except the counter. A cache that cannot do this returns 0, and need not implement the two methods
-    /// below.
-    fn make_ready(&mut self, tokens: usize) -> usize {
-        let _ = tokens;
-        0
-    }
-
-    /// Returns the number of tokens before each row's newest, `[rows]`, as the device counts them. Besides what it
-    /// writes, this is the only number of a step that the device changes by itself.
-    fn counter(&self) -> Option<Tensor<1, Int>> {
-        None
-    }
-
-    /// Advances each row by `tokens` tokens, or takes some back if the number is negative. The device has written them
-    /// and counted them in `counter`.
-    fn advance(&mut self, counter: Tensor<1, Int>, tokens: isize) {
-        let _ = (counter, tokens);
-    }
-
     /// Makes a cache of this one's rows `keep`, in that order, followed by the rows of the other cache at the indices
     /// that come with it. It has room for at least one more token in each row, and at best for `room`, the maximum that
     /// a row still takes.
@@ -227,6 +205,28 @@ pub trait DecodeCache: Clone + Send {
     /// prefill. An index of `keep` may be repeated as well. At least one row is asked for, and every index must be that
     /// of a row.
     fn arrange(self, keep: &[usize], newcomers: Option<(&Self, &[usize])>, room: usize) -> Self;
+
+    /// Returns the cache as one that a captured graph of steps can fill. By default there is none, and the host
+    /// launches every step.
+    fn replayed(&mut self) -> Option<&mut dyn ReplayedCache> {
+        None
+    }
+}
+
+/// A [`DecodeCache`] that the device fills by itself, while it replays a captured graph of decoding steps.
+pub trait ReplayedCache {
+    /// Prepares the cache for `tokens` more tokens in each row. Returns how many tokens each row can take until the host
+    /// is needed again, or until a step must be launched in another way; 0 if the cache is in a form that no graph can
+    /// fill. Everything that a step leaves for the next one must stay at its address, except the counter.
+    fn make_ready(&mut self, tokens: usize) -> usize;
+
+    /// Returns the number of tokens before each row's newest, `[rows]`, as the device counts them; `None` on a
+    /// device that does not count, and before [`make_ready`](ReplayedCache::make_ready). Besides what it writes, this is the only number of a step that the device changes by itself.
+    fn counter(&self) -> Option<Tensor<1, Int>>;
+
+    /// Advances each row by `tokens` tokens, or takes some back if the number is negative. The device has written them
+    /// and counted them in `counter`.
+    fn advance(&mut self, counter: Tensor<1, Int>, tokens: isize);
 }
 
 /// Arranges one tensor with a row for each sequence, `[rows, …]`, as [`DecodeCache::arrange`] says. A recurrent state

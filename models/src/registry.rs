@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     config::{DecoderConfig, Sizes},
-    family::Family,
+    family::{self, Family},
     fields::{ConfigError, Fields},
     gemma, gemma3, llama, mistral, olmo, phi3, qwen2, qwen3, qwen3_5, qwen3_moe, smollm3,
 };
@@ -47,7 +47,7 @@ impl DecoderConfig {
         architecture: fn(Family) -> String,
     ) -> Result<Self, ConfigError> {
         let fields = Fields(config);
-        let config = match Family::of(&fields, architecture)? {
+        let config = match family::of(&fields, architecture)? {
             Family::Qwen2 => qwen2::read(&fields)?,
             Family::Qwen3 => qwen3::read(&fields)?,
             Family::Qwen3Moe => qwen3_moe::read(&fields)?,

@@ -6,8 +6,12 @@ use burn::{
 use firebrick_core::{Completion, FinishReason};
 use firebrick_tests::golden::{Array, Case, Fields};
 use firebrick_train::{
-    AdamW, AdaptiveUpdates, ClipRange, Dapo, GroupNorm, LossInput, Objective, OptimConfig,
-    Optimizer as _, Repeatable, Sample, Signals, TrainError, mean_advantage, mean_change, repeat,
+    Sample, TrainError,
+    adaptive::{
+        AdaptiveUpdates, Importance, Repeatable, Signals, mean_advantage, mean_change, repeat,
+    },
+    algorithm::{ClipRange, Dapo, GroupNorm, LossInput, Objective},
+    learner::{AdamW, OptimConfig, Optimizer as _},
 };
 use serde_json::Value;
 
@@ -22,13 +26,12 @@ pub(crate) fn count(case: &Case) {
     let entropy = of("entropy").values;
 
     let change = mean_change(&samples, &now);
-    let score = rule
-        .importance(&Signals {
-            advantage: mean_advantage(&samples),
-            change,
-            entropy: entropy.iter().sum::<f64>() / entropy.len() as f64,
-        })
-        .score();
+    let signals = Signals {
+        advantage: mean_advantage(&samples),
+        change,
+        entropy: entropy.iter().sum::<f64>() / entropy.len() as f64,
+    };
+    let score = Importance::new(&rule, &signals).score();
 
     let check = |field: &str, got: f64| {
         case.compare(field, &[got], &case.expected.array(field).values, case.f64);
@@ -44,6 +47,11 @@ pub(crate) fn update(case: &Case) {
     let rule = rule(&case.config);
     let device = Device::flex().autodiff();
     let weights = |name: &str| case.inputs.array(name);
+    let range = case.config.number("clip_ratio");
+    let clip = ClipRange { low: range, high: range };
+    let mut objective = Objective::new(Box::new(Dapo { clip, dual_clip: None }));
+    objective.entropy_coef = case.config.number("entropy_coef");
+
     let mut learner = Learner {
         model: Model {
             policy: Param::from_tensor(tensor(&weights("policy_weights"), &device)),
@@ -51,17 +59,7 @@ pub(crate) fn update(case: &Case) {
         },
         optimizer: Optimizer::new(&case.config),
         lr: case.config.number("lr"),
-        objective: Objective {
-            policy: Box::new(Dapo {
-                clip: ClipRange {
-                    low: case.config.number("clip_ratio"),
-                    high: case.config.number("clip_ratio"),
-                },
-                dual_clip: None,
-            }),
-            entropy_coef: case.config.number("entropy_coef"),
-            kl: None,
-        },
+        objective,
         value_coef: case.config.number("value_coef"),
         losses: Vec::new(),
     };
@@ -110,7 +108,7 @@ fn rule(config: &Fields) -> AdaptiveUpdates {
         weight_advantage: config.number("w_advantage"),
         weight_change: config.number("w_kl"),
         weight_entropy: config.number("w_entropy"),
-        max_entropy_term: f64::INFINITY,
+        max_entropy_term: 0.0,
         n_base: config.whole("n_base") as usize,
         n_min: config.whole("n_min") as usize,
         n_max: config.whole("n_max") as usize,

@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use firebrick_core::{Completion, FinishReason};
 use firebrick_tests::golden::{Case, Tolerance};
 use firebrick_train::{
-    Aggregation, Divisors, GroupNorm, Layout, LeaveOneOut, MeanOnly, MicroBatch, Sample,
+    Sample,
+    algorithm::{Aggregation, Divisors, GroupNorm, LeaveOneOut, MeanOnly},
+    learner::{Layout, MicroBatch},
 };
 
 use super::{tensor, values};

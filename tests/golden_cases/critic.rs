@@ -1,6 +1,6 @@
 use burn::tensor::Device;
 use firebrick_tests::golden::Case;
-use firebrick_train::{Gae, ValueInput, ValueLoss, whiten};
+use firebrick_train::algorithm::{Gae, ValueInput, ValueLoss, whiten};
 
 use super::{
     policy_loss::{Update, scalar},

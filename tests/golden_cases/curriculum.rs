@@ -1,6 +1,6 @@
 use firebrick_core::Seed;
 use firebrick_tests::golden::Case;
-use firebrick_train::{PromptRecord, VarianceRule};
+use firebrick_train::sampler::{PromptRecord, Selection, VarianceRule};
 use serde_json::json;
 
 pub(crate) fn select(case: &Case) {
@@ -18,7 +18,7 @@ pub(crate) fn select(case: &Case) {
     };
     let records: Vec<Option<PromptRecord>> = prompts.iter().map(record).collect();
 
-    let selection = rule.select(&records, 1, Seed::run(0));
+    let selection = Selection::new(&rule, &records, 1, Seed::run(0));
     case.check_exact("always_selected", selection.selected.clone());
     case.check_exact("skipped", selection.skipped.clone());
     case.check_exact("skipped_reported", selection.skipped.len());

@@ -1,6 +1,6 @@
 use burn::tensor::{Device, Tensor};
 use firebrick_tests::golden::{Case, Fields};
-use firebrick_train::{Kl, KlEstimator, LossInput, LossOutput, Objective, PolicyLoss};
+use firebrick_train::algorithm::{Kl, KlEstimator, LossInput, LossOutput, Objective, PolicyLoss};
 
 use super::{
     policy_loss::{differentiate, scalar},
@@ -25,7 +25,8 @@ pub(crate) fn estimate(case: &Case) {
     let leaf = logprobs.clone().require_grad();
     let mut input = LossInput::new(leaf, logprobs.clone(), advantages, mask.clone());
     input.ref_logprobs = Some(reference.clone());
-    let objective = Objective { policy: Box::new(Nothing), entropy_coef: 0.0, kl: Some(kl) };
+    let mut objective = Objective::new(Box::new(Nothing));
+    objective.kl = Some(kl);
     let (output, gradient) = differentiate(&objective, &input);
 
     case.check("token_mean", &[scalar(output.loss)]);

@@ -2,7 +2,7 @@ use burn::module::Param;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_models::{GradientSum, TokenLogProbs, head_backward, head_logprobs};
 use firebrick_tests::golden::{Array, Case};
-use firebrick_train::{Kl, Objective};
+use firebrick_train::algorithm::{Kl, Objective};
 
 use super::{
     kl,
@@ -56,16 +56,13 @@ pub(crate) fn to_loss(case: &Case) {
         Some(other) => panic!("no gradient is called \"{other}\""),
     };
 
-    let penalty = input.ref_logprobs.is_some().then(|| Kl {
+    let mut objective = Objective::new(boxed_dapo(&case.config));
+    objective.entropy_coef = case.config.optional("entropy_coef").unwrap_or(0.0);
+    objective.kl = input.ref_logprobs.is_some().then(|| Kl {
         estimator: kl::estimator(&case.config, "kl_estimator"),
         gradient_of_k2,
         coef: case.config.optional("kl_coef").unwrap_or(0.0),
     });
-    let objective = Objective {
-        policy: boxed_dapo(&case.config),
-        entropy_coef: case.config.optional("entropy_coef").unwrap_or(0.0),
-        kl: penalty,
-    };
 
     let output = objective.evaluate(&input);
     check_metrics(case, &output);

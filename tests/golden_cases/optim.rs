@@ -5,8 +5,8 @@ use burn::{
 };
 use firebrick_tests::golden::{Array, Case, Tolerance};
 use firebrick_train::{
-    AdamW, ConstantLr, LrSchedule as _, LrWarmup, OptimConfig, Optimizer as _,
-    constant_with_warmup, global_norm,
+    algorithm::{ConstantLr, LrSchedule as _, LrWarmup, constant_with_warmup},
+    learner::{AdamW, OptimConfig, Optimizer as _, global_norm},
 };
 use serde_json::Value;
 

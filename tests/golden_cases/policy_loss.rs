@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_tests::golden::{Array, Case, Fields, Tolerance};
-use firebrick_train::{
+use firebrick_train::algorithm::{
     Aggregation, Cispo, ClipRange, Dapo, Divisors, Gspo, LossInput, Objective, ObjectiveOutput,
     PolicyLoss,
 };
@@ -89,7 +89,7 @@ fn clip(config: &Fields) -> ClipRange {
 }
 
 fn objective(policy: impl PolicyLoss + 'static) -> Objective {
-    Objective { policy: Box::new(policy), entropy_coef: 0.0, kl: None }
+    Objective::new(Box::new(policy))
 }
 
 /// Evaluates the objective, and its gradient with respect to the log-probabilities.
@@ -186,7 +186,7 @@ impl Update {
         };
 
         let weight_of_row =
-            |row: usize| aggregation.weight(&divisors, prompts[row], counted[row]) * ranks;
+            |row: usize| divisors.token_weight(aggregation, prompts[row], counted[row]) * ranks;
         // Metrics are means over the tokens that count, whatever the loss is a mean of.
         let share = 1.0 / counts.tokens.max(1.0);
         let on_mask = |weight: &dyn Fn(usize) -> f64| {

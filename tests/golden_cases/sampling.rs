@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use firebrick_core::{Group, GroupFilter, Prompt, Reward, RewardScale, RewardedGroup, Score};
 use firebrick_tests::golden::{Array, Case};
-use firebrick_train::{BufferStatus, GroupBuffer, Spread};
+use firebrick_train::sampler::{BufferStatus, GroupBuffer, Spread};
 use serde_json::{Value, json};
 
 pub(crate) fn filter(case: &Case) {

@@ -10,7 +10,11 @@ use burn::{
 };
 use firebrick_core::{Completion, FinishReason, TokenId};
 use firebrick_models::{Decoder, Padding, TokenBatch, named_tensors, parameters};
-use firebrick_train::{Aggregation, MicroBatching, Objective, PolicyLoss, Sample, Updater};
+use firebrick_train::{
+    Sample,
+    algorithm::{Objective, PolicyLoss},
+    learner::{MicroBatching, SharePrompts, Updater},
+};
 
 use crate::{
     close::Tolerance,
@@ -31,7 +35,7 @@ pub const MICRO_BATCHING: MicroBatching = MicroBatching {
     max_saved_logits: 0,
     layers_without_recompute: 1,
     offload: false,
-    share_prompts: None,
+    share_prompts: SharePrompts::Auto,
 };
 
 /// Computes the logits of every position of the padded batch, `[rows · tokens][vocab]`.
@@ -61,17 +65,10 @@ pub fn sample(prompt: Vec<TokenId>, completion: Vec<TokenId>) -> Sample {
 
 /// Makes an updater that cuts as [`MICRO_BATCHING`] says and takes means over tokens.
 pub fn updater(loss: impl PolicyLoss + 'static, temperature: f64) -> Updater {
-    Updater {
-        replicas: Default::default(),
-        loss_scale: 1.0,
-        router_aux_loss_coef: 0.0,
-        interrupted: Default::default(),
-        objective: Objective { policy: Box::new(loss), entropy_coef: 0.0, kl: None },
-        aggregation: Aggregation::TokenMean,
-        constant_length: 1,
-        temperature,
-        micro_batching: MICRO_BATCHING,
-    }
+    let mut updater = Updater::new(Objective::new(Box::new(loss)));
+    updater.temperature = temperature;
+    updater.micro_batching = MICRO_BATCHING;
+    updater
 }
 
 /// Returns gradients by the checkpoint's names, for the parameters that have one.

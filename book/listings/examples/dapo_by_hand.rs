@@ -102,7 +102,7 @@ mod tests {
     use burn::tensor::{Device, Tensor, TensorData};
     use firebrick_core::{RewardScale, Score, Verdict};
     use firebrick_reward::soft_overlong_penalty;
-    use firebrick_train::{
+    use firebrick_train::algorithm::{
         Aggregation, ClipRange, Dapo, Divisors, GroupNorm, LossInput, PolicyLoss as _,
     };
 
@@ -164,7 +164,7 @@ mod tests {
         };
 
         let weights = tensor(&|completion, _| {
-            Aggregation::TokenMean.weight(&divisors, 0, completion.now.len())
+            divisors.token_weight(Aggregation::TokenMean, 0, completion.now.len())
         });
         let input = LossInput::new(
             tensor(&|completion, token| completion.now[token]),

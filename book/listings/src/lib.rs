@@ -66,7 +66,7 @@ pub fn assert_current(path: &Path, made: &str) {
     assert!(
         stored.replace("\r\n", "\n") == made,
         "{} is not what the program makes now; make it again with\n\
-         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book",
+         FIREBRICK_UPDATE=1 cargo test --release --workspace --test pages --test names",
         path.display()
     );
 }

@@ -1,6 +1,6 @@
 //! The formulas of the book: each `.tex` in `book/src/formulas` has its MathML next to it, which pages include.
 //!
-//! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book` renders them again.
+//! `FIREBRICK_UPDATE=1 cargo test --release --workspace --test formulas` renders them again.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 

@@ -21,7 +21,7 @@ fn the_code_map_is_current() {
 
     let mut page = String::from(
         "<!-- Made from the first sentence of each source file; a change here is overwritten.\n     \
-         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book -->\n\n# The code map\n\n\
+         FIREBRICK_UPDATE=1 cargo test --release --workspace --test pages --test names -->\n\n# The code map\n\n\
          This page has every source file, with the first sentence of its own documentation.\n",
     );
 

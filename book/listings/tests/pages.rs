@@ -1,6 +1,6 @@
 //! The pages of options, keys and metrics must name every one that there is.
 //!
-//! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book` writes the pages of options and of keys again.
+//! `FIREBRICK_UPDATE=1 cargo test --release --workspace --test pages` writes the pages of options and of keys again.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -45,7 +45,7 @@ fn the_page_of_keys_is_current_and_names_keys_that_exist() {
 fn page_of_keys() -> String {
     let mut page = String::from(
         "<!-- Made from the tables in crates/import/src; a change here is overwritten.\n     \
-         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book -->\n\n# From verl and SkyRL\n\n\
+         FIREBRICK_UPDATE=1 cargo test --release --workspace --test pages --test names -->\n\n# From verl and SkyRL\n\n\
          `firebrick recipes import` translates a configuration by these tables. For each key that \
          is not the same here, it says what is different. A key that is left out has *its* \
          default. If our default differs, the recipe says so. `a.*` stands for every key below `a` \
@@ -268,7 +268,7 @@ impl Options {
     fn page(&self) -> String {
         let mut page = String::from(
             "<!-- Made from the recipe's JSON schema; a change here is overwritten.\n     \
-             FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book -->\n\n# Every option\n\n\
+             FIREBRICK_UPDATE=1 cargo test --release --workspace --test pages --test names -->\n\n# Every option\n\n\
              Made from the same types that the program reads a recipe with. A key without a \
              default may be left out, unless it says *required*.\n",
         );

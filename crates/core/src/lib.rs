@@ -1,5 +1,5 @@
-//! The vocabulary of Firebrick: prompts, completions, groups, rewards, metrics and seeds, and the traits that people
-//! implement.
+//! The vocabulary of Firebrick: prompts, completions, groups, rewards, metrics and seeds, the traits that people
+//! implement, and the options of the algorithm ([`config`]).
 //!
 //! Nothing here uses tensors, files or the network. So a crate that adds a verifier depends only on this crate and
 //! compiles in seconds.
@@ -19,6 +19,7 @@
 
 mod advantage;
 mod completion;
+pub mod config;
 pub mod device;
 mod environment;
 mod example;

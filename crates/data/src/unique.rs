@@ -1,4 +1,4 @@
-//! Removes repeated questions, and questions with conflicting references.
+//! A set of problems without repeated questions, and without questions with conflicting references.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -25,8 +25,10 @@ use firebrick_device::Kind;
 use firebrick_models::{Decoder, PolicyModel, RewardModel};
 use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn, Sampling};
 use firebrick_train::{
-    LearnerState, LocalLearner, Phrases, Replicas, Sampler, Task, Trainer, TrainerState, Updater,
-    load_state,
+    LocalLearner, Phrases, Sampler, Trainer, TrainerState,
+    checkpoint::load_state,
+    learner::{LearnerState, Replicas},
+    sampler::Task,
 };
 
 pub(crate) use self::data::room_for_a_prompt;
@@ -352,7 +354,8 @@ fn assemble<M: PolicyModel>(
     task.shapers = parts.shapers.unwrap_or(task.shapers);
     task.filter = parts.filter.unwrap_or(task.filter);
     task.advantage = parts.advantage.or(task.advantage);
-    let mut updater = Updater { replicas, ..updater(recipe, micro_batching) };
+    let mut updater = updater(recipe, micro_batching);
+    updater.replicas = replicas;
     updater.objective.policy = parts.loss.unwrap_or(updater.objective.policy);
 
     let sampling = train_sampling(recipe, &tokenizer);

@@ -9,7 +9,10 @@ use firebrick_core::{
 use firebrick_data::Tokenizer;
 use firebrick_models::PolicyModel;
 use firebrick_rollout::RolloutEngine;
-use firebrick_train::{LrSchedule, Optimizer, PolicyLoss};
+use firebrick_train::{
+    algorithm::{LrSchedule, PolicyLoss},
+    learner::Optimizer,
+};
 
 use crate::files::{Parameters, PolicyFiles};
 

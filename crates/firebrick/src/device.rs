@@ -15,7 +15,7 @@ use firebrick_device::{Cause, Description, Failure, OpenError, describe, gibibyt
 use firebrick_kernels::{Kernels, use_kernels};
 use firebrick_models::CheckpointError;
 use firebrick_rollout::RolloutError;
-use firebrick_train::{Replicas, TrainError};
+use firebrick_train::{TrainError, learner::Replicas};
 
 pub use firebrick_device::{Kind, Name, Precision, open};
 

@@ -15,7 +15,7 @@ use firebrick_core::{Completion, Group, Seed, Step};
 use firebrick_models::PolicyModel;
 use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 use firebrick_runs::{RunError, Store, TRAIN, Writer};
-use firebrick_train::fingerprint;
+use firebrick_train::learner::fingerprint;
 
 use crate::recipe::{Environment, Recipe};
 

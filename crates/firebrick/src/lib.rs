@@ -72,7 +72,11 @@ pub use firebrick_runs as runs;
 pub use firebrick_runs::Summary;
 pub use firebrick_servers as servers;
 pub use firebrick_train as train;
-pub use firebrick_train::{Learner, LrSchedule, Optimizer, PolicyLoss};
+pub use firebrick_train::{
+    Learner,
+    algorithm::{LrSchedule, PolicyLoss},
+    learner::Optimizer,
+};
 
 /// Result of a session.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -13,8 +13,8 @@ use firebrick_core::Seed;
 use firebrick_data::Tokenizer;
 use firebrick_device::{Kind, Name};
 use firebrick_models::{
-    AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Family, Formats, FrozenFormat,
-    Lora, Parameter, PolicyModel, Sizes, WeightDtype, adapter_config, adapter_lora, check_adapter,
+    AdapterBase, CheckpointError, Compute, Decoder, DecoderConfig, Formats, FrozenFormat, Lora,
+    Parameter, PolicyModel, Sizes, WeightDtype, adapter_config, adapter_lora, check_adapter,
     inventory, is_adapter, is_gguf, load_adapter, load_config, load_noting, parameters, random,
 };
 
@@ -404,21 +404,6 @@ pub(crate) fn new_model(
     new: &recipe::NewModel,
     tokenizer: &Tokenizer,
 ) -> Result<DecoderConfig, Error> {
-    let family = match new.family {
-        recipe::ModelFamily::Qwen2 => Family::Qwen2,
-        recipe::ModelFamily::Qwen3 => Family::Qwen3,
-        recipe::ModelFamily::Qwen3Moe => Family::Qwen3Moe,
-        recipe::ModelFamily::Qwen35 => Family::Qwen35,
-        recipe::ModelFamily::Llama => Family::Llama,
-        recipe::ModelFamily::Mistral => Family::Mistral,
-        recipe::ModelFamily::Gemma => Family::Gemma,
-        recipe::ModelFamily::Gemma3 => Family::Gemma3,
-        recipe::ModelFamily::SmolLm3 => Family::SmolLm3,
-        recipe::ModelFamily::Olmo2 => Family::Olmo2,
-        recipe::ModelFamily::Olmo3 => Family::Olmo3,
-        recipe::ModelFamily::Phi3 => Family::Phi3,
-    };
-
     let sizes = Sizes {
         vocab_size: new.vocab_size.unwrap_or(tokenizer.rows()),
         hidden_size: new.hidden_size,
@@ -438,7 +423,7 @@ pub(crate) fn new_model(
         return Err(Error::NewVocabulary { tokenizer, vocab_size });
     }
 
-    let config = DecoderConfig::new(family, sizes);
+    let config = DecoderConfig::new(new.family, sizes);
     config.check().map_err(CheckpointError::NewModel)?;
     Ok(config)
 }

@@ -13,7 +13,10 @@ use firebrick_data::Tokenizer;
 use firebrick_models::Decoder;
 use firebrick_runs::{publish_folder, sums_of, write_atomically};
 use firebrick_servers::{Weights, WeightsKind};
-use firebrick_train::{Sample, Updater, fingerprint};
+use firebrick_train::{
+    Sample,
+    learner::{Updater, fingerprint},
+};
 use serde_json::json;
 
 use crate::{Error, HuggingFace, PolicyFiles};
@@ -48,7 +51,7 @@ impl PublishedWeights {
         there: Option<PathBuf>,
         files: HuggingFace,
         tokenizer: Arc<Tokenizer>,
-        updater: Updater,
+        mut updater: Updater,
     ) -> Self {
         let there = there.unwrap_or_else(|| folder.clone());
         // A killed process may have left half a folder. Nobody else writes here.
@@ -57,7 +60,7 @@ impl PublishedWeights {
                 drop(fs::remove_dir_all(entry.path()));
             }
         }
-        let updater = Updater { temperature: 1.0, ..updater };
+        updater.temperature = 1.0;
         PublishedWeights { folder, there, files, tokenizer, updater, published: 0 }
     }
 

@@ -1,7 +1,7 @@
 //! A batch whose update was skipped, computed again, completion by completion.
 
 use std::{
-    fs,
+    fs, mem,
     path::{Path, PathBuf},
 };
 
@@ -9,7 +9,10 @@ use firebrick_core::{Detokenizer as _, Step};
 use firebrick_data::DateTime;
 use firebrick_models::PolicyModel as _;
 use firebrick_runs::read_own;
-use firebrick_train::{Sample, UpdateTarget, check_finite, global_norm};
+use firebrick_train::{
+    Sample,
+    learner::{UpdateTarget, check_finite, global_norm},
+};
 
 use crate::{
     Error,
@@ -106,23 +109,33 @@ pub fn replay(
         return Err(Error::Batch { path: batch.to_owned(), problem });
     }
 
-    trainer.learner.updater.loss_scale = trainer.learner.loss_scale();
+    let learner = &mut trainer.learner;
+    learner.updater.loss_scale = learner.loss_scale();
+    // Which tokens have a policy loss follows from the whole batch, so it is found before a completion is alone.
+    let share = mem::replace(&mut learner.updater.top_entropy_quantile, 1.0);
+    let learner = &*learner;
+
     let gradient = |samples: &[Sample]| {
-        let computed = trainer.learner.updater.gradients_with(
-            &trainer.learner.policy,
-            trainer.learner.critic.as_ref(),
+        let computed = learner.updater.gradients_with(
+            &learner.policy,
+            learner.critic.as_ref(),
             UpdateTarget::Policy,
             samples,
         )?;
-        let norm = global_norm(&trainer.learner.policy, &computed.gradients)?;
+        let norm = global_norm(&learner.policy, &computed.gradients)?;
         let change = computed.logprob_change.max;
         Ok::<_, Error>((Gradient { loss: computed.loss, norm }, change))
     };
 
-    let device = trainer.learner.policy.device();
+    let device = learner.policy.device();
     let smaller = device::smaller_model();
     device::unsaved(&recipe, &device.inner(), "the replay", smaller, || {
-        check_finite(&trainer.learner.policy)?;
+        check_finite(&learner.policy)?;
+        let samples = if share < 1.0 {
+            learner.updater.keep_top_entropy(&learner.policy, &samples, share)?
+        } else {
+            samples
+        };
         let (whole, _) = gradient(&samples)?;
         let replayed = |sample: &Sample| {
             let (gradient, change) = gradient(std::slice::from_ref(sample))?;

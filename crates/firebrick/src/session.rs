@@ -16,7 +16,10 @@ use firebrick_device::{Name, name_of};
 use firebrick_models::{Decoder, PolicyModel};
 use firebrick_rollout::RolloutEngine;
 use firebrick_runs::{RunFolder, Store, find_damage, recipe_text, write_atomically};
-use firebrick_train::{LrSchedule, OomBackoff, Optimizer, PolicyLoss};
+use firebrick_train::{
+    algorithm::{LrSchedule, PolicyLoss},
+    learner::{OomBackoff, Optimizer},
+};
 
 use crate::{
     Error, Result,

@@ -20,7 +20,7 @@ use firebrick_core::{
 use firebrick_data::DateTime;
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
-use firebrick_train::KeepAll;
+use firebrick_train::sampler::KeepAll;
 
 const AHEAD: &str = "rollout.max_staleness=1";
 

@@ -11,7 +11,11 @@ use firebrick_data::DateTime;
 use firebrick_device::guard;
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
-use firebrick_train::{KeepAll, Learner, Optimizer, StepOutcome, TrainError, TrainerState};
+use firebrick_train::{
+    Learner, TrainError, TrainerState,
+    learner::{Optimizer, StepOutcome},
+    sampler::KeepAll,
+};
 
 fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/ci/tiny.toml")

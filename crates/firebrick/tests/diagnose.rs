@@ -14,7 +14,7 @@ use firebrick::{
     rollout::{GroupRequest, LocalEngine, RequestId, RolloutError, SampleOn, Wait},
     runs::Store,
     source::Sources,
-    train::{LossInput, LossOutput},
+    train::algorithm::{LossInput, LossOutput},
 };
 
 fn tiny() -> Loaded {

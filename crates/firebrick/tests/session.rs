@@ -34,7 +34,11 @@ use firebrick::{
     recipe::DeviceKind as Kind,
     rollout::{GroupRequest, LocalEngine, RequestId, RolloutError, SampleOn, Wait},
     source::Sources,
-    train::{AdamW, GroupNorm, LossInput, LossOutput, OptimConfig, StepOutcome, TrainError},
+    train::{
+        TrainError,
+        algorithm::{GroupNorm, LossInput, LossOutput},
+        learner::{AdamW, OptimConfig, StepOutcome},
+    },
 };
 
 use even::{Even, LETTERS, policy, prompts};

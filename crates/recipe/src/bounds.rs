@@ -5,7 +5,7 @@
 
 /// Largest size of a list in memory, largest length in tokens, and largest width of a model. `config.json`
 /// has the same bound on its sizes.
-pub(crate) const SIZE: u32 = 1 << 24;
+pub(crate) const SIZE: u32 = firebrick_core::config::MAX_SIZE;
 
 /// Maximum number of completions of one prompt and of examples of a supervised step, and maximum rank of adapters.
 pub(crate) const GROUP: u32 = 1 << 16;
@@ -14,7 +14,7 @@ pub(crate) const GROUP: u32 = 1 << 16;
 pub(crate) const AT_ONCE: u32 = 1 << 30;
 
 /// Maximum number of steps, and of whatever is counted in steps or once in each step.
-pub(crate) const STEPS: u32 = 1_000_000_000;
+pub(crate) const STEPS: u32 = firebrick_core::config::MAX_STEPS;
 
 /// Maximum number of layers of a model, as in `config.json`.
 pub(crate) const LAYERS: u32 = 1 << 16;

@@ -20,10 +20,8 @@
 //! comparison with the schema (`schema_check`); and the checks across keys (`validate`). Each pass points to
 //! the position in the text where it fails. The last two passes walk the same document for TOML and YAML.
 
-mod adaptive;
 mod bounds;
 mod critic;
-mod curriculum;
 mod data;
 mod engine;
 mod environment;
@@ -57,26 +55,31 @@ use toml::{Spanned, de::DeTable};
 
 use overrides::Override;
 
-pub use adaptive::Adaptive;
 pub use critic::{Critic, CriticKind};
-pub use curriculum::Curriculum;
 pub use data::{Columns, Data, Task, Template};
 pub use engine::{Engine, EngineKind};
 pub use environment::{Environment, EnvironmentKind, Role};
 pub use error::{Invalid, Label, Problem, RecipeError};
-pub use model::{
-    BaseType, ComputeType, Lora, LoraTarget, Model, ModelFamily, NewModel, WholeModule,
-};
+pub use model::{BaseType, ComputeType, Lora, LoraTarget, Model, NewModel, WholeModule};
 pub use observe::Observe;
-pub use reward::{Length, Overlong, PenaltyForm, Reward, Stop};
-pub use sampling::{Dynamic, OnCap, Sampling};
+pub use reward::{Overlong, Reward, Stop};
+pub use sampling::Sampling;
 pub use tables::{
-    Advantage, Aggregation, Checkpoint, CheckpointDtype, Device, DeviceKind, Eval, EvalSet,
-    Kernels, Kl, KlKind, Loss, LossKind, MomentType, OldLogprobs, Optim, OptimKind, Recompute,
-    Record, Rollout, Schedule, Sft, SharePrompts, Train,
+    Advantage, Checkpoint, CheckpointDtype, Device, Eval, EvalSet, Kernels, Kl, Loss, LossKind,
+    Optim, OptimKind, Recompute, Record, Rollout, Schedule, Sft, Train,
 };
 pub use text::Text;
 pub use verifier::{AnswerFork, Extraction, OfTask, Part, RewardKind, Transform};
+
+// Options that the algorithm computes by are its own types.
+pub use firebrick_core::{
+    config::{
+        AdaptiveUpdates, Aggregation, CurriculumRule, Dynamic, Family, KlEstimator, Moments,
+        OldLogprobs, OnCap, PosteriorRule, SharePrompts, VarianceRule,
+    },
+    device::Kind as DeviceKind,
+};
+pub use firebrick_reward::{LengthPenalty, PenaltyForm};
 
 /// A Firebrick recipe: what to train, on what, and how. Only `model` and `data` are required.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use firebrick_core::config::Family;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -140,7 +141,7 @@ pub enum LoraTarget {
 pub struct NewModel {
     /// The architecture.
     #[serde(default)]
-    pub family: ModelFamily,
+    pub family: Family,
     /// Width of the residual stream. It has to be a multiple of `heads`.
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub hidden_size: usize,
@@ -180,39 +181,6 @@ pub struct NewModel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::SIZE))]
     pub vocab_size: Option<usize>,
-}
-
-/// An architecture that a new model can have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ModelFamily {
-    /// Qwen2 and Qwen2.5.
-    #[default]
-    Qwen2,
-    /// Qwen3.
-    Qwen3,
-    /// Qwen3 with experts.
-    Qwen3Moe,
-    /// Qwen3.5.
-    #[serde(rename = "qwen3_5")]
-    Qwen35,
-    /// Llama 2 and 3.
-    Llama,
-    /// Mistral.
-    Mistral,
-    /// Gemma.
-    Gemma,
-    /// Gemma 3.
-    Gemma3,
-    /// SmolLM3.
-    #[serde(rename = "smollm3")]
-    SmolLm3,
-    /// OLMo 2.
-    Olmo2,
-    /// OLMo 3.
-    Olmo3,
-    /// Phi-3 and Phi-4-mini.
-    Phi3,
 }
 
 fn yes() -> bool {

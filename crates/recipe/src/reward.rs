@@ -2,6 +2,7 @@
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
+use firebrick_reward::{LengthPenalty, PenaltyForm};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Value, json};
@@ -33,7 +34,7 @@ pub struct Reward {
     pub stop: Option<Stop>,
     /// Penalty on completions that are longer than a target; by default there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub length: Option<Length>,
+    pub length: Option<LengthPenalty>,
     /// The largest share of a step's or an evaluation's completions that may have no verdict, because the verifier
     /// failed or a reference can't be read. Above it the run ends, and so does `firebrick eval`. Otherwise these
     /// completions are left out.
@@ -86,45 +87,6 @@ pub struct Stop {
     pub form: PenaltyForm,
 }
 
-/// Penalty on a completion that is longer than a target.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Length {
-    /// Tokens to aim at.
-    #[schemars(range(min = 1, max = bounds::SIZE))]
-    pub target: usize,
-    /// Multiple of the target up to which nothing is lost.
-    #[serde(default = "default_free_factor")]
-    #[schemars(range(min = 0.0))]
-    pub free_factor: f64,
-    /// Multiple of the target over which the loss then grows in a straight line.
-    #[serde(default = "super::verifier::half")]
-    #[schemars(range(min = 0.0))]
-    pub ramp_factor: f64,
-    /// Share of the reward that is lost at the end of that line and beyond.
-    #[serde(default = "super::verifier::half")]
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub max_cut: f64,
-    /// Share of the remaining reward that a completion also loses if it was cut off.
-    #[serde(default = "default_truncation_cut")]
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub truncation_cut: f64,
-    /// How negative rewards are treated.
-    #[serde(default)]
-    pub form: PenaltyForm,
-}
-
-/// How a penalty treats negative rewards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PenaltyForm {
-    /// The reward never rises: half of −1 is −1.5.
-    #[default]
-    SignSafe,
-    /// The reward is multiplied or replaced, as published: half of −1 is −0.5, which is a bonus.
-    AsWritten,
-}
-
 /// Reads the verifier from the keys of `[reward]` that belong to its kind.
 ///
 /// Serde would take a fault in an optional flattened value for its absence, and another verifier than the
@@ -148,12 +110,4 @@ fn kind_may_lack(schema: &mut Schema) {
 
     schema.insert("oneOf".into(), variants.into());
     schema.insert("unevaluatedProperties".into(), false.into());
-}
-
-fn default_free_factor() -> f64 {
-    1.5
-}
-
-fn default_truncation_cut() -> f64 {
-    0.2
 }

@@ -4,15 +4,17 @@
 //! Doc comments are the descriptions in the JSON schema and in the book, so each one says what a user has to
 //! know and nothing about the code.
 
-pub use firebrick_core::device::Kind as DeviceKind;
-use firebrick_core::device::Name;
 use std::path::PathBuf;
 
+use firebrick_core::{
+    config::{AdaptiveUpdates, Aggregation, KlEstimator, Moments, OldLogprobs, SharePrompts},
+    device::{Kind as DeviceKind, Name},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Adaptive, Engine, bounds,
+    Engine, bounds,
     kind::{self, first_by_default, or_default},
 };
 
@@ -225,6 +227,11 @@ pub struct Loss {
     /// forward pass through the policy, and shares no prompts. 0.0 is none; 0.001 is usual.
     #[schemars(range(min = 0.0))]
     pub router_aux_loss_coef: f64,
+    /// Share of an update's tokens, in (0, 1], that have a policy loss: those where the policy is least certain, by the
+    /// entropy of its distribution. Divisors, entropy bonus and KL penalty count all tokens as before. With less than
+    /// 1.0, every update takes one more forward pass through the policy; 0.2 is usual (Wang et al. 2025).
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
+    pub top_entropy_quantile: f64,
     /// Penalty on the distance to the policy the run started from; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl: Option<Kl>,
@@ -250,6 +257,7 @@ impl Default for Loss {
             constant_length: None,
             entropy_coef: 0.0,
             router_aux_loss_coef: 0.0,
+            top_entropy_quantile: 1.0,
             kl: None,
             tis_cap: None,
             tis_mask: None,
@@ -321,44 +329,15 @@ impl LossKind {
     }
 }
 
-/// How the losses of tokens become one number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Aggregation {
-    /// Mean over all tokens of the update (DAPO).
-    #[default]
-    TokenMean,
-    /// Mean over the tokens of a prompt's group, then over prompts.
-    PromptMean,
-    /// Mean over the tokens of a completion, then over completions (GRPO).
-    SequenceMean,
-    /// Sum over the tokens of a completion, then mean over completions.
-    SequenceSum,
-    /// Sum over the tokens of a completion, divided by a constant length, then mean over completions (Dr. GRPO).
-    Constant,
-}
-
 /// A penalty on the distance to the policy the run started from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kl {
     /// The estimator.
-    pub kind: KlKind,
+    pub kind: KlEstimator,
     /// Weight of the penalty; at least 0.
     #[schemars(range(min = 0.0))]
     pub coef: f64,
-}
-
-/// An estimator of the KL divergence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum KlKind {
-    /// The log-ratio: unbiased, noisy, may be negative.
-    K1,
-    /// Half the squared log-ratio: biased, low variance.
-    K2,
-    /// Ratio minus 1 minus log-ratio: unbiased, never negative.
-    K3,
 }
 
 /// The optimizer and its learning rate. Its moments are next to its `kind`.
@@ -388,7 +367,7 @@ pub struct Optim {
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub max_grad_norm: f64,
     /// The number format of the moments.
-    pub moments: MomentType,
+    pub moments: Moments,
 }
 
 impl Default for Optim {
@@ -401,21 +380,9 @@ impl Default for Optim {
             schedule: Schedule::Constant,
             weight_decay: 0.1,
             max_grad_norm: 1.0,
-            moments: MomentType::Float32,
+            moments: Moments::F32,
         }
     }
-}
-
-/// The number format of an optimizer's moments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum MomentType {
-    /// 32 bits.
-    #[default]
-    Float32,
-    /// 8 bits for each moment, and a scale for every 64 moments. They take a quarter of the memory, and are
-    /// rounded.
-    Int8,
 }
 
 /// An optimizer and its moments.
@@ -526,7 +493,7 @@ pub struct Train {
     pub old_logprobs: OldLogprobs,
     /// The number of updates that a mini-batch gets; by default one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub adaptive: Option<Adaptive>,
+    pub adaptive: Option<AdaptiveUpdates>,
     /// Updates in a row that may be skipped because their gradient is not finite. After one more the run ends. 0
     /// allows any number.
     #[schemars(range(max = bounds::STEPS))]
@@ -572,34 +539,6 @@ pub enum Recompute {
     Layers,
     /// All values whose computation takes a matmul.
     None,
-}
-
-/// When completions of one prompt share it in an update.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SharePrompts {
-    /// They share it if that saves a twentieth of the tokens.
-    #[default]
-    Auto,
-    /// They share it whenever a mini-batch has several of them.
-    Always,
-    /// They never share it.
-    Never,
-}
-
-/// A source of the old policy's log-probabilities in the loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OldLogprobs {
-    /// The sampler's, or the trainer's while the two differ by more than 0.005 on average on the same weights. The
-    /// trainer's cost a pass through the model. In 16 bits the first step uses the trainer's, to measure the
-    /// difference. With `rollout.max_staleness` above 0 it is always the sampler's.
-    #[default]
-    Auto,
-    /// The sampler's.
-    Sampled,
-    /// The trainer's, which cost a pass through the model in each step.
-    Recomputed,
 }
 
 /// The measurement of held-out accuracy.

@@ -4,7 +4,8 @@
 use firebrick_core::device::Kind;
 
 use super::{
-    Adaptive, Aggregation, Dynamic, EnvironmentKind, Length, Recipe, Recompute, RewardKind, Task,
+    AdaptiveUpdates, Aggregation, Dynamic, EnvironmentKind, LengthPenalty, Recipe, Recompute,
+    RewardKind, Task,
 };
 
 /// A key that changes nothing in its recipe, whatever its value.
@@ -175,7 +176,7 @@ impl Recipe {
     fn reward_rules(&self) -> Vec<Rule> {
         let overlong = &self.reward.overlong;
         let punishes = overlong.penalty > 0.0 || overlong.buffer == 0;
-        let cuts = |cut: fn(&Length) -> bool| self.reward.length.as_ref().is_none_or(cut);
+        let cuts = |cut: fn(&LengthPenalty) -> bool| self.reward.length.as_ref().is_none_or(cut);
 
         let by_length = cuts(|length| length.max_cut > 0.0);
         let at_all = cuts(|length| length.max_cut > 0.0 || length.truncation_cut > 0.0);
@@ -197,7 +198,7 @@ impl Recipe {
 
     fn training_rules(&self) -> Vec<Rule> {
         let adaptive =
-            |holds: fn(&Adaptive) -> bool| self.train.adaptive.as_ref().is_none_or(holds);
+            |holds: fn(&AdaptiveUpdates) -> bool| self.train.adaptive.as_ref().is_none_or(holds);
         let samples = self.eval.temperature > 0.0;
         let rises = self.optim.warmup_steps > 0;
 

@@ -15,7 +15,7 @@ use toml::{
 };
 
 use super::{
-    Adaptive, Length, NewModel, Recipe, RewardKind, Schedule, Task,
+    AdaptiveUpdates, LengthPenalty, NewModel, Recipe, RewardKind, Schedule, Task,
     error::{BACKSLASH, Problem},
     paths,
     unused::UnusedKey,
@@ -283,7 +283,7 @@ impl Checks<'_> {
             );
         }
 
-        if let Some(Length { target, free_factor, max_cut, .. }) = reward.length {
+        if let Some(LengthPenalty { target, free_factor, max_cut, .. }) = reward.length {
             let longest = self.recipe.rollout.max_completion_tokens;
             if max_cut > 0.0 && free_factor * target as f64 >= longest as f64 {
                 self.fail(
@@ -535,7 +535,7 @@ impl Checks<'_> {
     }
 
     fn adaptive(&mut self) {
-        if let Some(Adaptive { n_min, n_max, .. }) = self.recipe.train.adaptive
+        if let Some(AdaptiveUpdates { n_min, n_max, .. }) = self.recipe.train.adaptive
             && n_min > n_max
         {
             self.fail(

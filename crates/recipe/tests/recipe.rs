@@ -1048,7 +1048,7 @@ fn schema_is_current() {
     assert!(
         stored.replace("\r\n", "\n") == schema,
         "recipes/recipe.schema.json is not the schema of the recipe's types; regenerate it with\n\
-         FIREBRICK_UPDATE=1 cargo test --release -p firebrick-recipe schema"
+         FIREBRICK_UPDATE=1 cargo test -p firebrick-recipe schema"
     );
 }
 

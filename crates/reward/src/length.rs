@@ -1,26 +1,34 @@
-//! `LengthPenalty`, a shaper that lowers the reward of completions beyond a target length.
+//! `LengthPenalty`, a shaper that lowers the reward of completions beyond a target length. Its penalties are factors on
+//! the reward that earlier shapers left.
 
 use firebrick_core::{FinishReason, Group, Reward, RewardShaper};
 use serde::{Deserialize, Serialize};
 
 use crate::PenaltyForm;
 
-/// Penalises completions that are longer than a target, or truncated. The penalties are factors on the
-/// reward.
-///
-/// They change the shaped reward that earlier shapers left. A cut of 0 switches off its penalty.
+/// Penalty on a completion that is longer than a target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LengthPenalty {
-    /// Length to aim at, in tokens.
+    /// Tokens to aim at.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = firebrick_core::config::MAX_SIZE)))]
     pub target: usize,
-    /// Multiple of the target up to which there is no penalty.
+    /// Multiple of the target up to which nothing is lost.
+    #[serde(default = "default_free_factor")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0.0)))]
     pub free_factor: f64,
-    /// Multiple of the target over which the penalty then grows linearly.
+    /// Multiple of the target over which the loss then grows in a straight line.
+    #[serde(default = "half")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0.0)))]
     pub ramp_factor: f64,
-    /// Share of the reward that is lost at the end of the ramp and beyond, in `[0, 1]`.
+    /// Share of the reward, in [0, 1], that is lost at the end of that line and beyond.
+    #[serde(default = "half")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0.0, max = 1.0)))]
     pub max_cut: f64,
-    /// Share of the remaining reward that a truncated completion also loses, in `[0, 1]`.
+    /// Share of the remaining reward, in [0, 1], that a completion also loses if it was cut off.
+    #[serde(default = "default_truncation_cut")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0.0, max = 1.0)))]
     pub truncation_cut: f64,
     /// How negative rewards are treated.
     #[serde(default)]
@@ -33,10 +41,10 @@ impl LengthPenalty {
     pub fn new(target: usize) -> Self {
         LengthPenalty {
             target,
-            free_factor: 1.5,
-            ramp_factor: 0.5,
-            max_cut: 0.5,
-            truncation_cut: 0.2,
+            free_factor: default_free_factor(),
+            ramp_factor: half(),
+            max_cut: half(),
+            truncation_cut: default_truncation_cut(),
             form: PenaltyForm::SignSafe,
         }
     }
@@ -74,6 +82,18 @@ impl RewardShaper for LengthPenalty {
             reward.reward = self.penalised(shaped, completion.count(), truncated) as f32;
         }
     }
+}
+
+fn default_free_factor() -> f64 {
+    1.5
+}
+
+fn half() -> f64 {
+    0.5
+}
+
+fn default_truncation_cut() -> f64 {
+    0.2
 }
 
 #[cfg(test)]

@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a factor on a reward means.
+/// How a penalty treats negative rewards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PenaltyForm {
-    /// The reward is multiplied, as in the sources. On a negative reward the penalty is a bonus: half of −1 is −0.5, so
-    /// a wrong answer gains by it.
-    AsWritten,
-    /// The reward loses the same amount whatever its sign: half of −1 is −1.5. The reward never rises.
+    /// The reward never rises: half of −1 is −1.5.
     #[default]
     SignSafe,
+    /// The reward is multiplied or replaced, as published: half of −1 is −0.5, which is a bonus.
+    AsWritten,
 }
 
 impl PenaltyForm {

@@ -1,39 +1,21 @@
 //! The number of updates that a mini-batch gets: as many as its importance says, until the policy has moved
 //! too far, and at least one.
+//!
+//! score = w_a · mean |A| + w_c · mean |Δ log p| + w_e / (mean H + 1e-8), and n = ⌊clip(n_base · score,
+//! n_min, n_max)⌋ updates, ended early by the policy's change. As published, w_a is 0.5, w_c 0.3 and w_e 0.2.
+//!
+//! That change is counted from the old policy, which is the policy that sampled unless its log-probabilities
+//! are recomputed. The first update of a mini-batch is made whatever the change is, so the bound ends the
+//! updates of one mini-batch and not those of a step: each later mini-batch makes at least one, however far
+//! the policy has moved.
+//!
+//! Because the last term grows without bound as the entropy H falls, the rule as published gives most updates
+//! to the policy that is nearest to collapse. `max_entropy_term` guards against that.
 
 use firebrick_core::Metrics;
+pub use firebrick_core::config::AdaptiveUpdates;
 
 use crate::{error::TrainError, sample::Sample};
-
-/// score = w_a · mean |A| + w_c · mean |Δ log p| + w_e / (mean H + 1e-8), and n = ⌊clip(n_base · score,
-/// n_min, n_max)⌋ updates, ended early by the policy's change.
-///
-/// That change is counted from the old policy, which is the policy that sampled unless its log-probabilities
-/// are recomputed. The first update of a mini-batch is made whatever the change is, so the bound ends the
-/// updates of one mini-batch and not those of a step: each later mini-batch makes at least one, however far
-/// the policy has moved.
-///
-/// Because the last term grows without bound as the entropy H falls, the rule as published gives most updates
-/// to the policy that is nearest to collapse. `max_entropy_term` guards against that.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdaptiveUpdates {
-    /// w_a, the weight of the mean absolute advantage; 0.5 as published.
-    pub weight_advantage: f64,
-    /// w_c, the weight of the mean absolute change of log-probabilities; 0.3 as published.
-    pub weight_change: f64,
-    /// w_e, the weight of 1 / entropy; 0.2 as published.
-    pub weight_entropy: f64,
-    /// The largest 1 / entropy that counts, in 1 / nats; infinite as published.
-    pub max_entropy_term: f64,
-    /// The number of updates at a score of 1.
-    pub n_base: usize,
-    /// The minimum of updates; at least 1.
-    pub n_min: usize,
-    /// The maximum of updates; at least `n_min`.
-    pub n_max: usize,
-    /// Mean absolute change of log-probabilities, in nats, beyond which no second or further update is made.
-    pub kl_stop: f64,
-}
 
 /// What the rule sees of a mini-batch before the first update: means over the tokens that count.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,36 +42,25 @@ pub struct Importance {
 }
 
 impl Importance {
-    /// Adds up the terms.
-    pub fn score(&self) -> f64 {
-        self.advantage + self.change + self.entropy
-    }
-}
-
-impl AdaptiveUpdates {
-    /// Returns the terms of a mini-batch's score.
-    pub fn importance(&self, signals: &Signals) -> Importance {
+    /// Computes the terms of a mini-batch's score.
+    pub fn new(rule: &AdaptiveUpdates, signals: &Signals) -> Self {
         let inverse = 1.0 / (signals.entropy + 1e-8);
+        let most = match rule.max_entropy_term {
+            0.0 => f64::INFINITY,
+            most => most,
+        };
 
         Importance {
-            advantage: self.weight_advantage * signals.advantage,
-            change: self.weight_change * signals.change,
-            entropy: self.weight_entropy * inverse.min(self.max_entropy_term),
-            capped: inverse > self.max_entropy_term,
+            advantage: rule.weight_advantage * signals.advantage,
+            change: rule.weight_change * signals.change,
+            entropy: rule.weight_entropy * inverse.min(most),
+            capped: inverse > most,
         }
     }
 
-    /// Returns the number of updates that a score is worth; the minimum if the score is not a number.
-    pub fn updates(&self, score: f64) -> usize {
-        let updates = self.n_base as f64 * score;
-
-        // `clamp` would return NaN, and NaN casts to 0.
-        updates.max(self.n_min as f64).min(self.n_max as f64) as usize
-    }
-
-    /// Returns true if a policy that has changed by `change` gets no further update.
-    pub fn stops(&self, change: f64) -> bool {
-        change > self.kl_stop
+    /// Adds up the terms.
+    pub fn score(&self) -> f64 {
+        self.advantage + self.change + self.entropy
     }
 }
 
@@ -149,7 +120,7 @@ pub struct Repeats {
 /// When the device fails.
 pub fn repeat<B: Repeatable>(batch: &mut B, rule: &AdaptiveUpdates) -> Result<Repeats, TrainError> {
     let (mut pass, mut signals) = batch.pass()?;
-    let importance = rule.importance(&signals);
+    let importance = Importance::new(rule, &signals);
     let planned = rule.updates(importance.score());
     let mut done = 0;
     let mut stopped_by_gradient = false;
@@ -241,7 +212,7 @@ mod tests {
         weight_advantage: 0.5,
         weight_change: 0.3,
         weight_entropy: 0.2,
-        max_entropy_term: f64::INFINITY,
+        max_entropy_term: 0.0,
         n_base: 10,
         n_min: 5,
         n_max: 20,
@@ -305,7 +276,7 @@ mod tests {
     fn a_collapsing_policy_gets_most_updates_unless_guarded() {
         let updates = |rule: &AdaptiveUpdates, entropy: f64| {
             let signals = Signals { advantage: 0.8, change: 0.0, entropy };
-            let importance = rule.importance(&signals);
+            let importance = Importance::new(rule, &signals);
             (rule.updates(importance.score()), importance.capped)
         };
 

@@ -1,11 +1,11 @@
 //! Rules of the loop.
 
-use firebrick_core::Step;
-
-use crate::adaptive::AdaptiveUpdates;
+pub use firebrick_core::config::OldLogprobs;
+use firebrick_core::{Step, config::AdaptiveUpdates};
 
 /// Rules of the loop.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct TrainConfig {
     /// Allowed lag, in steps, between the weights that a step is sampled with and the weights that are trained
     /// on it, surplus groups aside: 0 or 1.
@@ -46,24 +46,4 @@ impl Default for TrainConfig {
             token_stats_every: 0,
         }
     }
-}
-
-/// Source of the old policy's log-probabilities in the loss: those of the policy that an update starts from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OldLogprobs {
-    /// The updater computes them if they differ from the engine's by more than
-    /// [`OldLogprobs::MAX_LOGPROB_DIFF`], and, before the difference is known, if the matmul precision makes
-    /// such a difference likely. With [`TrainConfig::max_staleness`] they are the engine's.
-    #[default]
-    Auto,
-    /// They are the engine's.
-    Sampled,
-    /// The updater computes them.
-    Recomputed,
-}
-
-impl OldLogprobs {
-    /// Mean difference, on the same weights, above which log-probabilities are recomputed. It is a fortieth
-    /// of DAPO's lower clip: the difference between two ways of rounding should not clip a token.
-    pub const MAX_LOGPROB_DIFF: f64 = 0.005;
 }

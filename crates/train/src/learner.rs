@@ -13,11 +13,26 @@ pub(crate) mod update;
 
 use firebrick_core::{Metrics, Step, Trained};
 
-use crate::{error::TrainError, learner::optim::StepOutcome, sample::Sample};
+pub use firebrick_core::config::{Moments, SharePrompts};
+
+pub use critic::{Critic, CriticConfig, ValueHead, ValueModel};
+pub use local::{LearnerState, LocalGradient, LocalLearner};
+pub use loss_scale::LossScale;
+pub use micro_batch::{Layout, MicroBatch, MicroBatching, ValueTargets, micro_batches};
+pub use oom::OomBackoff;
+pub use optim::{
+    AdamW, Muon, MuonConfig, NamedState, OptimConfig, Optimizer, ParameterStep, Part, StepOutcome,
+    check_finite, clipped_step, fingerprint, global_norm, hidden_matrix,
+};
+pub use replicas::Replicas;
+pub use sft::{CrossEntropy, sft_step};
+pub use update::{EXPERT_LOAD_MAX, ROUTER_AUX_LOSS, UpdateReport, UpdateTarget, Updater};
+
+use crate::{error::TrainError, sample::Sample};
 
 /// Updates a policy by samples.
 ///
-/// [`LocalLearner`](crate::LocalLearner) computes in this process, on a policy of burn. Another learner may keep its
+/// [`LocalLearner`] computes in this process, on a policy of burn. Another learner may keep its
 /// weights anywhere, and compute its loss from a sample's plain numbers. The trainer decides what is trained on and
 /// when; the learner computes gradients and moves weights. The methods without a body are all that a learner has to
 /// have.
@@ -118,7 +133,9 @@ pub trait Learner {
         Ok(Metrics::default())
     }
 
-    /// Returns true once the run is to end early. An update may then end with [`TrainError::Interrupted`].
+    /// Returns true once the run is to end early. An update may then end with [`TrainError::Interrupted`]. The trainer
+    /// takes any error of a step that was being sampled ahead for that same interruption, and samples the step again
+    /// when the run is resumed.
     fn is_interrupted(&self) -> bool {
         false
     }
@@ -191,8 +208,8 @@ pub struct Update<G> {
     pub metrics: Metrics,
     /// Tokens that counted.
     pub tokens: usize,
-    /// How far the policy is from the old policy. If it is not known, nothing is recorded, and [`OldLogprobs::Auto`]
-    /// and adaptive updates have nothing to go by.
+    /// How far the policy is from the old policy. If it is not known, nothing is recorded, [`OldLogprobs::Auto`] has
+    /// nothing to go by, and adaptive updates fail ([`TrainError::NoSignals`]).
     ///
     /// [`OldLogprobs::Auto`]: crate::OldLogprobs::Auto
     pub logprob_change: Option<LogprobChange>,
@@ -233,6 +250,7 @@ pub struct Applied {
     /// Outcome of the critic's step, and the critic's learning rate, if there is a critic.
     pub critic: Option<(StepOutcome, f64)>,
     /// What the update records of each sample, in their order: [`Sample::trained`], with ratios and entropies if they
-    /// were asked for.
+    /// were asked for. If an update was made and there is not one for each sample, the step fails, although the weights
+    /// have moved.
     pub trained: Vec<Trained>,
 }

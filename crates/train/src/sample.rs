@@ -32,8 +32,8 @@ pub struct Sample {
     /// The log-probabilities under the reference policy; empty without a KL penalty.
     #[serde(with = "numbers")]
     pub ref_logprobs: Vec<f32>,
-    /// Weights of truncated importance sampling (TIS) between behaviour policy and old policy, which multiply
-    /// the policy loss; empty if nothing is weighted.
+    /// Weights that multiply the policy loss: those of truncated importance sampling (TIS) between behaviour policy and
+    /// old policy, and 0 for a token without a policy loss; empty if nothing is weighted.
     #[serde(with = "numbers")]
     pub importance: Vec<f32>,
     /// The completion's shaped reward.

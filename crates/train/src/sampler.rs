@@ -13,17 +13,19 @@ pub(crate) mod task;
 use firebrick_core::PromptSource;
 use firebrick_rollout::RolloutEngine;
 
-use crate::{
-    error::TrainError,
-    eval::check_error_rate,
-    observer::Observer,
-    sampler::{
-        collect::Collection,
-        config::SamplerConfig,
-        sampled::{Beginning, Sampled},
-        task::Task,
-    },
-};
+pub use firebrick_core::config::{CurriculumRule, Dynamic, OnCap, PosteriorRule, VarianceRule};
+
+pub use config::SamplerConfig;
+pub use curriculum::{Beta, Curriculum, PromptHistory, PromptRecord, Selection};
+pub use dynamic::{BufferStatus, GroupBuffer, KeepAll, Spread, copies};
+pub use reward::reward;
+pub use sampled::Prefetched;
+pub use task::Task;
+
+use collect::Collection;
+use sampled::{Beginning, Sampled};
+
+use crate::{error::TrainError, eval::check_error_rate, observer::Observer};
 
 /// Samples and judges the groups of a step, with an engine for policies of the type `P`.
 pub struct Sampler<P> {

@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, mem, panic::resume_unwind, thread, time::Instan
 
 use firebrick_core::{
     GroupStatus, Metrics, Prompt, RewardedGroup, Seed, SftExample, Step, Trained,
+    config::OldLogprobs,
 };
 use firebrick_models::PolicyModel;
 use firebrick_rollout::{RolloutError, Sampling};
 
 use crate::{
     checkpoint::TrainerState,
-    config::{OldLogprobs, TrainConfig},
+    config::TrainConfig,
     error::TrainError,
     eval::{EvalReport, evaluate},
     learner::{Learner, checked_logprobs, local::LocalLearner, optim::StepOutcome},

@@ -91,7 +91,7 @@ struct MiniBatch<'a, 'b, L: Learner> {
 }
 
 impl<L: Learner> MiniBatch<'_, '_, L> {
-    /// Makes the updates of the mini-batch: one, or as many as [`crate::AdaptiveUpdates`] plans. A completion
+    /// Makes the updates of the mini-batch: one, or as many as [`crate::adaptive::AdaptiveUpdates`] plans. A completion
     /// counts once among the trained ones, however many updates there are. It does not count while only the
     /// critic is trained.
     fn run(mut self) -> Result<(), TrainError> {

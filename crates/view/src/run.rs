@@ -12,7 +12,7 @@ use firebrick::{
     is_done, reason, recipe_of_run,
     runs::{Store, recipe_text},
 };
-use firebrick_train::interval;
+use firebrick_train::eval::interval;
 
 use crate::ViewError;
 

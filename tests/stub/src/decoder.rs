@@ -6,7 +6,11 @@ use burn::tensor::Device;
 use firebrick_core::{Completion, Detokenizer, FinishReason, Prompt, Seed, TokenId};
 use firebrick_models::{Decoder, load, load_adapter};
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
-use firebrick_train::{Aggregation, CrossEntropy, MicroBatching, Objective, Sample, Updater};
+use firebrick_train::{
+    Sample,
+    algorithm::Objective,
+    learner::{CrossEntropy, Updater},
+};
 
 use crate::{StubModel, Wanted, Written};
 
@@ -92,17 +96,7 @@ impl StubModel for Served {
     }
 
     fn score(&mut self, tokens: &[TokenId]) -> Vec<f32> {
-        let updater = Updater {
-            replicas: Default::default(),
-            loss_scale: 1.0,
-            router_aux_loss_coef: 0.0,
-            interrupted: Default::default(),
-            objective: Objective { policy: Box::new(CrossEntropy), entropy_coef: 0.0, kl: None },
-            aggregation: Aggregation::TokenMean,
-            constant_length: 1,
-            temperature: 1.0,
-            micro_batching: MicroBatching::default(),
-        };
+        let updater = Updater::new(Objective::new(Box::new(CrossEntropy)));
 
         let (first, others) = tokens.split_at(1);
         let unknown = vec![0.0; others.len()];

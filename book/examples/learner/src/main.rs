@@ -2,7 +2,16 @@
 
 use std::{array, error::Error};
 
-use firebrick::{rollout::*, train::*, *};
+use firebrick::{
+    rollout::*,
+    train::{
+        algorithm::GroupNorm,
+        learner::{Applied, Update},
+        sampler::{KeepAll, Task},
+        *,
+    },
+    *,
+};
 
 const DIGITS: usize = 10;
 
@@ -197,7 +206,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         },
         config: SamplerConfig::new(16, 10, sampling),
     };
-    let config = TrainConfig { mini_batch: 40, ..TrainConfig::default() };
+    let mut config = TrainConfig::default();
+    config.mini_batch = 40;
     let mut trainer = Trainer::new(sampler, TableLearner::default(), config, Seed::run(1));
 
     let mut credits = Vec::new();

@@ -5,7 +5,7 @@ use std::path::Path;
 use firebrick::{
     AdvantageEstimator, Advantages, PolicyLoss, Recipe, Result, RewardedGroup, Session,
     burn::tensor::Tensor,
-    train::{LossInput, LossOutput},
+    train::algorithm::{LossInput, LossOutput},
 };
 
 // ANCHOR: loss

@@ -5,7 +5,10 @@ use std::{error::Error, fs, io, path::Path};
 use firebrick::{
     LrSchedule, Optimizer, Recipe, Result, Session, Summary,
     burn::{module::Module, optim::GradientsParams, tensor::Device},
-    train::{NamedState, Part, StepOutcome, TrainError, clipped_step},
+    train::{
+        TrainError,
+        learner::{NamedState, Part, StepOutcome, clipped_step},
+    },
 };
 
 // ANCHOR: lion

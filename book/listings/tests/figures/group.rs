@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use firebrick_core::{Completion, Prompt, Verdict, Verifier as _};
 use firebrick_reward::Integer;
-use firebrick_train::GroupNorm;
+use firebrick_train::algorithm::GroupNorm;
 
 use super::figure::{Hue, line, open, text};
 

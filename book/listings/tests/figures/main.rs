@@ -1,6 +1,6 @@
 //! Figures of the book, drawn from the program's own functions.
 //!
-//! `FIREBRICK_UPDATE=1 cargo test --release -p firebrick-book --test figures` draws them again.
+//! `FIREBRICK_UPDATE=1 cargo test --release --workspace --test figures` draws them again.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
@@ -17,7 +17,7 @@ use firebrick_core::FinishReason;
 use firebrick_reward::{
     LengthPenalty, PenaltyForm, StopPenalty, StopProperly, soft_overlong_penalty,
 };
-use firebrick_train::{
+use firebrick_train::algorithm::{
     Aggregation, ClipRange, Dapo, Divisors, GroupNorm, LossInput, PolicyLoss as _,
 };
 
@@ -151,7 +151,7 @@ fn of_dapo() -> Vec<(&'static str, &'static str, Figure)> {
     let weight = |aggregation: Aggregation| {
         lengths
             .iter()
-            .map(|&length| (length as f64, 1000.0 * aggregation.weight(&divisors, 0, length)))
+            .map(|&length| (length as f64, 1000.0 * divisors.token_weight(aggregation, 0, length)))
             .collect()
     };
 

@@ -16,7 +16,7 @@ use firebrick::{
 };
 use firebrick_core::{RewardedGroup, Seed, Verdict, printable};
 use firebrick_device::Name;
-use firebrick_train::{EvalReport, evaluate};
+use firebrick_train::eval::{EvalReport, evaluate};
 use serde_json::{Map, Value};
 
 use crate::{ProgramError, bars::Bars, out::Out, terminal::Terminal};

@@ -178,6 +178,12 @@ pub(crate) const CASES: &[Case] = &[
         let dense = run.bench.run(LETTERS, &["loss.router_aux_loss_coef=0.5"], &[]);
         dense.fails(2, "is for models with experts");
     }),
+    case(&["loss.top_entropy_quantile=0.25"], LETTERS, ONE, |run| {
+        // The policy is the same, and three quarters of its tokens have no loss.
+        assert_eq!(run.first("loss/entropy"), run.without().first("loss/entropy"));
+        assert_ne!(run.first("loss/total"), run.without().first("loss/total"));
+        run.instead(&["loss.top_entropy_quantile=0.0"]).fails(2, "expected above 0 and at most 1");
+    }),
     // Without weight the estimators measure one and the same policy: |E d| is at most √(2 E d²/2), and the third
     // differs from the second by a term that is cubic in d.
     case(&["loss.kl={kind='k1',coef=0.0}"], LETTERS, &[], |run| {
@@ -191,6 +197,10 @@ pub(crate) const CASES: &[Case] = &[
     case(&["loss.kl={kind='k3',coef=0.0}"], LETTERS, &[], |run| {
         let [k2, k3] = [distance(&weightless(run, "k2")), distance(run)];
         assert!(k3 > 0.0 && k3 != k2 && (k3 - k2).abs() < 0.3 * k2, "{k2} {k3}");
+    }),
+    case(&["loss.kl={kind='abs',coef=0.0}"], LETTERS, &[], |run| {
+        let [k1, abs] = [distance(&weightless(run, "k1")), distance(run)];
+        assert!(abs > 0.0 && abs >= k1.abs(), "{k1} {abs}");
     }),
     case(&["loss.kl={kind='k3',coef=0.7}"], LETTERS, &[], |run| {
         let [kl, total, policy] =

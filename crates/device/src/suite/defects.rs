@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch};
-use firebrick_train::Moments;
+use firebrick_train::learner::Moments;
 
 use super::{
     Array, Case,

@@ -12,8 +12,9 @@ use firebrick_models::{
     random_in,
 };
 use firebrick_train::{
-    Aggregation, ClipRange, Dapo, Kl, KlEstimator, MicroBatching, Objective, Sample, UpdateReport,
-    Updater,
+    Sample,
+    algorithm::{ClipRange, Dapo, Kl, KlEstimator, Objective},
+    learner::{MicroBatching, SharePrompts, UpdateReport, Updater},
 };
 
 use super::{
@@ -205,7 +206,7 @@ fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         max_saved_logits: 0,
         layers_without_recompute: 1,
         offload: true,
-        share_prompts: Some(true),
+        share_prompts: SharePrompts::Always,
     };
 
     let gradients = |micro_batching| {
@@ -409,29 +410,20 @@ pub(super) const WHOLE: MicroBatching = MicroBatching {
     max_saved_logits: usize::MAX,
     layers_without_recompute: usize::MAX,
     offload: false,
-    share_prompts: None,
+    share_prompts: SharePrompts::Auto,
 };
 
 /// Makes an updater of DAPO with all options: two clips, an entropy bonus and a KL penalty.
 pub(super) fn updater(micro_batching: MicroBatching) -> Updater {
-    Updater {
-        replicas: Default::default(),
-        loss_scale: 1.0,
-        router_aux_loss_coef: 0.0,
-        interrupted: Default::default(),
-        objective: Objective {
-            policy: Box::new(Dapo {
-                clip: ClipRange { low: 0.2, high: 0.28 },
-                dual_clip: Some(1.3),
-            }),
-            entropy_coef: 0.01,
-            kl: Some(Kl { estimator: KlEstimator::K3, gradient_of_k2: false, coef: 0.1 }),
-        },
-        aggregation: Aggregation::TokenMean,
-        constant_length: 1,
-        temperature: 0.9,
-        micro_batching,
-    }
+    let clip = ClipRange { low: 0.2, high: 0.28 };
+    let mut objective = Objective::new(Box::new(Dapo { clip, dual_clip: Some(1.3) }));
+    objective.entropy_coef = 0.01;
+    objective.kl = Some(Kl { estimator: KlEstimator::K3, gradient_of_k2: false, coef: 0.1 });
+
+    let mut updater = Updater::new(objective);
+    updater.temperature = 0.9;
+    updater.micro_batching = micro_batching;
+    updater
 }
 
 pub(super) fn failed(error: impl std::fmt::Display) -> Failure {

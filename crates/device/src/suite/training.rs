@@ -7,9 +7,10 @@ use firebrick_core::{
 use firebrick_models::{Decoder, parameters};
 use firebrick_rollout::{LocalEngine, SampleOn, generate};
 use firebrick_train::{
-    AdamW, Aggregation, ClipRange, ConstantLr, CrossEntropy, Dapo, GroupNorm, KeepAll,
-    LocalLearner, Moments, Objective, OldLogprobs, OptimConfig, PolicyLoss, Sample, Sampler,
-    SamplerConfig, Task, TrainConfig, Trainer, Updater,
+    LocalLearner, OldLogprobs, Sample, Sampler, SamplerConfig, TrainConfig, Trainer,
+    algorithm::{ClipRange, ConstantLr, Dapo, GroupNorm, Objective, PolicyLoss},
+    learner::{AdamW, CrossEntropy, Moments, OptimConfig, Updater},
+    sampler::{KeepAll, Task},
 };
 
 use super::{
@@ -165,11 +166,9 @@ fn rewards(device: &Device) -> Result<Vec<f32>, Failure> {
         Box::new(ConstantLr { lr: 1e-2 }),
     );
 
-    let config = TrainConfig {
-        mini_batch: 16,
-        old_logprobs: OldLogprobs::Sampled,
-        ..TrainConfig::default()
-    };
+    let mut config = TrainConfig::default();
+    config.mini_batch = 16;
+    config.old_logprobs = OldLogprobs::Sampled;
     let mut trainer = Trainer::new(sampler, learner, config, Seed::run(8));
 
     (0..8)
@@ -220,15 +219,8 @@ impl Verifier for LowTokens {
 
 /// Makes an updater whose loss has no bonus and no penalty.
 fn plain(policy: Box<dyn PolicyLoss>, temperature: f64) -> Updater {
-    Updater {
-        replicas: Default::default(),
-        loss_scale: 1.0,
-        router_aux_loss_coef: 0.0,
-        interrupted: Default::default(),
-        objective: Objective { policy, entropy_coef: 0.0, kl: None },
-        aggregation: Aggregation::TokenMean,
-        constant_length: 1,
-        temperature,
-        micro_batching: WHOLE,
-    }
+    let mut updater = Updater::new(Objective::new(policy));
+    updater.temperature = temperature;
+    updater.micro_batching = WHOLE;
+    updater
 }

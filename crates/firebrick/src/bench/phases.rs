@@ -10,9 +10,10 @@ use firebrick_models::Decoder;
 use firebrick_reward::math;
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 use firebrick_train::{
-    AdamW, Aggregation, ClipRange, ConstantLr, Dapo, GroupNorm, KeepAll, LocalLearner,
-    MicroBatching, Objective, OldLogprobs, OptimConfig, Sample, Sampler, SamplerConfig, Task,
-    TrainConfig, Trainer, Updater,
+    LocalLearner, OldLogprobs, Sample, Sampler, SamplerConfig, TrainConfig, Trainer,
+    algorithm::{ClipRange, ConstantLr, Dapo, GroupNorm, Objective},
+    learner::{AdamW, MicroBatching, OptimConfig, Updater},
+    sampler::{KeepAll, Task},
 };
 
 use super::{Phase, Shape, Sizes, clock::Clock};
@@ -176,7 +177,8 @@ impl<'a> Phases<'a> {
             Box::new(AdamW::new(OptimConfig::default())),
             Box::new(ConstantLr { lr: 1e-6 }),
         );
-        let config = TrainConfig { old_logprobs: OldLogprobs::Sampled, ..TrainConfig::default() };
+        let mut config = TrainConfig::default();
+        config.old_logprobs = OldLogprobs::Sampled;
         let mut trainer = Trainer::new(sampler, learner, config, self.seed);
 
         let mut parts = Vec::new();
@@ -257,21 +259,10 @@ fn verify(clock: &mut Clock<'_>) -> Result<()> {
 
 /// Makes DAPO's update, without entropy and KL.
 fn updater(micro_batching: MicroBatching) -> Updater {
-    Updater {
-        replicas: Default::default(),
-        loss_scale: 1.0,
-        router_aux_loss_coef: 0.0,
-        interrupted: Default::default(),
-        objective: Objective {
-            policy: Box::new(Dapo { clip: ClipRange { low: 0.2, high: 0.28 }, dual_clip: None }),
-            entropy_coef: 0.0,
-            kl: None,
-        },
-        aggregation: Aggregation::TokenMean,
-        constant_length: 1,
-        temperature: 1.0,
-        micro_batching,
-    }
+    let clip = ClipRange { low: 0.2, high: 0.28 };
+    let mut updater = Updater::new(Objective::new(Box::new(Dapo { clip, dual_clip: None })));
+    updater.micro_batching = micro_batching;
+    updater
 }
 
 fn drawn(max_completion_tokens: usize) -> Sampling {

@@ -41,7 +41,8 @@ const LARGEST: usize = 1 << 29;
 const COLD: usize = 256 << 20;
 
 /// Measures the matmuls of a model in the precision `compute`, and the other ways to compute them. `observe` gets each
-/// result when it is done. One that would take half a second at the device's `limits` is not measured.
+/// result when it is done. One that would take half a second at the device's `limits`, or is larger than any that an
+/// update makes, is not measured.
 pub fn products(
     shape: &Shape,
     compute: Compute,
@@ -53,13 +54,13 @@ pub fn products(
     let of_rows = |[inner, columns]: [usize; 2]| ROWS.map(|rows| [rows, inner, columns]);
     let all = shape.matrices().into_iter().flat_map(of_rows);
 
-    for [rows, inner, columns] in all.filter(|[rows, _, columns]| rows * columns <= LARGEST) {
+    for [rows, inner, columns] in all {
         let dtype = compute.to_string();
         let ways = Vec::new();
         let mut product = Product { rows, inner, columns, dtype, flops: None, error: None, ways };
 
         // Some devices are far from their limit in flat shapes, and software devices in all shapes.
-        if product.work() / limits.flops < 0.5 {
+        if rows * columns <= LARGEST && product.work() / limits.flops < 0.5 {
             match guard(|| product.measure(compute, &device)) {
                 Ok((flops, ways)) => (product.flops, product.ways) = (Some(flops), ways),
                 Err(failure) => product.error = Some(failure.to_string()),

@@ -8,11 +8,14 @@ use firebrick_data::Tokenizer;
 use firebrick_device::Kind;
 use firebrick_rollout::Sampling;
 use firebrick_train::{
-    AdamW, AdaptiveUpdates, BatchNorm, Cispo, ClipRange, ConstantLr, CosineDecay, Curriculum,
-    CurriculumRule, Dapo, Dynamic, Gdpo, GroupNorm, Gspo, KeepAll, Kl, KlEstimator, LeaveOneOut,
-    LinearDecay, LrSchedule, LrWarmup, MeanOnly, MicroBatching, Moments, Muon, MuonConfig,
-    Objective, OldLogprobs, OptimConfig, Optimizer, PolicyLoss, PosteriorRule, ReinforceBaseline,
-    SamplerConfig, Spread, Task, TrainConfig, Updater, VarianceRule,
+    SamplerConfig, TrainConfig,
+    algorithm::{
+        BatchNorm, Cispo, ClipRange, ConstantLr, CosineDecay, Dapo, Gdpo, GroupNorm, Gspo, Kl,
+        KlEstimator, LeaveOneOut, LinearDecay, LrSchedule, LrWarmup, MeanOnly, Objective,
+        PolicyLoss, ReinforceBaseline,
+    },
+    learner::{AdamW, MicroBatching, Muon, MuonConfig, OptimConfig, Optimizer, Updater},
+    sampler::{Curriculum, Dynamic, KeepAll, Spread, Task},
 };
 
 use super::reward;
@@ -39,7 +42,7 @@ pub(super) fn task(recipe: &Recipe, verifier: Box<dyn Verifier>) -> Task {
     let scale = RewardScale { right: right as f32, wrong: wrong as f32 };
 
     let filter: Box<dyn GroupFilter> = match recipe.sampling.dynamic {
-        recipe::Dynamic::Off => Box::new(KeepAll),
+        Dynamic::Off => Box::new(KeepAll),
         _ => Box::new(spread(recipe)),
     };
     let spare_cores = if recipe.device.kind == Kind::Cpu { 0 } else { 2 };
@@ -84,23 +87,7 @@ fn spread(recipe: &Recipe) -> Spread {
 }
 
 fn curriculum(recipe: &Recipe) -> Option<Curriculum> {
-    let rule = match *recipe.sampling.curriculum.as_ref()? {
-        recipe::Curriculum::Variance {
-            min_variance,
-            skip_fraction_trigger,
-            refill_fraction,
-            expire,
-        } => CurriculumRule::Variance(VarianceRule {
-            min_variance,
-            skip_fraction_trigger,
-            refill_fraction,
-            expire,
-        }),
-        recipe::Curriculum::Posterior { min_spread_probability, half_life, explore } => {
-            CurriculumRule::Posterior(PosteriorRule { min_spread_probability, half_life, explore })
-        }
-    };
-
+    let rule = recipe.sampling.curriculum?;
     Some(Curriculum { rule, spread: spread(recipe) })
 }
 
@@ -116,44 +103,31 @@ pub(super) fn updater(recipe: &Recipe, micro_batching: plan::MicroBatchPlan) -> 
     };
 
     let kl = loss.kl.as_ref().map(|kl| Kl {
-        estimator: match kl.kind {
-            recipe::KlKind::K1 => KlEstimator::K1,
-            recipe::KlKind::K2 => KlEstimator::K2,
-            recipe::KlKind::K3 => KlEstimator::K3,
-        },
+        estimator: kl.kind,
         // The gradient of k1 is the gradient of log π alone, which does not depend on the reference.
-        gradient_of_k2: kl.kind == recipe::KlKind::K1,
+        gradient_of_k2: kl.kind == KlEstimator::K1,
         coef: kl.coef,
     });
 
-    Updater {
-        replicas: Default::default(),
-        loss_scale: 1.0,
-        router_aux_loss_coef: loss.router_aux_loss_coef,
-        interrupted: Default::default(),
-        objective: Objective { policy, entropy_coef: loss.entropy_coef, kl },
-        aggregation: match loss.aggregation {
-            recipe::Aggregation::TokenMean => firebrick_train::Aggregation::TokenMean,
-            recipe::Aggregation::PromptMean => firebrick_train::Aggregation::PromptMean,
-            recipe::Aggregation::SequenceMean => firebrick_train::Aggregation::SequenceMean,
-            recipe::Aggregation::SequenceSum => firebrick_train::Aggregation::SequenceSum,
-            recipe::Aggregation::Constant => firebrick_train::Aggregation::Constant,
-        },
-        constant_length: loss.constant_length.unwrap_or(recipe.rollout.max_completion_tokens),
-        temperature: recipe.rollout.temperature,
-        micro_batching: MicroBatching {
-            micro_batch_tokens: recipe.train.micro_batch_tokens,
-            max_logits: micro_batching.chunks.logits,
-            max_saved_logits: micro_batching.chunks.waiting_logits,
-            layers_without_recompute: micro_batching.whole_layers,
-            offload: recipe.train.offload && recipe.device.kind != Kind::Cpu,
-            share_prompts: match recipe.train.share_prompts {
-                recipe::SharePrompts::Auto => None,
-                recipe::SharePrompts::Always => Some(true),
-                recipe::SharePrompts::Never => Some(false),
-            },
-        },
-    }
+    let mut objective = Objective::new(policy);
+    objective.entropy_coef = loss.entropy_coef;
+    objective.kl = kl;
+
+    let mut updater = Updater::new(objective);
+    updater.router_aux_loss_coef = loss.router_aux_loss_coef;
+    updater.top_entropy_quantile = loss.top_entropy_quantile;
+    updater.aggregation = loss.aggregation;
+    updater.constant_length = loss.constant_length.unwrap_or(recipe.rollout.max_completion_tokens);
+    updater.temperature = recipe.rollout.temperature;
+    updater.micro_batching = MicroBatching {
+        micro_batch_tokens: recipe.train.micro_batch_tokens,
+        max_logits: micro_batching.chunks.logits,
+        max_saved_logits: micro_batching.chunks.waiting_logits,
+        layers_without_recompute: micro_batching.whole_layers,
+        offload: recipe.train.offload && recipe.device.kind != Kind::Cpu,
+        share_prompts: recipe.train.share_prompts,
+    };
+    updater
 }
 
 /// Builds the optimizer of a policy or a critic.
@@ -165,10 +139,7 @@ pub(super) fn optimizer<M: Module>(optim: &recipe::Optim) -> Box<dyn Optimizer<M
         weight_decay: optim.weight_decay,
         decay_vectors: false,
         max_grad_norm: optim.max_grad_norm,
-        moments: match optim.moments {
-            recipe::MomentType::Float32 => Moments::F32,
-            recipe::MomentType::Int8 => Moments::Int8,
-        },
+        moments: optim.moments,
     };
 
     match optim.kind {
@@ -200,64 +171,30 @@ pub(super) fn schedule(optim: &recipe::Optim, lr: f64, steps: u64) -> Box<dyn Lr
 }
 
 pub(super) fn sampler_config(recipe: &Recipe, sampling: Sampling) -> SamplerConfig {
-    SamplerConfig {
-        group_size: recipe.rollout.group_size,
-        prompts_per_step: recipe.sampling.prompts_per_step,
-        dynamic: match recipe.sampling.dynamic {
-            recipe::Dynamic::Filter => Dynamic::Filter,
-            recipe::Dynamic::Replace { min_ratio } => Dynamic::Replace { min_ratio },
-            recipe::Dynamic::Drop => Dynamic::Drop,
-            recipe::Dynamic::Off => Dynamic::Off,
-        },
-        curriculum: curriculum(recipe),
-        max_rounds: recipe.sampling.max_rounds,
-        on_cap: match recipe.sampling.on_cap {
-            recipe::OnCap::TrainSmaller => firebrick_train::OnCap::TrainSmaller,
-            recipe::OnCap::Stop => firebrick_train::OnCap::Stop,
-            recipe::OnCap::Error => firebrick_train::OnCap::Error,
-        },
-        carry_over: recipe.sampling.carry_over,
-        max_carry_over_age: recipe.sampling.max_carry_over_age,
-        sampling,
-        max_errors: recipe.reward.max_errors,
-    }
+    let Recipe { rollout, sampling: choice, reward, .. } = recipe;
+
+    let mut config = SamplerConfig::new(rollout.group_size, choice.prompts_per_step, sampling);
+    config.dynamic = choice.dynamic;
+    config.curriculum = curriculum(recipe);
+    config.max_rounds = choice.max_rounds;
+    config.on_cap = choice.on_cap;
+    config.carry_over = choice.carry_over;
+    config.max_carry_over_age = choice.max_carry_over_age;
+    config.max_errors = reward.max_errors;
+    config
 }
 
 pub(super) fn train_config(recipe: &Recipe) -> TrainConfig {
-    TrainConfig {
-        max_staleness: recipe.rollout.max_staleness,
-        last_step: recipe.train.steps,
-        mini_batch: recipe.train.mini_batch,
-        adaptive: recipe.train.adaptive.as_ref().map(adaptive),
-        tis_cap: recipe.loss.tis_cap,
-        tis_mask: recipe.loss.tis_mask,
-        old_logprobs: match recipe.train.old_logprobs {
-            recipe::OldLogprobs::Auto => OldLogprobs::Auto,
-            recipe::OldLogprobs::Sampled => OldLogprobs::Sampled,
-            recipe::OldLogprobs::Recomputed => OldLogprobs::Recomputed,
-        },
-        token_stats_every: recipe.record.tokens_every,
-    }
-}
+    let Recipe { rollout, loss, train, record, .. } = recipe;
 
-fn adaptive(adaptive: &recipe::Adaptive) -> AdaptiveUpdates {
-    let recipe::Adaptive { weight_advantage, weight_change, weight_entropy, .. } = *adaptive;
-    let recipe::Adaptive { n_base, n_min, n_max, kl_stop, .. } = *adaptive;
-
-    // A recipe writes 0 for no limit.
-    let max_entropy_term = match adaptive.max_entropy_term {
-        0.0 => f64::INFINITY,
-        most => most,
-    };
-
-    AdaptiveUpdates {
-        weight_advantage,
-        weight_change,
-        weight_entropy,
-        max_entropy_term,
-        n_base,
-        n_min,
-        n_max,
-        kl_stop,
-    }
+    let mut config = TrainConfig::default();
+    config.max_staleness = rollout.max_staleness;
+    config.last_step = train.steps;
+    config.mini_batch = train.mini_batch;
+    config.adaptive = train.adaptive;
+    config.tis_cap = loss.tis_cap;
+    config.tis_mask = loss.tis_mask;
+    config.old_logprobs = train.old_logprobs;
+    config.token_stats_every = record.tokens_every;
+    config
 }

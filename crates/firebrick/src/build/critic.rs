@@ -3,7 +3,11 @@
 use std::path::Path;
 
 use firebrick_models::PolicyModel;
-use firebrick_train::{Critic, CriticConfig, Gae, TrainError, ValueLoss, ValueModel};
+use firebrick_train::{
+    TrainError,
+    algorithm::{Gae, ValueLoss},
+    learner::{Critic, CriticConfig, ValueModel},
+};
 
 use super::algorithm::{optimizer, schedule};
 use crate::recipe::{Advantage, CriticKind, Optim, Recipe};

@@ -137,7 +137,13 @@ impl Forms {
                 let first = parts.first().filter(|_| !parts.iter().any(|part| costly(&part.kind)));
                 return Forms::for_kind(&first?.kind, prompts);
             }
-            _ => return None,
+            // Their references are not answers, or there are none.
+            RewardKind::Regex { .. }
+            | RewardKind::Format { .. }
+            | RewardKind::Countdown { .. }
+            | RewardKind::Model { .. }
+            | RewardKind::Environment { .. }
+            | RewardKind::Command { .. } => return None,
         };
         let usual =
             ["{reference}", "\\boxed{{reference}}", "Answer: {reference}", "#### {reference}"];

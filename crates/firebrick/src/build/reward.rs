@@ -8,9 +8,7 @@ use burn::tensor::Device;
 use firebrick_core::{RewardShaper, Verifier};
 use firebrick_data::DateTime;
 use firebrick_models::{Compute, Transform};
-use firebrick_reward::{
-    Command, CommandOptions, LengthPenalty, Overlong, PenaltyForm, StopPenalty, StopProperly,
-};
+use firebrick_reward::{Command, CommandOptions, Overlong, StopPenalty, StopProperly};
 
 use super::data::generator;
 use crate::{
@@ -89,27 +87,15 @@ fn other(
 /// are subtracted whatever was earned.
 pub(super) fn shapers(recipe: &Recipe) -> Vec<Box<dyn RewardShaper>> {
     let recipe::Reward { stop, length, overlong, .. } = &recipe.reward;
-    let form = |form| match form {
-        recipe::PenaltyForm::SignSafe => PenaltyForm::SignSafe,
-        recipe::PenaltyForm::AsWritten => PenaltyForm::AsWritten,
-    };
-
     let mut shapers: Vec<Box<dyn RewardShaper>> = Vec::new();
     if let Some(stop) = stop {
         let scale = StopPenalty::Scale(stop.scale.unwrap_or(1.0));
         let penalty = stop.replace.map_or(scale, StopPenalty::Replace);
-        shapers.push(Box::new(StopProperly { penalty, form: form(stop.form) }));
+        shapers.push(Box::new(StopProperly { penalty, form: stop.form }));
     }
 
     if let Some(length) = length {
-        shapers.push(Box::new(LengthPenalty {
-            target: length.target,
-            free_factor: length.free_factor,
-            ramp_factor: length.ramp_factor,
-            max_cut: length.max_cut,
-            truncation_cut: length.truncation_cut,
-            form: form(length.form),
-        }));
+        shapers.push(Box::new(*length));
     }
 
     if overlong.penalty != 0.0 || overlong.filter {

@@ -11,7 +11,7 @@ use firebrick_data::Tokenizer;
 use firebrick_models::{Decoder, PolicyModel as _};
 use firebrick_rollout::RolloutEngine;
 use firebrick_servers::{Dialect, ServerPool, Settings};
-use firebrick_train::Updater;
+use firebrick_train::learner::Updater;
 
 use super::environment::key;
 use crate::{

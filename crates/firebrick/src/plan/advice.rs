@@ -8,7 +8,7 @@ use firebrick_models::Compute;
 use super::{Facts, Models, Moment, Plan, Work};
 use crate::{
     model,
-    recipe::{BaseType, Lora, MomentType, Recipe, Recompute},
+    recipe::{BaseType, Lora, Moments, Recipe, Recompute},
 };
 
 /// A key of the recipe to change.
@@ -217,8 +217,8 @@ impl RemedyStep {
                 vec![("train.offload", "true".into())]
             }
 
-            RemedyStep::Moments if recipe.optim.moments != MomentType::Int8 => {
-                recipe.optim.moments = MomentType::Int8;
+            RemedyStep::Moments if recipe.optim.moments != Moments::Int8 => {
+                recipe.optim.moments = Moments::Int8;
                 vec![("optim.moments", "\"int8\"".into())]
             }
 

@@ -9,7 +9,7 @@ use crate::{
     Error,
     build::room_for_a_prompt,
     model,
-    recipe::{CriticKind, Kernels, MomentType, OptimKind, Recipe, Recompute},
+    recipe::{CriticKind, Kernels, Moments, OptimKind, Recipe, Recompute},
 };
 
 /// Sizes of a run's models, which the recipe alone does not say.
@@ -309,7 +309,7 @@ impl Facts {
                     adapters.map_or(layers, |(all, _)| all).into()
                 }
             },
-            narrow_moments: recipe.optim.moments == MomentType::Int8,
+            narrow_moments: recipe.optim.moments == Moments::Int8,
             largest: match adapters {
                 Some((_, largest)) if wholes.is_empty() => largest.into(),
                 Some((_, largest)) => lookup.max(largest.into()),

@@ -2,7 +2,7 @@
 
 use firebrick_core::{Metrics, Step};
 use firebrick_models::PolicyModel;
-use firebrick_train::{OomBackoff, SamplingReport, UpdateTotals};
+use firebrick_train::{SamplingReport, UpdateTotals, learner::OomBackoff};
 
 use super::Run;
 use crate::{journal::lock, recipe::Recipe};

@@ -5,7 +5,7 @@ use std::time::Instant;
 use firebrick_core::{Metrics, Prompt, RewardedGroup, Seed, Step};
 use firebrick_models::PolicyModel;
 use firebrick_runs::{HELDOUT, Outcome};
-use firebrick_train::EvalReport;
+use firebrick_train::eval::EvalReport;
 
 use super::{Progress, Run, record::keep_event};
 use crate::{

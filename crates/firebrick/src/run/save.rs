@@ -10,7 +10,7 @@ use std::{
 use firebrick_core::Step;
 use firebrick_models::PolicyModel;
 use firebrick_runs::{publish_folder, write_atomically, write_sums};
-use firebrick_train::{LocalLearner, TrainError, check_finite, save_state};
+use firebrick_train::{LocalLearner, TrainError, checkpoint::save_state, learner::check_finite};
 
 use super::{PROGRESS, Run};
 use crate::{

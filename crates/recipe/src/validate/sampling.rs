@@ -1,7 +1,7 @@
 //! Checks of the curriculum's settings.
 
 use super::Checks;
-use crate::{Curriculum, Reward};
+use crate::{CurriculumRule, Reward, VarianceRule};
 
 impl Checks<'_> {
     /// Checks the settings that need groups of several completions.
@@ -27,7 +27,8 @@ impl Checks<'_> {
         let largest = (right - wrong).powi(2) / 4.0;
         let short = |number: f64| number as f32;
 
-        if let Some(Curriculum::Variance { min_variance, .. }) = self.recipe.sampling.curriculum
+        if let Some(CurriculumRule::Variance(VarianceRule { min_variance, .. })) =
+            self.recipe.sampling.curriculum
             && right > wrong
             && min_variance >= largest
         {

@@ -102,30 +102,35 @@ impl CapturedGraph {
         remaining: usize,
     ) -> Result<Option<(QueuedSteps, Self)>, RolloutError> {
         let least = MIN_RUNS * STEPS;
-        let reserved = if remaining < least { 0 } else { cache.make_ready(remaining) };
-        let Some(counter) = cache.counter().filter(|_| reserved >= least) else {
+        let Some(replayed) = cache.replayed().filter(|_| remaining >= least) else {
+            return Ok(None);
+        };
+        let reserved = replayed.make_ready(remaining);
+        let Some(counter) = replayed.counter().filter(|_| reserved >= least) else {
             return Ok(None);
         };
 
         // The run overwrites these tensors, and nothing else may see that.
         let last_tokens = copy_of(last_tokens);
         let counter = copy_of(&counter);
-        cache.advance(counter.clone(), 0);
+        replayed.advance(counter.clone(), 0);
         let inputs = GraphInputs { last_tokens, counter, uniforms: uniforms.clone() };
 
         let run = |GraphInputs { last_tokens, counter, uniforms }: &GraphInputs| {
             let run = QueuedSteps::new(policy, cache, last_tokens.clone(), uniforms, sampling);
             overwrite_ints(last_tokens, &run.last_tokens());
-            if let Some(count) = cache.counter() {
-                overwrite_ints(counter, &count);
+            if let Some(replayed) = cache.replayed() {
+                if let Some(count) = replayed.counter() {
+                    overwrite_ints(counter, &count);
+                }
+                replayed.advance(counter.clone(), 0);
             }
-            cache.advance(counter.clone(), 0);
             run
         };
 
         let (first, graph) = Graph::record(&policy.device(), inputs, run).map_err(graph_error)?;
         // The second run was captured without being executed.
-        cache.advance(graph.inputs().counter.clone(), -(STEPS as isize));
+        advance(cache, &graph, -(STEPS as isize));
         Ok(Some((first, CapturedGraph { graph, reserved: reserved - STEPS })))
     }
 
@@ -143,7 +148,7 @@ impl CapturedGraph {
         let inputs = self.graph.inputs();
         overwrite(&inputs.uniforms, uniforms);
         self.graph.replay().map_err(graph_error)?;
-        cache.advance(inputs.counter.clone(), STEPS as isize);
+        advance(cache, &self.graph, STEPS as isize);
         self.reserved -= STEPS;
 
         // The results are copied before the next run overwrites them.
@@ -151,6 +156,13 @@ impl CapturedGraph {
         let logprobs = run.logprobs.zeros_like();
         overwrite(&logprobs, &run.logprobs);
         Ok(QueuedSteps { rows: run.rows, tokens: copy_of(&run.tokens), logprobs })
+    }
+}
+
+/// Tells the cache that the graph has counted `tokens` tokens more.
+fn advance<C: DecodeCache>(cache: &mut C, graph: &Graph<GraphInputs, QueuedSteps>, tokens: isize) {
+    if let Some(replayed) = cache.replayed() {
+        replayed.advance(graph.inputs().counter.clone(), tokens);
     }
 }
 

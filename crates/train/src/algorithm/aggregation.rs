@@ -1,26 +1,12 @@
 //! Aggregation of per-token losses to one number, by a weight for each token.
+//!
+//! Every rule is a weight per token, fixed by the whole optimizer update before it is split into
+//! micro-batches, so that the loss of an update is the plain sum of its parts, however it is split. Five of
+//! seven other systems divided by something that belonged to the micro-batch at least once.
 
 use std::collections::BTreeMap;
 
-/// How per-token losses become one number.
-///
-/// Every rule is a weight per token, fixed by the whole optimizer update before it is split into
-/// micro-batches, so that the loss of an update is the plain sum of its parts, however it is split. Five of
-/// seven other systems divided by something that belonged to the micro-batch at least once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aggregation {
-    /// Every token weighs the same: DAPO.
-    TokenMean,
-    /// Tokens are averaged within each prompt's group, then the prompts are averaged: DAPO's Eq. 8 read
-    /// literally.
-    PromptMean,
-    /// Tokens are averaged within each completion, then the completions are averaged: GRPO.
-    SequenceMean,
-    /// Token losses are summed within each completion, then the completions are averaged.
-    SequenceSum,
-    /// The sum is divided by [`Divisors::constant`]: Dr. GRPO, with rows × longest completion.
-    Constant,
-}
+use firebrick_core::config::Aggregation;
 
 /// What the losses of one optimizer update are divided by.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,23 +33,21 @@ impl Divisors {
 
         divisors
     }
-}
 
-impl Aggregation {
     /// Returns the weight of each counted token of a completion that has `tokens` counted tokens. A divisor
     /// of 0 counts as 1, so an empty update has loss 0.
-    pub fn weight(self, divisors: &Divisors, prompt: u64, tokens: usize) -> f64 {
+    pub fn token_weight(&self, aggregation: Aggregation, prompt: u64, tokens: usize) -> f64 {
         let or_one = |divisor: f64| if divisor == 0.0 { 1.0 } else { divisor };
         // ANCHOR: tour
-        let divisor = match self {
-            Aggregation::TokenMean => or_one(divisors.tokens),
+        let divisor = match aggregation {
+            Aggregation::TokenMean => or_one(self.tokens),
             Aggregation::PromptMean => {
-                let prompt_tokens = divisors.prompts.get(&prompt).copied().unwrap_or(0.0);
-                or_one(divisors.prompts.len() as f64) * or_one(prompt_tokens)
+                let prompt_tokens = self.prompts.get(&prompt).copied().unwrap_or(0.0);
+                or_one(self.prompts.len() as f64) * or_one(prompt_tokens)
             }
-            Aggregation::SequenceMean => or_one(divisors.rows) * or_one(tokens as f64),
-            Aggregation::SequenceSum => or_one(divisors.rows),
-            Aggregation::Constant => or_one(divisors.constant),
+            Aggregation::SequenceMean => or_one(self.rows) * or_one(tokens as f64),
+            Aggregation::SequenceSum => or_one(self.rows),
+            Aggregation::Constant => or_one(self.constant),
         };
         1.0 / divisor
         // ANCHOR_END: tour

@@ -1,6 +1,7 @@
 //! Policy losses, per token: DAPO's clipped surrogate and its relatives, KL and entropy.
 
 use burn::tensor::{Bool, Tensor};
+use firebrick_core::config::KlEstimator;
 use firebrick_kernels::sum_all;
 
 /// Log-ratios are clamped to ±20 before `exp`. e²⁰ is 5·10⁸: a policy beyond that has come apart, and its
@@ -23,8 +24,9 @@ pub struct LossInput {
     pub ref_logprobs: Option<Tensor<2>>,
     /// Advantages, one per token.
     pub advantages: Tensor<2>,
-    /// Weights of truncated importance sampling (TIS), if tokens are weighted; see
-    /// [`Sample::set_tis_weights`](crate::sample::Sample::set_tis_weights). [`Objective`] applies them.
+    /// Weights of tokens in the policy loss, if tokens are weighted: those of truncated importance sampling (TIS, see
+    /// [`Sample::set_tis_weights`](crate::sample::Sample::set_tis_weights)), and 0 for a token without a policy loss.
+    /// [`Objective`] applies them.
     pub tis_weights: Option<Tensor<2>>,
     /// 1 for completion tokens that count, 0 elsewhere.
     pub mask: Tensor<2>,
@@ -240,7 +242,7 @@ impl Surrogate {
     }
 }
 
-/// A penalty for leaving the reference policy, with d = log π − log π_ref (Schulman 2020).
+/// A penalty for leaving the reference policy, estimated from one sample, with d = log π − log π_ref (Schulman 2020).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kl {
     /// How the penalty is estimated.
@@ -251,21 +253,9 @@ pub struct Kl {
     pub coef: f64,
 }
 
-/// Estimates of KL(π ‖ π_ref) from one sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KlEstimator {
-    /// d: unbiased, and often negative.
-    K1,
-    /// d² / 2: its gradient is that of the true KL.
-    K2,
-    /// e^(−d) + d − 1, with d within ±20 and the result at most 10: unbiased and never negative.
-    K3,
-    /// |d|.
-    Abs,
-}
-
 impl Kl {
-    /// Estimates the penalty of each token, without `coef`; `reference` has the shape of `logprobs`.
+    /// Estimates the penalty of each token, without `coef`; `reference` has the shape of `logprobs`. k1 is d, k2 is
+    /// d² / 2, and k3 is e^(−d) + d − 1, with d within ±20 and the result at most 10.
     pub fn estimate(&self, logprobs: Tensor<2>, reference: Tensor<2>) -> Tensor<2> {
         let d = logprobs - reference;
         let k2 = |d: Tensor<2>| d.square().mul_scalar(0.5);
@@ -290,6 +280,7 @@ impl Kl {
 }
 
 /// The whole loss of an update: the policy's loss, minus the entropy bonus, plus the KL penalty.
+#[non_exhaustive]
 pub struct Objective {
     /// Surrogate that improves the policy.
     pub policy: Box<dyn PolicyLoss>,
@@ -315,6 +306,11 @@ pub struct ObjectiveOutput {
 }
 
 impl Objective {
+    /// Makes a loss without entropy bonus and KL penalty.
+    pub fn new(policy: Box<dyn PolicyLoss>) -> Self {
+        Objective { policy, entropy_coef: 0.0, kl: None }
+    }
+
     /// Returns true if the loss needs [`LossInput::ref_logprobs`].
     pub fn needs_reference(&self) -> bool {
         self.kl.is_some()
@@ -328,7 +324,11 @@ impl Objective {
         metrics.retain(|(name, _)| !UPDATE_METRICS.contains(name));
 
         let token_loss = match input.tis_weights.clone() {
-            Some(tis_weights) => token_loss * masked(tis_weights, input),
+            // A token without weight has no loss, even if its own is not finite.
+            Some(tis_weights) => {
+                let left_out = tis_weights.clone().equal_elem(0.0);
+                (token_loss * masked(tis_weights, input)).mask_fill(left_out, 0.0)
+            }
             None => token_loss,
         };
         let policy_loss = weighted(token_loss);

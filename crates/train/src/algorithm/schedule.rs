@@ -12,7 +12,7 @@ use crate::error::TrainError;
 /// functions of the step.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a schedule of the learning rate",
-    label = "the trait `firebrick_train::LrSchedule` is missing",
+    label = "the trait `firebrick_train::algorithm::LrSchedule` is missing",
     note = "a fixed rate is `ConstantLr {{ lr }}`; burn's schedulers count their own calls, where this trait \
             gives the rate of any step"
 )]

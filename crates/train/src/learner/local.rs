@@ -3,15 +3,12 @@
 use std::mem;
 
 use burn::{module::Module, optim::GradientsParams};
-use firebrick_core::{Failure, Metrics, Step, guard_memory};
+use firebrick_core::{Failure, Metrics, Step, config::Aggregation, guard_memory};
 use firebrick_models::{Compute, PolicyModel, parameters};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    algorithm::{
-        aggregation::Aggregation,
-        schedule::{LrSchedule, rate},
-    },
+    algorithm::schedule::{LrSchedule, rate},
     error::TrainError,
     learner::{
         Applied, Learner, Update,

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use firebrick_core::TokenId;
+use firebrick_core::{
+    TokenId,
+    config::{Aggregation, SharePrompts},
+};
 use firebrick_models::{Padding, TokenBatch};
 
-use crate::{
-    algorithm::aggregation::{Aggregation, Divisors},
-    sample::Sample,
-};
+use crate::{algorithm::aggregation::Divisors, sample::Sample};
 
 /// How an update is split into micro-batches, and what its backward pass recomputes. It changes memory and
 /// speed, and the result by rounding at most. If the matmul precision is bfloat16, that is the rounding of
@@ -28,8 +28,8 @@ pub struct MicroBatching {
     pub layers_without_recompute: usize,
     /// True if those inputs are offloaded to host memory.
     pub offload: bool,
-    /// True if completions of one prompt share it; `None` decides by the number of tokens that sharing saves.
-    pub share_prompts: Option<bool>,
+    /// When completions of one prompt share it.
+    pub share_prompts: SharePrompts,
 }
 
 impl Default for MicroBatching {
@@ -41,7 +41,7 @@ impl Default for MicroBatching {
             max_saved_logits: 1 << 24,
             layers_without_recompute: usize::MAX,
             offload: false,
-            share_prompts: None,
+            share_prompts: SharePrompts::Auto,
         }
     }
 }
@@ -49,15 +49,18 @@ impl Default for MicroBatching {
 impl MicroBatching {
     /// Chooses the layout of the micro-batches of these samples.
     pub(crate) fn layout(&self, samples: &[Sample], packs: bool) -> Layout {
-        let pays = || prompt_sharing_saving(samples, self.micro_batch_tokens) >= MIN_SHARING_SAVING;
-
         if !packs {
-            Layout::Padded
-        } else if self.share_prompts.unwrap_or_else(pays) {
-            Layout::Shared
-        } else {
-            Layout::Packed
+            return Layout::Padded;
         }
+
+        let shares = match self.share_prompts {
+            SharePrompts::Auto => {
+                prompt_sharing_saving(samples, self.micro_batch_tokens) >= MIN_SHARING_SAVING
+            }
+            SharePrompts::Always => true,
+            SharePrompts::Never => false,
+        };
+        if shares { Layout::Shared } else { Layout::Packed }
     }
 }
 
@@ -177,7 +180,7 @@ pub struct MicroBatch {
     pub old_logprobs: Tensor<2>,
     /// The log-probabilities under the reference policy, if there is one.
     pub ref_logprobs: Option<Tensor<2>>,
-    /// The weights of truncated importance sampling (TIS), if there are any.
+    /// The weights of tokens in the policy loss ([`Sample::importance`]), if there are any.
     pub tis_weights: Option<Tensor<2>>,
     /// The advantages, one per token.
     pub advantages: Tensor<2>,
@@ -292,7 +295,7 @@ impl MicroBatch {
                 if !sample.in_loss {
                     return 0.0;
                 }
-                aggregation.weight(divisors, sample.group, sample.loss_tokens()) as f32
+                divisors.token_weight(aggregation, sample.group, sample.loss_tokens()) as f32
             }),
             metric_weights: per_token(&|sample, _| {
                 if sample.in_loss { (1.0 / divisors.tokens.max(1.0)) as f32 } else { 0.0 }

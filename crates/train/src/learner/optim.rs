@@ -21,7 +21,7 @@ use crate::error::TrainError;
 pub use adamw::{AdamW, OptimConfig};
 pub use clip::{ParameterStep, StepOutcome, check_finite, clipped_step, fingerprint, global_norm};
 pub use muon::{Muon, MuonConfig, hidden_matrix};
-pub use state::{Moments, NamedState, Part};
+pub use state::{NamedState, Part};
 
 /// Turns the gradients of a module into its next weights.
 ///
@@ -36,7 +36,10 @@ pub use state::{Moments, NamedState, Part};
 /// use std::path::Path;
 ///
 /// use burn::{module::Module, optim::GradientsParams, tensor::Device};
-/// use firebrick_train::{NamedState, Optimizer, Part, StepOutcome, TrainError, clipped_step};
+/// use firebrick_train::{
+///     TrainError,
+///     learner::{NamedState, Optimizer, Part, StepOutcome, clipped_step},
+/// };
 ///
 /// /// Gradient descent with momentum.
 /// struct Sgd {
@@ -92,7 +95,7 @@ pub use state::{Moments, NamedState, Part};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an optimizer of `{M}`",
-    label = "the trait `firebrick_train::Optimizer` is missing",
+    label = "the trait `firebrick_train::learner::Optimizer` is missing",
     note = "burn's optimizers do not implement the trait; `clipped_step` and `NamedState` turn a rule for \
             one tensor into an optimizer, see the trait's documentation"
 )]

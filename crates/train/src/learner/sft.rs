@@ -5,10 +5,7 @@ use firebrick_core::{Completion, FinishReason, SftExample};
 use firebrick_models::PolicyModel;
 
 use crate::{
-    algorithm::{
-        aggregation::Aggregation,
-        loss::{LossInput, LossOutput, Objective, PolicyLoss},
-    },
+    algorithm::loss::{LossInput, LossOutput, Objective, PolicyLoss},
     error::TrainError,
     learner::{
         local::LocalLearner,
@@ -75,17 +72,7 @@ impl<M: PolicyModel> LocalLearner<M> {
 }
 
 fn updater(micro_batching: MicroBatching) -> Updater {
-    Updater {
-        replicas: Default::default(),
-        loss_scale: 1.0,
-        router_aux_loss_coef: 0.0,
-        interrupted: Default::default(),
-        objective: Objective { policy: Box::new(CrossEntropy), entropy_coef: 0.0, kl: None },
-        aggregation: Aggregation::TokenMean,
-        constant_length: 1,
-        temperature: 1.0,
-        micro_batching,
-    }
+    Updater { micro_batching, ..Updater::new(Objective::new(Box::new(CrossEntropy))) }
 }
 
 fn samples(examples: &[SftExample]) -> Vec<Sample> {

@@ -7,7 +7,7 @@ use burn::{
     optim::GradientsParams,
     tensor::{DType, Device, Tensor},
 };
-use firebrick_core::{Metrics, Trained};
+use firebrick_core::{Metrics, Trained, config::Aggregation};
 use firebrick_kernels::{run_on_compute_thread, sum_all};
 use firebrick_models::{
     GradientSum, Loads, PolicyModel, head_backward, head_logprobs, head_logprobs_saving,
@@ -15,7 +15,7 @@ use firebrick_models::{
 
 use crate::{
     algorithm::{
-        aggregation::{Aggregation, Divisors},
+        aggregation::Divisors,
         loss::{ENTROPY, LOGPROB_CHANGE, LossInput, Objective, ObjectiveOutput},
     },
     error::TrainError,
@@ -32,6 +32,7 @@ use crate::{
 };
 
 /// Turns samples into one optimizer step.
+#[non_exhaustive]
 pub struct Updater {
     /// The loss to minimise.
     pub objective: Objective,
@@ -39,6 +40,10 @@ pub struct Updater {
     /// Loads are counted over all tokens of the update, in one more forward pass through the policy. No
     /// prompt is shared then: each of its completions counts it, however the update is split.
     pub router_aux_loss_coef: f64,
+    /// Share of the tokens that have a policy loss, in (0, 1]: those of the largest entropy (Wang et al. 2025, arXiv
+    /// 2506.01939). Below 1 the entropies of all tokens of the update are computed first, in one more forward pass
+    /// through the policy, so that the choice does not depend on how the update is split.
+    pub top_entropy_quantile: f64,
     /// Set from outside on interruption. The computation then ends with an error before its next micro-batch,
     /// unless all of the step's updates are made within a second.
     pub interrupted: Interruption,
@@ -163,6 +168,23 @@ pub const ROUTER_AUX_LOSS: &str = "loss/router_aux";
 pub const EXPERT_LOAD_MAX: &str = "experts/load_max";
 
 impl Updater {
+    /// Makes an updater that computes an update in one piece on the policy's device, as a mean over tokens that were
+    /// drawn at temperature 1.
+    pub fn new(objective: Objective) -> Self {
+        Updater {
+            objective,
+            router_aux_loss_coef: 0.0,
+            top_entropy_quantile: 1.0,
+            interrupted: Interruption::default(),
+            aggregation: Aggregation::TokenMean,
+            constant_length: 1,
+            loss_scale: 1.0,
+            temperature: 1.0,
+            micro_batching: MicroBatching::default(),
+            replicas: Replicas::default(),
+        }
+    }
+
     /// Makes one optimizer step over `samples`.
     ///
     /// # Errors
@@ -211,6 +233,14 @@ impl Updater {
         samples: &[Sample],
     ) -> Result<UpdateReport, TrainError> {
         let divisors = self.divisors(samples);
+        let chosen = match target {
+            UpdateTarget::Policy if self.top_entropy_quantile < 1.0 => {
+                Some(self.keep_top_entropy(policy, samples, self.top_entropy_quantile)?)
+            }
+            UpdateTarget::Policy | UpdateTarget::Critic => None,
+        };
+        let samples = chosen.as_deref().unwrap_or(samples);
+
         let has_aux_loss = target == UpdateTarget::Policy && self.router_aux_loss_coef != 0.0;
         let layout = match self.micro_batching.layout(samples, policy.packs()) {
             Layout::Shared if has_aux_loss => Layout::Packed,
@@ -258,6 +288,43 @@ impl Updater {
             prompt_sharing,
             token_stats,
         })
+    }
+
+    /// Returns the samples with weights of 0 for all tokens that have no policy loss, because their entropy is not in the
+    /// largest `share` ([`Updater::top_entropy_quantile`]).
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn keep_top_entropy<M: PolicyModel>(
+        &self,
+        policy: &M,
+        samples: &[Sample],
+        share: f64,
+    ) -> Result<Vec<Sample>, TrainError> {
+        let entropy = |policy: &M, hidden: Tensor<2>, batch: &MicroBatch| {
+            let head = policy.head().val();
+            let max_logits = self.micro_batching.max_logits;
+            head_logprobs(&hidden, &head, &batch.labels, self.temperature, max_logits).entropy
+        };
+        let entropies = self.per_token(&policy.valid(), samples, false, entropy)?;
+
+        let in_loss = samples.iter().zip(&entropies).filter(|(sample, _)| sample.in_loss);
+        let of_tokens = in_loss
+            .flat_map(|(sample, entropies)| sample.policy_tokens().map(|token| entropies[token]));
+        let threshold = quantile(of_tokens.collect(), 1.0 - share);
+
+        let mut chosen = samples.to_vec();
+        for (sample, entropies) in chosen.iter_mut().zip(entropies) {
+            if sample.importance.is_empty() {
+                sample.importance = vec![1.0; sample.completion.len()];
+            }
+            for (weight, entropy) in sample.importance.iter_mut().zip(entropies) {
+                if entropy < threshold {
+                    *weight = 0.0;
+                }
+            }
+        }
+        Ok(chosen)
     }
 
     /// Counts the divisors of an update.
@@ -752,5 +819,33 @@ fn add(sums: &mut BTreeMap<&'static str, Tensor<1>>, parts: MetricSums) {
             None => part,
         };
         sums.insert(name, sum);
+    }
+}
+
+/// Returns the number below which the share `q` of `values` lies, with a straight line between two neighbours (R's
+/// type 7, the default of NumPy and PyTorch); −∞ without values.
+fn quantile(mut values: Vec<f32>, q: f64) -> f32 {
+    values.sort_by(f32::total_cmp);
+    let position = q * values.len().saturating_sub(1) as f64;
+    let below = position.floor() as usize;
+
+    match (values.get(below), values.get(below + 1)) {
+        (Some(&low), Some(&high)) => low + (position - below as f64) as f32 * (high - low),
+        (Some(&last), None) => last,
+        (None, _) => f32::NEG_INFINITY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_lies_on_the_line_between_its_neighbours() {
+        // The upper 40 % begin at 0.6 · 4 = 2.4, four tenths of the way from 0.3 to 0.4.
+        let values = || vec![0.5, 0.1, 0.3, 0.2, 0.4];
+        assert!((quantile(values(), 0.6) - 0.34).abs() < 1e-6);
+        assert_eq!([0.0, 0.5, 1.0].map(|q| quantile(values(), q)), [0.1, 0.3, 0.5]);
+        assert_eq!(quantile(Vec::new(), 0.6), f32::NEG_INFINITY);
     }
 }

@@ -2,16 +2,19 @@
 
 use std::{collections::BTreeMap, thread, time::Instant};
 
-use firebrick_core::{Group, GroupFilter, GroupStatus, PromptSource, RewardedGroup, Seed};
+use firebrick_core::{
+    Group, GroupFilter, GroupStatus, PromptSource, RewardedGroup, Seed,
+    config::{Dynamic, OnCap},
+};
 use firebrick_rollout::{GroupRequest, InFlight, RequestId, RolloutEngine};
 
 use crate::{
     error::TrainError,
     observer::{Observer, Phase},
     sampler::{
-        config::{OnCap, SamplerConfig},
+        config::SamplerConfig,
         draw::{PromptSelector, selector},
-        dynamic::{BufferStatus, Dynamic, GroupBuffer, copies},
+        dynamic::{BufferStatus, GroupBuffer, copies},
         judge::Judge,
         sampled::{Beginning, Sampled},
         task::Task,

@@ -1,11 +1,13 @@
 //! Sizes and rules of sampling.
 
+use firebrick_core::config::{Dynamic, OnCap};
 use firebrick_rollout::Sampling;
 
-use crate::sampler::{curriculum::Curriculum, dynamic::Dynamic};
+use crate::sampler::curriculum::Curriculum;
 
 /// Sizes and rules of sampling.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct SamplerConfig {
     /// Completions per prompt.
     pub group_size: usize,
@@ -28,17 +30,6 @@ pub struct SamplerConfig {
     /// Largest share of completions that may have no verdict, in [0, 1]. Above it the step fails, and so does
     /// an evaluation.
     pub max_errors: f64,
-}
-
-/// What a step does if it reaches its sampling cap with too few groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnCap {
-    /// Trains on the groups that were kept; the loss is divided by their tokens.
-    TrainSmaller,
-    /// Ends the run, cleanly.
-    Stop,
-    /// Ends the run with an error.
-    Error,
 }
 
 impl SamplerConfig {

@@ -2,7 +2,7 @@
 //!
 //! Dynamic sampling throws groups without spread away after their completions were sampled. The curriculum
 //! acts earlier: a prompt that is not likely to give spread is drawn and passed over, which costs nothing.
-//! Two rules pick such prompts, [`VarianceRule`] and [`PosteriorRule`]. Neither passes over a prompt that was
+//! Two rules pick such prompts ([`CurriculumRule`]). Neither passes over a prompt that was
 //! never sampled, and by default both come back to prompts that they passed over. If records never expire, or
 //! no share is left for exploration, a prompt may be lost for ever.
 
@@ -13,13 +13,13 @@ mod variance;
 
 use std::collections::BTreeMap;
 
-use firebrick_core::{GroupFilter as _, RewardedGroup, Step};
+use firebrick_core::{GroupFilter as _, RewardedGroup, Step, config::CurriculumRule};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use file::{load_history, save_history};
-pub use posterior::{Beta, PosteriorRule};
+pub use posterior::Beta;
 pub(crate) use selector::{CurriculumSelector, CurriculumStats};
-pub use variance::{Selection, VarianceRule};
+pub use variance::Selection;
 
 use crate::sampler::dynamic::Spread;
 
@@ -30,25 +30,6 @@ pub struct Curriculum {
     pub rule: CurriculumRule,
     /// Test for a group with spread. It applies even if the run keeps groups without spread.
     pub spread: Spread,
-}
-
-/// Picks the prompts to pass over.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum CurriculumRule {
-    /// Passes over prompts whose last group had hardly any variance of rewards.
-    Variance(VarianceRule),
-    /// Passes over prompts whose next group is predicted to have no spread.
-    Posterior(PosteriorRule),
-}
-
-impl CurriculumRule {
-    /// Returns the fraction of a completion's weight as evidence that is left after that many steps.
-    fn discount(&self, steps: f64) -> f64 {
-        match self {
-            CurriculumRule::Variance(_) => 1.0,
-            CurriculumRule::Posterior(rule) => rule.discount(steps),
-        }
-    }
 }
 
 /// Records of a run's prompts, by [`Prompt::id`](firebrick_core::Prompt).
@@ -149,7 +130,7 @@ fn variance(group: &RewardedGroup) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use firebrick_core::{Group, Prompt, RewardScale, Score, Verdict};
+    use firebrick_core::{Group, Prompt, RewardScale, Score, Verdict, config::PosteriorRule};
 
     use super::*;
 

@@ -55,35 +55,6 @@ impl GroupFilter for KeepAll {
     }
 }
 
-/// What a step does about groups that the filter does not keep.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Dynamic {
-    /// Samples further prompts for such groups, until there are enough groups (Yu et al. 2025).
-    Filter,
-    /// Substitutes copies of kept groups for such groups, if more than `min_ratio` of the step's groups were
-    /// kept. Samples further prompts until then (SkyRL's `replace`, after POLARIS).
-    Replace {
-        /// Share of the step's groups, in `[0, 1)`.
-        min_ratio: f64,
-    },
-    /// Leaves such groups out, and the step smaller.
-    Drop,
-    /// Trains on such groups: the filter keeps everything.
-    Off,
-}
-
-impl Dynamic {
-    /// Returns the number of kept groups that ends the sampling of a step that wants `target` groups.
-    pub fn enough(self, target: usize) -> usize {
-        match self {
-            Dynamic::Replace { min_ratio } => {
-                ((target as f64 * min_ratio) as usize + 1).min(target)
-            }
-            _ => target,
-        }
-    }
-}
-
 /// Chooses which of `kept` groups are copied for `missing` groups, by their indices, in random order. No group
 /// is chosen twice if enough groups were kept (as SkyRL does).
 pub fn copies(kept: usize, missing: usize, seed: Seed) -> Vec<usize> {
@@ -101,7 +72,7 @@ pub fn copies(kept: usize, missing: usize, seed: Seed) -> Vec<usize> {
 pub struct GroupBuffer {
     /// Groups that an update is made of.
     pub target: usize,
-    /// How many kept groups end the sampling; see [`Dynamic::enough`].
+    /// How many kept groups end the sampling; see [`Dynamic::enough`](firebrick_core::config::Dynamic::enough).
     pub enough: usize,
     /// Rounds after which sampling ends, full or not; 0 means never.
     pub max_rounds: usize,

@@ -9,7 +9,9 @@ use burn::{
 };
 use firebrick_kernels::{AdamWStep, adamw};
 
-use super::{Moments, NamedState, Optimizer, ParameterStep, Part, StepOutcome, clipped_step};
+use firebrick_core::config::Moments;
+
+use super::{NamedState, Optimizer, ParameterStep, Part, StepOutcome, clipped_step};
 use crate::error::TrainError;
 
 /// AdamW's settings (Loshchilov and Hutter 2019).

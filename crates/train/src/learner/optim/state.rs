@@ -6,6 +6,7 @@ use burn::{
     module::Module,
     tensor::{DType, Device, Int, Tensor, TensorData},
 };
+use firebrick_core::config::Moments;
 use firebrick_models::{Parameter, parameters};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
@@ -25,16 +26,6 @@ pub struct NamedState {
     moments: Moments,
     values: BTreeMap<String, Kept>,
     counts: BTreeMap<String, u64>,
-}
-
-/// The format that an optimizer's values are kept in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Moments {
-    /// 32 bits per value.
-    #[default]
-    F32,
-    /// 8 bits per value, and a scale of 32 bits for every 64 values.
-    Int8,
 }
 
 /// Values in the format of [`Moments`].

@@ -13,12 +13,12 @@ use burn::{
     },
     tensor::{Device, Tensor, TensorData},
 };
-use firebrick_core::{Seed, SftExample};
+use firebrick_core::{Seed, SftExample, config::Moments};
 use firebrick_models::{Decoder, DecoderConfig, Family, Sizes, parameters, random};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 use super::{
-    AdamW, Moments, Muon, MuonConfig, OptimConfig, Optimizer, fingerprint, hidden_matrix,
+    AdamW, Muon, MuonConfig, OptimConfig, Optimizer, fingerprint, hidden_matrix,
     narrow::{Kind, Narrow},
     read,
 };

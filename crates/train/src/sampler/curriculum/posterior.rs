@@ -1,40 +1,12 @@
 //! Rule of the curriculum that skips prompts whose next group will probably have no spread.
+//!
+//! The pass rate of a prompt is taken to be drawn from a [`Beta`] distribution: that of all prompts, with the
+//! prompt's own right and wrong completions added. Because the policy moves, these completions count less
+//! with every step. In the end only the distribution of all prompts is left.
+
+use firebrick_core::config::PosteriorRule;
 
 use super::PromptRecord;
-
-/// Passes over prompts whose next group is predicted to have no spread.
-///
-/// The pass rate of a prompt is taken to be drawn from a [`Beta`] distribution: that of all prompts, with the
-/// prompt's own right and wrong completions added. Because the policy moves, these completions count less
-/// with every step. In the end only the distribution of all prompts is left.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PosteriorRule {
-    /// Probability of spread below which a prompt is skipped.
-    pub min_spread_probability: f64,
-    /// Number of steps after which a completion counts half; above 0.
-    pub half_life: f64,
-    /// Share of a round's prompts, in `[0, 1]`, for which nothing is skipped. It finds prompts again that
-    /// were misjudged, or are in reach by now. It is a share of the prompts to sample and not of skipped
-    /// prompts: where most prompts are skipped, a share of them would be most of the sampled prompts.
-    pub explore: f64,
-}
-
-impl PosteriorRule {
-    /// Returns the fraction of a completion's weight as evidence that is left after that many steps.
-    pub fn discount(&self, steps: f64) -> f64 {
-        (-steps / self.half_life).exp2()
-    }
-
-    /// Computes the distribution of the pass rate of a prompt with this record, `steps` steps after it.
-    pub fn posterior(&self, prior: Beta, record: Option<&PromptRecord>, steps: f64) -> Beta {
-        let Some(record) = record else { return prior };
-        let discount = self.discount(steps);
-        Beta {
-            a: prior.a + discount * f64::from(record.right),
-            b: prior.b + discount * f64::from(record.wrong),
-        }
-    }
-}
 
 /// A Beta distribution of a pass rate; both parameters above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,6 +55,22 @@ impl Beta {
 
         let total = 1.0 / rho - 1.0;
         Beta { a: total * mean, b: total * (1.0 - mean) }
+    }
+
+    /// Computes the distribution of the pass rate of a prompt with this record, `steps` steps after it, if `self` is that
+    /// of all prompts.
+    pub fn posterior(
+        self,
+        rule: &PosteriorRule,
+        record: Option<&PromptRecord>,
+        steps: f64,
+    ) -> Self {
+        let Some(record) = record else { return self };
+        let discount = rule.discount(steps);
+        Beta {
+            a: self.a + discount * f64::from(record.right),
+            b: self.b + discount * f64::from(record.wrong),
+        }
     }
 
     /// Computes P(0 < right < group size) of a group whose pass rate is drawn from this distribution: 1 minus
@@ -151,11 +139,11 @@ mod tests {
         let rule = PosteriorRule { min_spread_probability: 0.5, half_life: 10.0, explore: 0.0 };
         let prior = Beta { a: 1.0, b: 1.0 };
         let record = PromptRecord { right: 16.0, ..PromptRecord::default() };
-        let spread = |steps| rule.posterior(prior, Some(&record), steps).spread_probability(16);
+        let spread = |steps| prior.posterior(&rule, Some(&record), steps).spread_probability(16);
 
         assert!((spread(0.0) - (1.0 - 17.0 / 33.0)).abs() < 1e-6, "{}", spread(0.0));
         assert!(spread(0.0) < spread(10.0) && spread(10.0) < spread(100.0));
-        let unknown = rule.posterior(prior, None, 0.0).spread_probability(16);
+        let unknown = prior.posterior(&rule, None, 0.0).spread_probability(16);
         assert!((spread(400.0) - unknown).abs() < 1e-6);
     }
 }

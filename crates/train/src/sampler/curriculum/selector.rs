@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use firebrick_core::{Metrics, PromptSource, Reward, RewardedGroup, Seed, Step};
+use firebrick_core::{
+    Metrics, PromptSource, Reward, RewardedGroup, Seed, Step,
+    config::{CurriculumRule, PosteriorRule, VarianceRule},
+};
 use rand::seq::index;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Beta, Curriculum, CurriculumRule, PosteriorRule, PromptHistory, PromptRecord, VarianceRule,
-    has_spread,
-};
+use super::{Beta, Curriculum, PromptHistory, PromptRecord, Selection, has_spread};
 use crate::sampler::draw::{Drawn, PromptSelector, next};
 
 /// Curriculum during a step: the records of earlier steps, and those of this step. The step's own records are
@@ -119,7 +119,7 @@ impl<'a> CurriculumSelector<'a> {
             let records: Vec<_> = batch.iter().map(|(_, prompt)| self.get(prompt.id)).collect();
 
             let seed = seed.derive("put back", &[examined as u64]);
-            let mut selection = rule.select(&records, self.step, seed);
+            let mut selection = Selection::new(&rule, &records, self.step, seed);
             examined += draws;
 
             if selection.selected.is_empty() && selection.put_back.is_empty() && examined >= limit {
@@ -195,7 +195,7 @@ impl<'a> CurriculumSelector<'a> {
 
     fn predict(&self, rule: PosteriorRule, record: Option<&PromptRecord>) -> f64 {
         let steps = record.map_or(0, |record| self.step.saturating_sub(record.step.into()));
-        rule.posterior(self.prior, record, steps as f64).spread_probability(self.group_size)
+        self.prior.posterior(&rule, record, steps as f64).spread_probability(self.group_size)
     }
 
     fn get(&self, id: u64) -> Option<PromptRecord> {

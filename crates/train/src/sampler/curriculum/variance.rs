@@ -1,24 +1,9 @@
 //! Rule of the curriculum that skips prompts whose last group hardly varied in reward.
 
-use firebrick_core::{Seed, Step};
+use firebrick_core::{Seed, Step, config::VarianceRule};
 use rand::seq::index;
 
 use super::PromptRecord;
-
-/// Passes over prompts whose last group had hardly any variance of rewards, a batch at a time. If that would
-/// be too many prompts, some of them are put back at random.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct VarianceRule {
-    /// Largest last variance for which a prompt is skipped.
-    pub min_variance: f64,
-    /// Share of a batch above which some of the skipped prompts are put back.
-    pub skip_fraction_trigger: f64,
-    /// Largest share of the batch that is put back.
-    pub refill_fraction: f64,
-    /// Age, in steps, at which a record no longer skips its prompt; 0 means never. Without it a prompt that was
-    /// once all wrong would be sampled again only if it happened to be put back.
-    pub expire: u64,
-}
 
 /// Indices of a batch's prompts, by whether they are sampled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,15 +18,20 @@ pub struct Selection {
     pub expired: usize,
 }
 
-impl VarianceRule {
+impl Selection {
     /// Selects from a batch of prompts, given by their records, at `step`. `seed` chooses the prompts that
-    /// are put back.
-    pub fn select(&self, batch: &[Option<PromptRecord>], step: Step, seed: Seed) -> Selection {
+    /// are put back, if the rule would skip too many.
+    pub fn new(
+        rule: &VarianceRule,
+        batch: &[Option<PromptRecord>],
+        step: Step,
+        seed: Seed,
+    ) -> Self {
         let mut selection = Selection::default();
         for (index, record) in batch.iter().enumerate() {
-            let low = record.filter(|record| record.variance <= self.min_variance as f32);
+            let low = record.filter(|record| record.variance <= rule.min_variance as f32);
             let expired = low.is_some_and(|record| {
-                self.expire != 0 && step.saturating_sub(record.step.into()) >= self.expire
+                rule.expire != 0 && step.saturating_sub(record.step.into()) >= rule.expire
             });
             selection.expired += usize::from(expired);
 
@@ -55,9 +45,9 @@ impl VarianceRule {
         let size = batch.len() as f64;
         let skipped = selection.skipped.len();
 
-        if skipped as f64 > size * self.skip_fraction_trigger {
+        if skipped as f64 > size * rule.skip_fraction_trigger {
             // The count is rounded down: a fifth of four prompts is none.
-            let count = ((size * self.refill_fraction) as usize).min(skipped);
+            let count = ((size * rule.refill_fraction) as usize).min(skipped);
             let chosen = index::sample(&mut seed.rng(), skipped, count);
             selection.put_back = chosen.iter().map(|index| selection.skipped[index]).collect();
         }
@@ -72,23 +62,18 @@ mod tests {
 
     #[test]
     fn what_was_skipped_comes_back_by_luck_or_by_age() {
-        let rule = VarianceRule {
-            min_variance: 0.01,
-            skip_fraction_trigger: 0.5,
-            refill_fraction: 0.2,
-            expire: 20,
-        };
+        let rule = VarianceRule::default();
         let record = |step| Some(PromptRecord { step, ..PromptRecord::default() });
 
         let batch: Vec<_> = [record(30); 10].to_vec();
-        let of_seed = |seed| rule.select(&batch, 49, Seed::run(seed));
+        let of_seed = |seed| Selection::new(&rule, &batch, 49, Seed::run(seed));
         assert_eq!((of_seed(1).skipped.len(), of_seed(1).put_back.len()), (10, 2));
         assert_eq!(of_seed(1), of_seed(1));
         assert!((2..9).any(|seed| of_seed(seed).put_back != of_seed(1).put_back));
 
-        let expired = rule.select(&batch, 50, Seed::run(1));
+        let expired = Selection::new(&rule, &batch, 50, Seed::run(1));
         assert_eq!((expired.selected.len(), expired.expired), (10, 10));
         let never = VarianceRule { expire: 0, ..rule };
-        assert_eq!(never.select(&batch, 1_000_000, Seed::run(1)).skipped.len(), 10);
+        assert_eq!(Selection::new(&never, &batch, 1_000_000, Seed::run(1)).skipped.len(), 10);
     }
 }
