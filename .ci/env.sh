@@ -28,6 +28,12 @@ need() {
     "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${@:2}"
 }
 
+# Ends a stage as skipped if there is no nightly compiler, and none to be had.
+need_nightly() {
+    cargo +nightly --version >/dev/null 2>&1 && return
+    rustup toolchain install nightly --profile minimal || { echo "SKIPPED: there is no nightly compiler"; exit 77; }
+}
+
 # Runs the command $2… for $1 seconds at most, and not beyond the deadline.
 within() {
     local left=$((${FIREBRICK_CI_DEADLINE:-9999999999} - $(date +%s)))

@@ -71,7 +71,7 @@ pub use tables::{
 pub use text::Text;
 pub use verifier::{AnswerFork, Extraction, OfTask, Part, RewardKind, Transform};
 
-// Options that the algorithm computes by are its own types.
+// The algorithm computes by these types, and a recipe is composed of them.
 pub use firebrick_core::{
     config::{
         AdaptiveUpdates, Aggregation, CurriculumRule, Dynamic, Family, KlEstimator, Moments,

@@ -20,8 +20,7 @@ pub struct Product {
     pub columns: usize,
     /// Number format of both factors; the result is f32.
     pub dtype: String,
-    /// Floating-point operations per second; `None` if one matmul would take half a second or more at
-    /// [`Limits::flops`], or failed.
+    /// Floating-point operations per second; `None` if the matmul failed, or was not measured ([`products`]).
     pub flops: Option<f64>,
     /// The device's error, if the matmul failed.
     pub error: Option<String>,
