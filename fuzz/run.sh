@@ -24,6 +24,7 @@ seed() {
 }
 seed recipe recipes/*.toml
 seed rows crates/data/tests/parquet/*
+printf 'question,answer\n"2+2, or ""4""?",4\n' >"$seeds/rows/csv"
 seed tokenizer tests/fixtures/{qwen2-f32,gemma-f32}/tokenizer.json
 seed template tests/chat/templates/*.jinja
 seed checkpoint tests/fixtures/*/config.json tests/fixtures/qwen2-f32/model.safetensors \

@@ -9,10 +9,10 @@ use clap::Parser as _;
 use firebrick_cli::{commands::Arguments, inspect::Inspection};
 use firebrick_core::Seed;
 use firebrick_data::{ChatTemplate, Tokenizer};
-use firebrick_gguf::{BlockType, Gguf};
+use firebrick_gguf::{BlockType, FileType, Gguf};
 use firebrick_models::{
-    DecoderConfig, Family, Parameter, SaveOptions, Sizes, load, load_config, parameters, random,
-    save,
+    Decoder, DecoderConfig, Family, Parameter, SaveOptions, Sizes, load, load_adapter, load_config,
+    parameters, random, save, save_gguf,
 };
 use firebrick_tests::{
     expected::Tokens,
@@ -20,6 +20,18 @@ use firebrick_tests::{
     gguf::{GgufFile, TensorOfFile, array_bytes, can_be_written},
 };
 use serde_json::{Map, Value, json};
+
+/// Fixtures that no file can hold, and the fields for which llama.cpp has a value of its own.
+const UNSAID: [(&str, &str); 8] = [
+    ("gemma3-f32", "query_pre_attn_scalar"),
+    ("gemma3-f32-nested", "query_pre_attn_scalar"),
+    ("gemma3-f32-pictures", "query_pre_attn_scalar"),
+    ("olmo3-f32", "rope_scaling"),
+    ("qwen3-f32-yarn", "rope_scaling"),
+    ("qwen3-moe-f32", "mlp_only_layers"),
+    ("smollm3-f32", "no_rope_layers"),
+    ("smollm3-f32-window", "layer_types"),
+];
 
 #[test]
 fn a_checkpoint_as_gguf_is_the_same_model() {
@@ -73,6 +85,51 @@ fn a_checkpoint_as_gguf_is_the_same_model() {
             assert_eq!(ids, text.ids, "{}: {:?}", fixture.name, text.text);
             assert_eq!(tokenizer.decode(&ids, true), text.decoded_skip_special, "{}", fixture.name);
         }
+    });
+}
+
+/// The writer and the reader share their tables, so the reader is held against another writer above.
+#[test]
+fn a_saved_file_is_the_same_model() {
+    for_each_checkpoint("tokenizer", |fixture, expected: Tokens| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        let decoder = fixture.decoder(&Device::flex());
+        let tokenizer = fixture.tokenizer();
+        let template = ChatTemplate::from_folder(&fixture.folder).unwrap();
+        let saved = save_gguf(
+            &decoder,
+            tokenizer.vocabulary(template.as_ref()),
+            &fixture.name,
+            &path,
+            FileType::F32,
+        );
+
+        if let Some((_, field)) = UNSAID.iter().find(|(name, _)| *name == fixture.name) {
+            let message = saved.unwrap_err().to_string();
+            assert!(message.contains(&format!("its {field} is ")), "{}: {message}", fixture.name);
+            return;
+        }
+        saved.unwrap();
+
+        let read = load(&path, &Device::flex()).unwrap();
+        for (ours, theirs) in parameters(&read).iter().zip(parameters(&decoder)) {
+            let values = |it: &Parameter| it.values.to_data().try_to_vec::<f32>().unwrap();
+            // 1 that is added and subtracted again, and a logarithm of an exponential, are rounded.
+            let most = if ours.path.ends_with(".decay") { 1e-6 } else { 2e-7 };
+            let near = |(a, b): (&f32, &f32)| a == b || (a - b).abs() < most;
+            let [one, two] = [values(ours), values(&theirs)];
+            assert_eq!((&ours.path, one.len()), (&theirs.path, two.len()), "{}", fixture.name);
+            assert!(one.iter().zip(&two).all(near), "{}: {}", fixture.name, ours.path);
+        }
+
+        let written = Tokenizer::from_folder(&path).unwrap();
+        tokenizer.check_written(&written).unwrap();
+        for text in expected.encode {
+            assert_eq!(written.encode(&text.text, true).unwrap(), text.ids, "{}", fixture.name);
+        }
+        let source = |template: Option<ChatTemplate>| template.map(|it| it.source().to_owned());
+        assert_eq!(source(ChatTemplate::from_folder(&path).unwrap()), source(template));
     });
 }
 
@@ -429,6 +486,31 @@ fn what_scales_the_positions_is_not_passed_over() {
     let expected =
         json!({ "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128 });
     assert_eq!(scaling(&yarn), expected);
+}
+
+#[test]
+fn an_adapter_is_exported_as_one_file_that_is_never_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("merged.gguf");
+    let export = |more: &[&str]| {
+        let out = out.to_str().unwrap();
+        let program = [&["firebrick", "export", "fixtures/lora-qwen2", out], more].concat();
+        Arguments::try_parse_from(program).unwrap().command.run().map_err(|it| it.to_string())
+    };
+    assert_eq!(export(&["--dtype", "f32"]), Ok(0));
+
+    let base = load(Path::new("fixtures/qwen2-f32"), &Device::flex()).unwrap();
+    let merged = load_adapter(base, Path::new("fixtures/lora-qwen2")).unwrap().merged();
+    let values = |decoder: &Decoder| {
+        parameters(decoder).into_iter().map(|it| it.values.to_data()).collect::<Vec<_>>()
+    };
+    assert_eq!(values(&load(&out, &Device::flex()).unwrap()), values(&merged));
+
+    let before = fs::read(&out).unwrap();
+    assert!(export(&["--dtype", "q8_0"]).unwrap_err().contains("it exists already"));
+    assert_eq!(fs::read(&out).unwrap(), before);
+    // Nothing is left beside it.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
 #[test]

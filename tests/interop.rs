@@ -11,10 +11,11 @@ use burn::{
 };
 use firebrick_core::{Seed, SftExample};
 use firebrick_data::Tokenizer;
+use firebrick_gguf::FileType;
 use firebrick_models::{
     Biases, Decoder, DecoderConfig, Family, LayerKind, Llama3, LongRope, Lora, RopeKind,
     RopeScaling, SaveOptions, Sizes, WeightDtype, Yarn, load, load_adapter, load_config,
-    parameters, random, save, save_adapter,
+    parameters, random, save, save_adapter, save_gguf,
 };
 use firebrick_tests::{
     close::report,
@@ -91,6 +92,11 @@ fn interop_gguf_files_open_in_transformers() {
 
         let answer = transformers.check_gguf(&path, &decoder, &tokenizer, &texts);
         report(&format!("{family:?} in GGUF: {answer}"));
+
+        let saved = folder.path().join("saved.gguf");
+        save_gguf(&decoder, tokenizer.vocabulary(None), "tiny", &saved, FileType::F32).unwrap();
+        let answer = transformers.check_gguf(&saved, &decoder, &tokenizer, &texts);
+        report(&format!("{family:?} saved as GGUF: {answer}"));
     }
 }
 
@@ -108,13 +114,15 @@ fn interop_gguf_files_of_the_gguf_library_are_the_models_that_transformers_opens
     ] {
         let folder = tempfile::tempdir().unwrap();
         let sizes = Sizes {
-            vocab_size: tokenizer().len() + 3,
+            // Another tokenizer is written into the files, and needs as many.
+            vocab_size: 520,
             hidden_size: 48,
             layers: 3,
             heads,
             kv_heads,
             head_dim: 48 / heads,
-            intermediate_size: 80,
+            // Whole blocks, while the rows of 48 have none.
+            intermediate_size: 96,
             max_position_embeddings: 256,
             rope_theta: 10_000.0,
             tied: family == Family::Gemma3,
@@ -127,6 +135,15 @@ fn interop_gguf_files_of_the_gguf_library_are_the_models_that_transformers_opens
         assert_eq!(load_config(&file).unwrap().0, config, "{family:?}");
 
         let decoder = load(&file, &Device::flex()).unwrap();
+        let words = Tokenizer::from_folder("fixtures/qwen2-f32").unwrap();
+        for file_type in [FileType::F32, FileType::F16, FileType::BF16, FileType::Q8_0] {
+            let ours = folder.path().join("ours.gguf");
+            save_gguf(&decoder, words.vocabulary(None), "tiny", &ours, file_type).unwrap();
+            let answer = transformers.compare_gguf(&ours, &file);
+            report(&format!("{family:?} saved as {file_type:?}: {answer}"));
+            fs::remove_file(&ours).unwrap();
+        }
+
         fs::remove_file(&file).unwrap();
         let answer = transformers.check(folder.path(), &decoder, &tokenizer(), &texts());
         report(&format!("{family:?} in GGUF by the library: {answer}"));

@@ -488,7 +488,7 @@ train=(train quickstart --json --set name=curve --set sft.steps=60 --set sft.eve
     --set train.steps=4 --set sampling.prompts_per_step=16 --set sampling.dynamic=off --set train.mini_batch=64
     --set eval.prompts=100 --set eval.every=4 --set checkpoint.every=4)
 
-answer=(generate --prompt "What is 23 + 45?" --temperature 0 --max-tokens 32 --json)
+answer=("What is 23 + 45?" --temperature 0 --max-tokens 32 --json)
 
 # Prints the path of the tool $1 of CUDA's toolkit; nothing if it is not here.
 tool() {
@@ -533,7 +533,7 @@ measure() {
         tried "bench:$size" "$device" 240 "$firebrick" bench "$size" --device "$device" \
             --dtype "$(narrowest "$device")" --phases "$phases" --runs 2 --json
     done
-    [ -z "$model" ] || tried answers "$device" 60 "$firebrick" "${answer[@]}" "$model" --device "$device"
+    [ -z "$model" ] || tried answers "$device" 60 "$firebrick" generate "$model" "${answer[@]}" --device "$device"
     case $device in cuda:*) inspected "$device" ;; esac
     alone ways "$device" 240 "$firebrick" bench "${sizes[0]}" --device "$device" --dtype "$(narrowest "$device")" \
         --products --phases rollout@1x1+1 --runs 1 --json
@@ -542,7 +542,7 @@ measure() {
 # The CPU's side of what has no reference of its own. The first device's suite continues beside it.
 reference() {
     beside curve cpu 120 "$firebrick" "${train[@]}" --device cpu --runs "$work/runs-cpu"
-    [ -z "$model" ] || beside answers cpu 60 "$firebrick" "${answer[@]}" "$model" --device cpu
+    [ -z "$model" ] || beside answers cpu 60 "$firebrick" generate "$model" "${answer[@]}" --device cpu
 }
 
 peer() {

@@ -90,7 +90,7 @@ pub use checkpoint::{
     AdapterBase, CheckpointError, Formats, Inventory, Loaded, NamedTensor, ParameterSet,
     SaveOptions, TensorInfo, WeightDtype, adapter_config, adapter_lora, check_adapter, inventory,
     is_adapter, is_gguf, load, load_adapter, load_config, load_noting, load_parameters,
-    named_tensors, save, save_adapter, save_as, save_parameters, unread_tensors,
+    named_tensors, save, save_adapter, save_as, save_gguf, save_parameters, unread_tensors,
 };
 pub use chunk_sizes::ChunkSizes;
 pub use config::{

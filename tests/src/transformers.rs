@@ -114,11 +114,22 @@ impl Transformers {
         self.make("make_gguf.py", &[folder.as_os_str(), file.as_os_str()]);
     }
 
-    fn make(&self, script: &str, arguments: &[&OsStr]) {
+    /// Compares a GGUF file that was written here with one of the library `gguf` in f32, through
+    /// `interop/compare_gguf.py`. Returns the script's words.
+    ///
+    /// # Panics
+    /// If they differ, with the script's words.
+    pub fn compare_gguf(&self, ours: &Path, theirs: &Path) -> String {
+        self.make("compare_gguf.py", &[ours.as_os_str(), theirs.as_os_str()])
+    }
+
+    /// Runs a script, and returns its words.
+    fn make(&self, script: &str, arguments: &[&OsStr]) -> String {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop").join(script);
         let output = Command::new(&self.python).arg(script).args(arguments).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
     /// Works like [`Transformers::check`] for a GGUF file that was read here.

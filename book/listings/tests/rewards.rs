@@ -169,7 +169,7 @@ fn the_rewards_of_the_page_are_those_of_a_recipe() {
     }
 
     // The chapter shows one of the two rules for GSM8K.
-    assert_eq!(kinds.len(), 14, "{kinds:?}");
+    assert_eq!(kinds.len(), 15, "{kinds:?}");
 }
 
 /// Runs the programs of the chapter as a recipe would run them.
@@ -205,7 +205,7 @@ fn the_programs_judge() {
 #[cfg(unix)]
 #[test]
 fn the_judge_of_letters_judges() {
-    use firebrick_reward::{Command, CommandOptions};
+    use firebrick_reward::{Command, CommandOptions, PythonFunction};
 
     let folder = book().join("examples/letters");
     let recipe = fs::read_to_string(folder.join("recipe.toml")).unwrap();
@@ -216,9 +216,9 @@ fn the_judge_of_letters_judges() {
         return;
     }
 
-    let judge = folder.join("judge.py").to_str().unwrap().to_owned();
-    let program = vec!["python3".to_owned(), judge];
-    let judge = Command::new(CommandOptions { program, ..CommandOptions::default() }).unwrap();
+    let file = folder.join("judge.py");
+    let function = PythonFunction { python: "python3".into(), file, function: "score".into() };
+    let judge = Command::python(function, CommandOptions::default()).unwrap();
     let question = "Write one word that begins with the letter B.";
     let prompt = Prompt { question: question.into(), ..Prompt::default() };
 

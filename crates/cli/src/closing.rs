@@ -63,11 +63,14 @@ pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>
     let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
     let mut lines = vec![String::new(), "next:".into()];
 
-    if let Some(checkpoint) = &summary.checkpoint {
-        let checkpoint = path_word(checkpoint);
-        let prompt = shell_word(prompt.unwrap_or("…"));
-        lines.push(format!("  firebrick eval {checkpoint} --samples 8"));
-        lines.push(format!("  firebrick generate {checkpoint} --prompt {prompt}{device}"));
+    if summary.checkpoint.is_some() {
+        let run = path_word(run);
+        let prompt = prompt.unwrap_or("…");
+        // After two dashes no word is taken for an option.
+        let dashes = if prompt.starts_with('-') { " --" } else { "" };
+        let prompt = shell_word(prompt);
+        lines.push(format!("  firebrick eval {run} --samples 8"));
+        lines.push(format!("  firebrick generate {run}{device}{dashes} {prompt}"));
     }
 
     lines.extend(more.map(|more| format!("  {}{more}", resume_command(run))));

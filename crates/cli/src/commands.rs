@@ -1,6 +1,7 @@
 //! Subcommands, one file each.
 
 mod bench;
+mod chat;
 mod compare;
 mod diagnose;
 mod doctor;
@@ -15,10 +16,12 @@ mod plan;
 mod recipes;
 mod replay;
 mod report;
+mod sample;
 mod schema;
 pub mod score;
 mod sources;
 mod train;
+mod tryout;
 mod watch;
 
 use std::{
@@ -56,12 +59,14 @@ Examples:
   firebrick train quickstart --set train.steps=20 --set name=short
   firebrick train quickstart --resume
   firebrick compare ablation/0-grpo ablation/5-dapo --seeds 3
-  firebrick init my-task
+  firebrick init my-task --model Qwen/Qwen3-0.6B
+  firebrick try my-task/recipe.toml
   firebrick plan quickstart
   firebrick doctor
   firebrick bench 1m
-  firebrick eval runs/quickstart/checkpoints/step-000200 --samples 8
-  firebrick generate runs/quickstart/checkpoints/step-000200 --prompt 47+85=
+  firebrick eval quickstart --samples 8
+  firebrick generate quickstart 47+85=
+  firebrick chat Qwen/Qwen2.5-0.5B-Instruct
   firebrick inspect runs/quickstart/checkpoints/step-000200
   firebrick score answers.jsonl
   firebrick watch runs/quickstart --web
@@ -78,6 +83,8 @@ pub enum Command {
     Train(train::Train),
     /// Begin a task of your own: a folder with a recipe, data, and a judge with its test
     Init(init::Init),
+    /// Try a recipe before its run: prompts as the model reads them, answers, scores, and how long a step takes
+    Try(tryout::Try),
     /// Run recipes over several seeds, and print one table of their results
     Compare(compare::Compare),
     /// Measure a checkpoint on the held-out prompts: pass@1, avg@k, pass@k, maj@k
@@ -86,6 +93,8 @@ pub enum Command {
     Plan(plan::Plan),
     /// Print a model's completion of a prompt, as the model writes it
     Generate(generate::Generate),
+    /// Talk with a model, or with a trained model and its base side by side
+    Chat(chat::Chat),
     /// Show the contents of a model folder, and anything unusual about them
     Inspect(inspect::Inspect),
     /// Write a checkpoint for other programs to open; with --merge, add an adapter into its model
@@ -126,10 +135,12 @@ impl Command {
         match self {
             Command::Train(command) => command.run(),
             Command::Init(command) => command.run().map(|()| 0),
+            Command::Try(command) => command.run().map(|()| 0),
             Command::Compare(command) => command.run(),
             Command::Eval(command) => command.run().map(|()| 0),
             Command::Plan(command) => command.run(),
             Command::Generate(command) => command.run(),
+            Command::Chat(command) => command.run().map(|()| 0),
             Command::Inspect(command) => command.run(),
             Command::Export(command) => command.run().map(|()| 0),
             Command::Doctor(command) => command.run(),
@@ -156,26 +167,23 @@ fn device_settings(device: Option<firebrick_device::Name>) -> Vec<String> {
     device.into_iter().flat_map(set).collect()
 }
 
-/// Finds the model folder that a command is given: a local folder, or the model of that name on the Hub.
+/// Finds the model folder that a command is given: the newest checkpoint of a run, a local folder or file, or the model
+/// of that name on the Hub.
 fn model_folder(name: &Path, sources: &Sources) -> Result<PathBuf, ProgramError> {
-    let refuse =
-        |problem, remedy| Err(ProgramError::NotAModel { path: name.to_owned(), problem, remedy });
-
-    if name.join("run.db").is_file() {
-        return refuse("it is a run", "give one of the folders in its checkpoints/");
+    if let Some(checkpoint) = sources.checkpoint_of_run(name)? {
+        return Ok(checkpoint);
     }
 
-    let remedy = "give a folder such as runs/quickstart/checkpoints/step-000200, or the name of a \
-                  model on the Hugging Face Hub";
+    let refuse = |problem| Err(ProgramError::NotAModel { path: name.to_owned(), problem });
     match sources.model_folder("the model", name, None, Need::Model) {
         Ok(folder)
             if folder.join("config.json").is_file() || is_adapter(&folder) || is_gguf(&folder) =>
         {
             Ok(folder)
         }
-        Ok(_) => refuse("it has no config.json", remedy),
-        Err(Error::NoModel { .. }) if name.exists() => refuse("it is a file", remedy),
-        Err(Error::NoModel { .. }) => refuse("there is no such folder", remedy),
+        Ok(_) => refuse("it has no config.json"),
+        Err(Error::NoModel { .. }) if name.exists() => refuse("it is a file, and no GGUF file"),
+        Err(Error::NoModel { .. }) => refuse("there is no such folder, and no run of that name"),
         Err(other) => Err(other.into()),
     }
 }

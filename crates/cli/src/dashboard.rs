@@ -284,6 +284,15 @@ impl Watcher for Dashboard {
         }
     }
 
+    fn tokens(&mut self, sampled: u64, most: u64) {
+        // Completions end late in a rollout. Until then its tokens move the bar, from which the renderer estimates the
+        // time that is left.
+        if let Some((Stage::Rollout, ..)) = self.phases.last() {
+            let share = (WHOLE / 2 * sampled.min(most)).checked_div(most).unwrap_or(0);
+            self.share = self.share.max(share);
+        }
+    }
+
     fn end(&mut self) {
         self.phases.pop();
         self.progress();

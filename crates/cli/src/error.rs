@@ -32,6 +32,18 @@ pub enum ProgramError {
         /// `max_position_embeddings` of the model.
         context: usize,
     },
+    /// A conversation has become longer than the model's context.
+    #[error(
+        "with this question the conversation has {}{tokens} tokens, and the model's context takes {context}, \
+         answer included",
+        if tokens > context { "at least " } else { "" }
+    )]
+    ConversationLength {
+        /// Number of the conversation's tokens.
+        tokens: usize,
+        /// `max_position_embeddings` of the model.
+        context: usize,
+    },
     /// A run's recipe was given to resume it, but the run is not in the folder of runs.
     #[error("{} is the recipe of a run outside {}", recipe.display(), runs.display())]
     RunElsewhere {
@@ -75,15 +87,25 @@ pub enum ProgramError {
         /// Path of the model, as given.
         path: PathBuf,
     },
-    /// A path is not a model folder, although it should be one.
-    #[error("{} is not a model folder: {problem}", path.display())]
+    /// No recipe of a model fits into a memory.
+    #[error(
+        "{} does not fit into {}, not even with adapters and weights of 4 bits",
+        model.display(),
+        firebrick_device::gibibytes(*memory)
+    )]
+    TooLarge {
+        /// Path or name of the model, as given.
+        model: PathBuf,
+        /// Bytes of the memory.
+        memory: u64,
+    },
+    /// A path is not a model, although it should be one.
+    #[error("{} is not a model: {problem}", path.display())]
     NotAModel {
         /// Its path, as given.
         path: PathBuf,
         /// What is there instead, or what is missing.
         problem: &'static str,
-        /// What to give instead.
-        remedy: &'static str,
     },
     /// A path is not a run's folder, although it should be one.
     #[error("{} holds no run: {}", path.display(), no_run(path))]
@@ -238,6 +260,9 @@ impl ProgramError {
             ProgramError::PromptLength { .. } => {
                 "give a prompt of at least one token that leaves room for a completion".into()
             }
+            ProgramError::ConversationLength { .. } => {
+                "the line /new begins a new conversation".into()
+            }
             ProgramError::RunElsewhere { there, .. } => {
                 format!("give the folder that holds the run's folder: --runs {}", path_word(there))
             }
@@ -261,7 +286,11 @@ impl ProgramError {
             ProgramError::NotACheckpoint { .. } => {
                 "give --recipe with the recipe whose held-out prompts measure the model".into()
             }
-            ProgramError::NotAModel { remedy, .. } => (*remedy).to_owned(),
+            ProgramError::NotAModel { .. } => {
+                "give the name of a run, a folder such as runs/quickstart/checkpoints/step-000200, a GGUF file, or \
+                 the name of a model on the Hugging Face Hub"
+                    .into()
+            }
 
             ProgramError::View(
                 ViewError::Record(_)
@@ -287,6 +316,9 @@ impl ProgramError {
                  star stands for any letters",
                 path_word(run)
             ),
+            ProgramError::TooLarge { .. } => {
+                "take a smaller model, or give the memory of a larger device with --device and --memory".into()
+            }
             ProgramError::NotEmpty { .. } => "give the name of a folder that is not there yet".into(),
 
             ProgramError::NoRecipe { likely, .. } => {

@@ -130,6 +130,12 @@ impl Watcher for Terminal {
         }
     }
 
+    fn tokens(&mut self, sampled: u64, most: u64) {
+        if let Some(bar) = self.stages.last() {
+            bar.tokens(sampled, most);
+        }
+    }
+
     fn end(&mut self) {
         self.stages.pop();
     }

@@ -81,7 +81,7 @@ fn tensors(scratch: &Scratch, file: &str) -> Vec<String> {
 
 /// Returns the tokens that a model writes if it always takes the most likely one.
 fn greedy(scratch: &Scratch, model: &str) -> Value {
-    let ask = ["generate", model, "--plain", "--prompt", "What is 2 + 2?", "--temperature", "0"];
+    let ask = ["generate", model, "--plain", "What is 2 + 2?", "--temperature", "0"];
     let more = ["--max-tokens", "24", "--dtype", "float32", "--json"];
     let outcome = scratch.succeed(&[&ask[..], &more].concat());
     serde_json::from_str::<Value>(&outcome.stdout).unwrap()["tokens"].clone()
@@ -128,7 +128,7 @@ fn an_interrupted_run_of_an_adapter_continues_with_a_base_that_was_moved() {
 
     // The adapter of this run knows the new path, while that of the other run can't know it.
     greedy(&scratch, "runs/stopped/checkpoints/step-000004");
-    let outcome = scratch.run(&["generate", checkpoint, "--prompt", "2"]);
+    let outcome = scratch.run(&["generate", checkpoint, "2"]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("base_model_name_or_path"), "{}", outcome.stderr);
 }
@@ -217,8 +217,8 @@ fn an_adapter_is_measured_exported_and_merged() {
         (&["export", adapter, "plain"][..], "it exists already"),
         (&["export", "base", "out", "--merge"], "the model has no adapter to merge"),
         (&["export", adapter, "out", "--dtype", "float16"], "--dtype needs --merge"),
+        (&["export", adapter, "out", "--merge", "--dtype", "q8_0"], "a file that ends in .gguf"),
         (&["export", "nowhere", "out"], "there is no such folder"),
-        (&["export", "runs/a", "out"], "it is a run"),
         (&["export", "runs", "out"], "it has no config.json"),
     ] {
         let outcome = scratch.run(arguments);
@@ -289,7 +289,7 @@ fn inspect_and_generate_agree_on_a_folder() {
 
     let agree = |folder: &str, usable: bool, words: &str| {
         let inspected = scratch.run(&["inspect", folder]);
-        let generated = scratch.run(&["generate", folder, "--prompt", "2", "--max-tokens", "1"]);
+        let generated = scratch.run(&["generate", folder, "2", "--max-tokens", "1"]);
         let _ = fs::remove_dir_all(scratch.path("out"));
         let exported = scratch.run(&["export", folder, "out"]);
         for outcome in [&inspected, &generated, &exported] {

@@ -411,7 +411,6 @@ fn runs() {
 
     page.case("eval of nothing", 2, &["eval", "none"]);
     page.case("eval of a folder without a run", 2, &["eval", "qwen2"]);
-    page.case("eval of a run", 2, &["eval", "runs/tiny"]);
     page.case("metrics of nothing", 2, &["metrics", "none"]);
 
     let checkpoint = "runs/tiny/checkpoints/step-000002";

@@ -649,7 +649,7 @@ fn references_that_are_no_answers_are_reported() {
 
     let said = train(4, "some").success().said();
     assert!(
-        said.contains("data.train: given the reference itself as the answer, the verifier judges 4 of 40 wrong"),
+        said.contains("data.train: given the reference itself as the answer, reward.kind = \"gsm8k\" judges 4 of 40 wrong"),
         "{said}"
     );
 }

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use scratch::{Scratch, repository};
+use scratch::{Outcome, Scratch, repository};
 
 #[test]
 fn a_run_is_drawn_at_any_size_and_left_by_a_key() {
@@ -60,9 +60,55 @@ fn ctrl_c_ends_a_run_that_is_drawn_and_the_last_line_says_how_to_continue() {
 #[test]
 fn without_a_terminal_lines_are_printed() {
     let scratch = run("piped");
-    let lines = scratch.succeed(&["watch", "runs/piped"]).stderr;
+    let lines = scratch.succeed(&["watch", "runs/piped"]).stdout;
     assert!(lines.contains("held-out accuracy"), "{lines}");
     assert!(!lines.contains('\u{1b}'), "{lines}");
+}
+
+/// Standard output of another kind gets nothing, and neither does the file that standard error is.
+#[cfg(unix)]
+#[test]
+fn a_log_has_the_lines_of_the_terminal() {
+    use std::fs::File;
+
+    let scratch = Scratch::new();
+    let recipe = repository("recipes/ci/tiny.toml");
+    let train = |name: &str| {
+        let name = format!("name={name}");
+        scratch.command(&["train", &recipe, "--set", &name, "--set", "train.steps=2"])
+    };
+
+    let log = File::create(scratch.path("log")).unwrap();
+    let shown = Outcome::of(train("a").stdout(log).output().unwrap()).success().stderr;
+    let kept = fs::read_to_string(scratch.path("log")).unwrap();
+    assert!(kept.contains("held-out accuracy") && kept.contains("\nnext:"), "{kept}");
+    assert_eq!(kept, shown);
+
+    let both = File::create(scratch.path("both")).unwrap();
+    let error = both.try_clone().unwrap();
+    assert!(train("b").stdout(both).stderr(error).status().unwrap().success());
+    let kept = fs::read_to_string(scratch.path("both")).unwrap();
+    assert_eq!(kept.matches("\nnext:").count(), 1, "{kept}");
+}
+
+/// The record of a run whose process was killed says that it is under way.
+#[test]
+fn watching_ends_with_the_run_and_with_its_reader() {
+    let scratch = run("gone");
+    let record = rusqlite::Connection::open(scratch.path("runs/gone/run.db")).unwrap();
+    let changed = record.execute("UPDATE info SET value = '' WHERE key = 'ended'", []).unwrap();
+    assert_eq!(changed, 1);
+
+    let outcome = scratch.succeed(&["watch", "runs/gone", "--plain"]);
+    assert!(outcome.said().contains("no process writes it any more"), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("held-out accuracy"), "{}", outcome.stdout);
+
+    // While this process has the lock, the run counts as one that goes on.
+    let lock = std::fs::File::open(scratch.path("runs/gone/.lock")).unwrap();
+    lock.lock().unwrap();
+    let mut watching = scratch.command(&["watch", "runs/gone", "--plain"]).spawn().unwrap();
+    drop(watching.stdout.take());
+    assert!(watching.wait().unwrap().success());
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn a_built_in_recipe_needs_no_clone() {
     let short = ["sampling.dynamic=false", "eval.prompts=2"].iter().chain(&short);
     let set: Vec<&str> = short.flat_map(|set| ["--set", set]).collect();
     let printed = scratch.succeed(&[&["train", "quickstart"], &set[..]].concat()).stderr;
-    for line in ["  wrong  ", "\nnext:\n  firebrick eval runs/quickstart/checkpoints/step-000001"] {
+    for line in ["  wrong  ", "\nnext:\n  firebrick eval runs/quickstart --samples"] {
         assert!(printed.contains(line), "{printed}");
     }
 
@@ -55,6 +55,10 @@ fn a_built_in_recipe_needs_no_clone() {
         assert_eq!(outcome.code, Some(2));
         assert!(outcome.stderr.contains(&format!("did you mean {meant}?")), "{}", outcome.stderr);
     }
+    for far in ["my-task", "calculus", "gpt.toml", "ing"] {
+        let outcome = scratch.run(&["plan", far]);
+        assert!(!outcome.stderr.contains("did you mean"), "{}", outcome.stderr);
+    }
 }
 
 /// Needs Python for the judge, which is not on every machine.
@@ -65,10 +69,6 @@ fn a_task_begins_with_a_command_and_trains_from_anywhere() {
     let judge = scratch.path("tasks/mine/judge.py");
     assert!(judge.is_file());
 
-    assert_eq!(
-        fs::read_to_string(scratch.path("tasks/mine/README.md")).unwrap().lines().count(),
-        5
-    );
     assert_eq!(
         fs::read_to_string(scratch.path("tasks/mine/rows.jsonl")).unwrap().lines().count(),
         20
@@ -100,6 +100,104 @@ fn a_task_begins_with_a_command_and_trains_from_anywhere() {
     scratch.succeed(&["eval", "out/mine/checkpoints/step-000003", "--samples", "2"]);
 }
 
+/// Needs Python for the judge, which is not on every machine.
+#[test]
+fn a_model_is_tried_before_it_is_trained() {
+    let scratch = Scratch::new();
+    scratch.fixture("qwen2-f32", "model");
+    let small = ["init", "small", "--model", "model", "--memory", "1MB"];
+    let refused = scratch.run(&small);
+    assert!(refused.stderr.contains("model does not fit into"), "{}", refused.stderr);
+    assert!(!scratch.path("small").exists(), "a folder was made although nothing was written");
+
+    // The numbers follow from the memory: a plan with less of it has smaller batches.
+    let tokens = |name: &str, memory: &str| {
+        scratch.succeed(&["init", name, "--model", "model", "--memory", memory]);
+        let text = fs::read_to_string(scratch.path(&format!("{name}/recipe.toml"))).unwrap();
+        text.lines().find(|line| line.starts_with("micro_batch_tokens")).map(str::to_owned)
+    };
+    assert_eq!(tokens("large", "16GB"), None);
+    assert!(tokens("little", "45MB").is_some());
+
+    let crates = ["init", "crate", "--model", "model", "--rust"];
+    scratch.succeed(&crates);
+    assert!(scratch.path("crate/judge.rs").is_file() && scratch.path("crate/Cargo.toml").is_file());
+
+    scratch.succeed(&["init", "task", "--model", "model"]);
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no python3 to run the judge with");
+        return;
+    }
+    let mut test = Command::new("python3");
+    test.args(["-m", "unittest", "-q"]).current_dir(scratch.path("task"));
+    assert!(test.output().unwrap().status.success(), "the judge fails its own test");
+
+    let short = ["--prompts", "2", "--set", "rollout.max_completion_tokens=8"];
+    let tried = scratch.succeed(&[&["try", "task/recipe.toml"], &short[..]].concat()).stdout;
+    for part in [
+        "prompt 2 of 2, as the model reads it\n  | <|im_start|>system",
+        "as an answer it gets 0.00, wrong",
+        "16 answers, score 0.00 on average, 16 cut off",
+        "the run      ",
+        "No answer earned anything",
+    ] {
+        assert!(tried.contains(part), "{part}: {tried}");
+    }
+    assert!(!scratch.path("runs").exists(), "a trial left a run");
+
+    // Mistakes in a judge end the command before anything is sampled, and say what to do.
+    let judge = fs::read_to_string(scratch.path("task/judge.py")).unwrap();
+    for (from, to, problem) in [
+        (
+            "return float(word",
+            "return float(sentence",
+            "judge.py, line 9: NameError: name 'sentence' is not defined (for the completion",
+        ),
+        ("return float(", "return str(", "`score` returned 'False', expected a number from 0 to 1"),
+        (
+            "return float(",
+            "float(",
+            "`score` returned nothing (does every path of it end with `return`?)",
+        ),
+        ("def score(", "def scoer(", "has no function `score`; its functions are: scoer"),
+        ("def score(question", "def score(row", "'row' is none of its arguments"),
+        ("import re", "import re)", "judge.py, line 3: SyntaxError"),
+    ] {
+        let mistake = judge.replacen(from, to, 1);
+        assert_ne!(mistake, judge, "{problem}");
+        scratch.write("task/judge.py", mistake);
+        let outcome = scratch.run(&["train", "task/recipe.toml"]);
+        assert_eq!(outcome.code, Some(2));
+        assert!(
+            outcome.stderr.replace("\n", " ").contains(problem),
+            "{problem}: {}",
+            outcome.stderr
+        );
+        assert!(!scratch.path("runs").exists(), "a run began");
+    }
+
+    scratch.write("task/judge.py", judge.replacen("import re", "import re\nprint('loud')", 1));
+    scratch.write("answers.jsonl", ANSWERS);
+    let scored =
+        scratch.succeed(&["score", "--recipe", "task/recipe.toml", "--rows", "answers.jsonl"]);
+    let scores: Vec<serde_json::Value> =
+        scored.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        scores.iter().map(|row| row["score"].as_f64()).collect::<Vec<_>>(),
+        [1.0, 0.0].map(Some)
+    );
+    assert!(
+        scored.stderr.contains("2 answers, judged by reward.kind = \"python\""),
+        "{}",
+        scored.stderr
+    );
+}
+
+/// A right answer and a wrong one, with the keys of a judge's requests and of `eval --completions`.
+const ANSWERS: &str = r#"{"id": 7, "question": "Write one word that begins with the letter B.", "reference": "B", "completion": "Bread."}
+{"question": "Write one word that begins with the letter B.", "answer": "B", "text": "Apple"}
+"#;
+
 /// A path that does not exist is no name on the Hub, wherever the recipe is read from.
 #[test]
 fn a_folder_that_is_missing_is_not_looked_for_on_the_hub() {
@@ -119,6 +217,24 @@ fn a_shell_and_man_know_every_command() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = scratch.succeed(&["completions", shell]).stdout;
         assert!(script.contains("generate") && script.contains("max-tokens"), "{shell}");
+    }
+
+    // What bash offers is asked of bash itself.
+    let script = scratch.succeed(&["completions", "bash"]).stdout;
+    let offers = |words: &[&str]| {
+        let words = words.join(" ");
+        let ask = format!(
+            "compopt() {{ :; }}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _firebrick firebrick \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; echo \"${{COMPREPLY[@]}}\""
+        );
+        let output =
+            Command::new("bash").args(["-c", &format!("{script}\n{ask}")]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    if Command::new("bash").arg("--version").output().is_ok() {
+        assert_eq!(offers(&["firebrick", "train", "quicks"]), "quickstart");
+        assert_eq!(offers(&["firebrick", "train", "x", "--set", "train.ste"]), "train.steps=");
+        assert!(offers(&["firebrick", "cha"]).contains("chat"));
     }
 
     scratch.succeed(&["man", "man/man1"]);
@@ -148,6 +264,6 @@ fn what_came_is_not_echoed_whole() {
     let outcome = scratch.run(&["train", &format!("{}.toml", &long[..100_000])]);
     assert!(outcome.stderr.len() < 4_000, "{} bytes", outcome.stderr.len());
 
-    let outcome = scratch.run(&["generate", "nowhere", "--prompt", "a", "--temperature", "-1"]);
+    let outcome = scratch.run(&["generate", "nowhere", "a", "--temperature", "-1"]);
     assert!(!outcome.stderr.contains("unexpected argument"), "{}", outcome.stderr);
 }

@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use scratch::{Scratch, repository};
+use scratch::{Outcome, Scratch, repository};
 use serde_json::Value;
 
 /// Makes a scratch folder with the fixture `name` in the folder `model`.
@@ -27,7 +27,7 @@ fn json(scratch: &Scratch, arguments: &[&str]) -> Value {
 #[test]
 fn a_completion_streams_what_json_holds() {
     let scratch = with_model("qwen2-bf16");
-    let ask = ["generate", "model", "--prompt", "What is 2 + 2?", "--max-tokens", "80"];
+    let ask = ["generate", "model", "What is 2 + 2?", "--max-tokens", "80"];
     let with = |more: &[&'static str]| [&ask, more].concat();
 
     let streamed = scratch.succeed(&ask);
@@ -65,7 +65,7 @@ fn a_completion_streams_what_json_holds() {
 fn a_prompt_of_standard_input_ends_before_its_last_line_break() {
     let scratch = with_model("qwen2-bf16");
     let mut child = Command::new(env!("CARGO_BIN_EXE_firebrick"))
-        .args(["generate", "model", "--plain", "--json", "--max-tokens", "2", "--prompt", "-"])
+        .args(["generate", "model", "--plain", "--json", "--max-tokens", "2", "-"])
         .current_dir(scratch.path(""))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -84,7 +84,7 @@ fn pickled_weights_are_refused_with_the_way_out() {
     fs::rename(scratch.path("model/model.safetensors"), scratch.path("model/pytorch_model.bin"))
         .unwrap();
 
-    let refused = scratch.run(&["generate", "model", "--prompt", "1"]);
+    let refused = scratch.run(&["generate", "model", "1"]);
     assert_eq!(refused.code, Some(1));
     for words in ["pytorch_model.bin is not read", "safe_serialization=True"] {
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
@@ -95,7 +95,7 @@ fn pickled_weights_are_refused_with_the_way_out() {
 fn a_reader_that_leaves_ends_a_completion() {
     let scratch = with_model("qwen2-bf16");
     let mut child = Command::new(env!("CARGO_BIN_EXE_firebrick"))
-        .args(["generate", "model", "--plain", "--prompt", "1", "--max-tokens", "30000"])
+        .args(["generate", "model", "--plain", "1", "--max-tokens", "30000"])
         .current_dir(scratch.path(""))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -118,7 +118,7 @@ fn weights_that_are_no_numbers_are_reported_before_a_completion() {
     weights[last..].copy_from_slice(&f32::NAN.to_le_bytes());
     fs::write(file, weights).unwrap();
 
-    let ask = ["generate", "model", "--prompt", "2 + 2", "--max-tokens", "2"];
+    let ask = ["generate", "model", "2 + 2", "--max-tokens", "2"];
     let stderr = scratch.run(&ask).stderr;
     assert!(stderr.contains("1 of its tensors hold NaN or infinite values"), "{stderr}");
 }
@@ -178,9 +178,11 @@ fn an_inspection_says_what_is_there_and_what_is_unusual() {
 fn a_plan_says_whether_a_recipe_fits() {
     let scratch = Scratch::new();
     let quickstart = repository("recipes/quickstart.toml");
-    let fits = scratch.succeed(&["plan", &quickstart, "--memory", "2GiB"]).stdout;
+    let fits =
+        scratch.succeed(&["plan", &quickstart, "--memory", "2GiB", "--device", "cpu"]).stdout;
     assert!(fits.contains("\nfits: ") && fits.contains("149,312 parameters"), "{fits}");
-    let object = json(&scratch, &["plan", &quickstart, "--memory", "2GiB", "--json"]);
+    let object =
+        json(&scratch, &["plan", &quickstart, "--memory", "2GiB", "--device", "cpu", "--json"]);
     let weights = object["parts"].as_array().unwrap().iter().find(|part| part["name"] == "weights");
     assert_eq!(weights.unwrap()["bytes"]["rollout"], 4 * 149_312);
     assert_eq!(object["fits"], true);
@@ -195,7 +197,10 @@ fn a_plan_says_whether_a_recipe_fits() {
     config["num_attention_heads"] = 14.into();
     config["num_hidden_layers"] = 24.into();
     scratch.write("large/config.json", config.to_string());
-    scratch.write("r.toml", "[model]\npath = \"large\"\n[data]\ntrain = \"t.jsonl\"\n");
+    // A recipe that names the CPU is planned for it, whatever memory is given.
+    let recipe =
+        "[model]\npath = \"large\"\n[data]\ntrain = \"t.jsonl\"\n[device]\nkind = \"cpu\"\n";
+    scratch.write("r.toml", recipe);
 
     let wide = "train.micro_batch_tokens=400000";
     let refused = scratch.run(&["plan", "r.toml", "--memory", "24GiB", "--set", wide]);
@@ -311,6 +316,45 @@ fn recipes_fit_the_cards_that_they_name() {
             assert!(header.contains(needed), "{name} says another number for {device}");
         }
     }
+}
+
+/// The sizes are in the program, and nothing is asked of the Hub. A memory without a device is that of a card.
+#[test]
+fn a_published_model_is_planned_for_a_card_without_a_network() {
+    let scratch = Scratch::new();
+    let plan = |more: &[&str]| {
+        let mut command =
+            scratch.command(&[&["plan", "cards/16gb", "--memory", "16GB"], more].concat());
+        command.env("HF_HOME", scratch.path("hf")).env("HF_ENDPOINT", "http://127.0.0.1:9");
+        Outcome::of(command.output().unwrap())
+    };
+
+    let card = plan(&[]);
+    assert_eq!(card.code, Some(0), "{}{}", card.stdout, card.stderr);
+    for said in [
+        "on a card\n",
+        "for a card with 14.9 GiB",
+        "sizes are built in",
+        "needs 12.0 GiB",
+        "  rtx4080: about",
+    ] {
+        assert!(card.stdout.contains(said), "{said}: {}", card.stdout);
+    }
+
+    let cpu = plan(&["--device", "cpu"]).stdout;
+    assert!(cpu.contains(", on cpu\n") && cpu.contains("  this CPU, "), "{cpu}");
+    let object: Value = serde_json::from_str(&plan(&["--json"]).stdout).unwrap();
+    assert_eq!((&object["published_sizes"], &object["device"]), (&true.into(), &"cuda:0".into()));
+    let time = &object["time"]["steps"][0]["seconds"];
+    assert_eq!(
+        time["step"].as_f64().unwrap(),
+        time["rollout"].as_f64().unwrap() + time["update"].as_f64().unwrap()
+    );
+
+    // The model of this machine comes first.
+    scratch.shape("Qwen/Qwen2.5-3B-Instruct", [896, 24, 14, 2, 4864, 151_936, 32_768], true);
+    let here = plan(&[]).stdout;
+    assert!(!here.contains("built in") && here.starts_with("16gb: 5"), "{here}");
 }
 
 /// A page shows the beginning of the list of drivers as the program prints it.

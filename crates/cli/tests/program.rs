@@ -40,6 +40,31 @@ fn values(scratch: &Scratch, run: &str, metric: &str) -> Vec<f64> {
     scratch.metrics(run).iter().map(|step| step[metric].as_f64().unwrap()).collect()
 }
 
+/// The run that failed has a checkpoint of step 0, of a model of another size.
+#[test]
+fn a_run_that_made_no_step_gives_its_name_back() {
+    let scratch = Scratch::new();
+    let cap = ["sft={}", "sampling.max_rounds=1", "sampling.on_cap=error"];
+    let failed = scratch.train_tiny("a", &cap);
+    assert_eq!(failed.code, Some(1), "{}", failed.stderr);
+
+    let other = ["sft={}", "sampling.dynamic=false", "model.new.hidden_size=16", "train.steps=2"];
+    let taken = scratch.train_tiny("a", &other).success();
+    assert!(taken.said().contains("this one takes its place"), "{}", taken.stderr);
+    scratch.train_tiny("b", &other).success();
+    assert_same(&scratch.result("a"), &scratch.result("b"));
+
+    let refused = scratch.train_tiny("a", &other);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.said().contains("already holds a run"), "{}", refused.stderr);
+
+    // Supervised steps are worth keeping.
+    let trained = scratch.train_tiny("c", &cap[1..]);
+    assert_eq!(trained.code, Some(1), "{}", trained.stderr);
+    let refused = scratch.train_tiny("c", &other);
+    assert!(refused.said().contains("already holds a run"), "{}", refused.stderr);
+}
+
 #[test]
 fn a_seed_makes_a_run() {
     let scratch = Scratch::new();
@@ -65,6 +90,12 @@ fn a_seed_makes_a_run() {
     assert_eq!((lines.len(), lines[6].split(',').count()), (7, 9));
     let table = shown(&["--form", "table", "--last", "2", "loss/entropy"]);
     assert_eq!(table.lines().count(), 3, "{table}");
+    let columns = |more: &[&str]| {
+        let table = shown(&[&["--form", "table"], more].concat());
+        table.lines().next().unwrap().split_whitespace().count()
+    };
+    assert_eq!(columns(&[]), 9, "the step and eight metrics");
+    assert!(columns(&["--all"]) > 30);
     let row = shown(&["--form", "row"]);
     let row: Vec<&str> = row.lines().last().unwrap().split(" | ").collect();
     assert!(row[0] == "| a" && row[1].starts_with("cpu (") && row[3] == "6", "{row:?}");

@@ -133,7 +133,7 @@ fn nothing_that_a_run_holds_is_obeyed() {
             &["inspect", &checkpoint, "--json"],
             &["eval", &checkpoint, "--json"],
             &["eval", &checkpoint, "--completions", "/dev/stdout"],
-            &["generate", &checkpoint, "--prompt", "1+1=", "--json"],
+            &["generate", &checkpoint, "1+1=", "--json"],
             &["replay", batch],
             &["replay", &run],
         ];

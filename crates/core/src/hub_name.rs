@@ -36,7 +36,7 @@ pub fn is_hub_revision(revision: &str) -> bool {
 
 /// Tells whether a path has the ending of a data file. The Hub is not asked for a mistyped path of this kind.
 pub fn is_data_file(path: &Path) -> bool {
-    let ends = ["json", "jsonl", "ndjson", "parquet"];
+    let ends = ["json", "jsonl", "ndjson", "csv", "tsv", "parquet"];
     path.extension().is_some_and(|is| ends.iter().any(|end| is.eq_ignore_ascii_case(end)))
 }
 

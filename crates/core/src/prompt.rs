@@ -22,6 +22,10 @@ pub struct Prompt {
     pub tokens: Vec<TokenId>,
     /// Reference answer, in the format that the task's verifier reads.
     pub reference: String,
+    /// True if `reference` is the JSON of an object or a list, for a verifier that takes such references
+    /// ([`Verifier::takes_json`](crate::Verifier::takes_json)). A text that looks like JSON is a text.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub json_reference: bool,
     /// Question as the data has it, before pattern and template; of a conversation, the last message. Empty if
     /// `text` is the question itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -33,6 +33,22 @@ pub trait Verifier: Send + Sync {
         one.trim() == other.trim()
     }
 
+    /// Tells whether a reference may be a JSON object or list, which [`Prompt::json_reference`] then marks. By default it
+    /// may not: a reference is a text, and a data set with any other is refused before the run begins.
+    fn takes_json(&self) -> bool {
+        false
+    }
+
+    /// Tries the verifier on a row's own reference before a run, so that a mistake in a judge shows then, and not after
+    /// the model has answered for minutes. The score itself does not matter. By default nothing is tried.
+    ///
+    /// # Errors
+    /// Fails with what is wrong, if there is no verdict.
+    fn probe(&self, prompt: &Prompt, completion: &Completion) -> Result<(), VerifierFailed> {
+        let _ = (prompt, completion);
+        Ok(())
+    }
+
     /// Called from another thread when nobody waits for the judgements any more, because the run is to end. A verifier
     /// that waits for something should give up and return any scores; others need do nothing.
     fn cancel(&self) {}
@@ -75,6 +91,14 @@ impl<T: Verifier + ?Sized> Verifier for Box<T> {
 
     fn same(&self, one: &str, other: &str) -> bool {
         (**self).same(one, other)
+    }
+
+    fn takes_json(&self) -> bool {
+        (**self).takes_json()
+    }
+
+    fn probe(&self, prompt: &Prompt, completion: &Completion) -> Result<(), VerifierFailed> {
+        (**self).probe(prompt, completion)
     }
 
     fn cancel(&self) {

@@ -6,12 +6,13 @@ use std::{
 };
 
 use crate::{
+    csv::{self, CsvRows},
     error::DataError,
     folder,
     jsonl::JsonlRows,
     parquet::ParquetRows,
     part::{Part, data_files, splits},
-    problem::{ColumnNames, Problem},
+    problem::{COLUMNS, ColumnNames, Problem},
     row::Row,
     unique::{Collector, ProblemSet},
 };
@@ -34,8 +35,7 @@ const PACKED: [(&[u8], &str); 4] = [
 ];
 
 /// Endings of common data files that are not read.
-const OTHERS: [&str; 11] =
-    ["csv", "tsv", "arrow", "feather", "xlsx", "pkl", "gz", "zst", "zip", "tar", "bz2"];
+const OTHERS: [&str; 9] = ["arrow", "feather", "xlsx", "pkl", "gz", "zst", "zip", "tar", "bz2"];
 
 /// Finds the files of a data set on this machine: a file, or the files of a folder, sorted. In a folder, a subset
 /// or split selects its files. Without either, all data files are taken, and have to be of one split. If `path` is a
@@ -68,12 +68,12 @@ pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataErro
         let mut data = data_files(&names);
         data.retain(|file| !file.ends_with(".json"));
         match (data.len(), splits(&data)) {
-            (0, _) => return Err(refused("it has no .parquet or .jsonl file".into())),
+            (0, _) => return Err(refused("it has no .parquet, .jsonl or .csv file".into())),
             (_, splits) if splits.len() > 1 => {
                 let splits = splits.join(", ");
                 let problem = format!(
-                    "it has several splits ({splits}): name one of them, with data.split for training rows and \
-                     data.heldout_split for held-out rows"
+                    "it has several splits ({splits}): name one of them, with data.split for training rows, \
+                     data.heldout_split for held-out rows and sft.split for examples of SFT"
                 );
                 return Err(refused(problem));
             }
@@ -84,7 +84,7 @@ pub fn data_set_files(path: &Path, part: &Part) -> Result<Vec<PathBuf>, DataErro
     Ok(chosen.into_iter().map(|file| path.join(file)).collect())
 }
 
-/// Reads problems from JSON Lines and Parquet files, row by row. With `deduplicate`, rows with the same question
+/// Reads problems from JSON Lines, CSV and Parquet files, row by row. With `deduplicate`, rows with the same question
 /// become one problem, and questions with different references are left out. Memory then holds only the problems
 /// that are left: DAPO-Math-17k has each of its questions about a hundred times.
 ///
@@ -112,18 +112,7 @@ pub fn read_problems(
             }
         };
 
-        if let Some(name) = passed_over.iter().find(|name| row.get(name).is_some()) {
-            let problem = format!(
-                "column `{name}` has a value, and is null in the first row, whose other columns were \
-                 taken; name the columns: data.columns = {{ prompt = \"…\", reference = \"…\" }}"
-            );
-            return Err(DataError::Row {
-                path: row.file.to_path_buf(),
-                position: row.position,
-                problem,
-            });
-        }
-
+        refuse_passed_over(&row, passed_over, COLUMNS)?;
         collector.add(Problem::from_row(&row, id, columns)?);
     }
 
@@ -143,8 +132,25 @@ pub fn read_problems(
     Ok(set)
 }
 
+/// Refuses a row with a value in a column that was passed over, because it was null in the first row.
+///
+/// # Errors
+/// Fails with the `setting` that would name the columns.
+pub(crate) fn refuse_passed_over(
+    row: &Row,
+    passed_over: &[&str],
+    setting: &str,
+) -> Result<(), DataError> {
+    let Some(name) = passed_over.iter().find(|name| row.get(name).is_some()) else { return Ok(()) };
+    let problem = format!(
+        "column `{name}` has a value, and is null in the first row, whose other columns were taken; name the \
+         columns: {setting}"
+    );
+    Err(DataError::Row { path: row.file.to_path_buf(), position: row.position, problem })
+}
+
 /// Reads the rows of a file. The file's name or its beginning tells its kind.
-fn rows(path: &Path) -> Box<dyn Iterator<Item = Result<Row, DataError>>> {
+pub(crate) fn rows(path: &Path) -> Box<dyn Iterator<Item = Result<Row, DataError>>> {
     match open(path) {
         Ok(rows) => rows,
         Err(error) => Box::new(std::iter::once(Err(error))),
@@ -163,6 +169,8 @@ fn open(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Row, DataError>>>,
     let extension = packed.map_or(extension, |(_, extension)| (*extension).to_owned());
     if OTHERS.contains(&extension.as_str()) {
         Err(DataError::Kind { path: path.to_owned(), extension })
+    } else if let Some(separator) = csv::separator(path) {
+        Ok(Box::new(CsvRows::open(path, separator)?))
     } else {
         Ok(Box::new(JsonlRows::open(path)?))
     }
@@ -225,6 +233,7 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Question;
 
     fn part(split: &str) -> Part {
         let split = (!split.is_empty()).then(|| split.to_owned());
@@ -320,9 +329,16 @@ mod tests {
         assert_eq!(problems(&parquet), problems(&unnamed));
         assert_eq!(problems(&parquet), problems(&parquet.with_file_name("plain.jsonl")));
 
-        let csv = folder.path().join("set.csv");
-        fs::write(&csv, "a,b\n").unwrap();
-        assert!(read(&csv).unwrap_err().to_string().contains("set.csv is a .csv file; expected"));
+        let arrow = folder.path().join("set.arrow");
+        fs::write(&arrow, "ARROW1").unwrap();
+        let error = read(&arrow).unwrap_err().to_string();
+        assert!(error.contains("set.arrow is a .arrow file; expected JSON Lines"), "{error}");
+
+        let csv = folder.path().join("set.CSV");
+        fs::write(&csv, "prompt,answer\n\"1,000+1\",1001\n").unwrap();
+        assert_eq!(read(&csv).unwrap().problems[0].question, Question::Text("1,000+1".into()));
+        fs::write(&csv, b"\x1f\x8b\x08\x00").unwrap();
+        assert!(read(&csv).unwrap_err().to_string().contains("set.CSV is a .gz file; expected"));
 
         let empty = folder.path().join("empty.jsonl");
         fs::write(&empty, "\n").unwrap();
@@ -359,6 +375,46 @@ mod tests {
         // In a union of layouts a column may be null in every row.
         let references = read(&(row("null") + &row("null")), None).unwrap().problems;
         assert!(references.iter().all(|problem| problem.reference == "Long."));
+    }
+
+    /// CSV has no null, so an empty field stands for one. Without a header, its first row would name the columns.
+    #[test]
+    fn the_columns_of_csv_are_found_as_those_of_json_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |rows: &str| {
+            let path = folder.path().join("set.csv");
+            fs::write(&path, rows).unwrap();
+            read_problems(&[path], &ColumnNames::default(), true)
+        };
+
+        let set = read("reward_model.ground_truth,solution,problem\n,Long.,?\n,Wide.,!\n").unwrap();
+        let read_references = set.problems.iter().map(|problem| problem.reference.as_str());
+        assert_eq!(read_references.collect::<Vec<_>>(), ["Long.", "Wide."]);
+
+        for (rows, expected) in [
+            (
+                "answer,solution,problem\n,Long.,?\n4,Long.,!\n",
+                "line 3: column `answer` has a value, and is null",
+            ),
+            (
+                "question,answer\n2+2?,4\n3+3?,\n",
+                "line 3: column `answer` is null, and was expected",
+            ),
+            ("question,answer\n,4\n", "line 2: column `question` is null, and was expected"),
+            (
+                "question\n2+2?\n",
+                "line 2: no column for the reference (reward_model.ground_truth, ",
+            ),
+            (
+                "2+2?,4\n3+3?,6\n",
+                "line 2: no column for the prompt (prompt, question, problem) in the first line, which names the \
+                 columns; the row has the columns 2+2?, 4: set",
+            ),
+            ("question,answer\n", "set.csv has no rows; is this the right file?"),
+        ] {
+            let error = read(rows).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

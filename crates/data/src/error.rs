@@ -2,7 +2,11 @@
 
 use std::{io, path::PathBuf};
 
-use crate::{hub::HubError, report::PromptReport, row::Position};
+use crate::{
+    hub::HubError,
+    report::{PromptReport, SftReport},
+    row::Position,
+};
 
 /// Problem with data, and the way out of it.
 #[derive(Debug, thiserror::Error)]
@@ -63,8 +67,8 @@ pub enum DataError {
     },
     /// A file of a kind that is not read.
     #[error(
-        "{} is a .{extension} file; expected JSON Lines (.jsonl, .json) or Parquet (.parquet): \
-         convert it, for example with the Python library datasets",
+        "{} is a .{extension} file; expected JSON Lines (.jsonl, .json), CSV (.csv, .tsv) or Parquet \
+         (.parquet): convert it, for example with the Python library datasets",
         path.display()
     )]
     Kind {
@@ -89,8 +93,7 @@ pub enum DataError {
     },
     /// A row without the column that was asked for, or without any column that is known.
     #[error(
-        "{}, {position}: {wanted}; the row has the columns {}: set `data.columns = {{ prompt = \"…\", \
-         reference = \"…\" }}` to two of them",
+        "{}, {position}: {wanted}; the row has the columns {}: set `{setting}` to two of them",
         path.display(),
         found.join(", ")
     )]
@@ -103,11 +106,12 @@ pub enum DataError {
         wanted: String,
         /// Columns of that row, dotted if nested.
         found: Vec<String>,
+        /// Setting of a recipe that names the columns.
+        setting: &'static str,
     },
     /// A column that holds another kind of value than it should.
     #[error(
-        "{}, {position}: column `{column}` should hold {expected}, but holds {found}; correct the \
-         row, or choose another column",
+        "{}, {position}: column `{column}` should hold {expected}, but holds {found}; {remedy}",
         path.display()
     )]
     Value {
@@ -120,7 +124,9 @@ pub enum DataError {
         /// Kind of value that was expected.
         expected: &'static str,
         /// Actual value.
-        found: String,
+        found: Box<str>,
+        /// Way out of it.
+        remedy: &'static str,
     },
     /// A row that makes no problem, or no prompt.
     #[error("{}, {position}: {problem}", path.display())]
@@ -189,6 +195,12 @@ pub enum DataError {
         report: PromptReport,
         /// Limit that was applied.
         max_prompt_tokens: usize,
+    },
+    /// Rows of supervised examples of which none is left.
+    #[error("no example is left to imitate ({report})")]
+    NoSftExamples {
+        /// How many rows were read, and why they were left out.
+        report: SftReport,
     },
     /// A prompt source without prompts.
     #[error("a prompt source was given no prompts; it needs at least one to draw")]

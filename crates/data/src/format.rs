@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{ChatTemplate, DataError, Question, Tokenizer, tokens_up_to};
 
-/// Number of bytes starting at which a question is measured before its chat template is rendered.
-const LONG: usize = 1 << 20;
+/// Number of bytes starting at which a question or an answer is measured before its chat template is rendered.
+pub(crate) const LONG: usize = 1 << 20;
 
 /// Stands for the policy's text in a conversation.
 const SPOKEN: &str = "FIREBRICK_SPOKEN";
@@ -168,6 +168,76 @@ impl PromptFormat {
         })
     }
 
+    /// Makes the text that answers a question: what the chat template writes of `answer`, the assistant's message, after
+    /// `prompt`, the text of the question, up to the end of its turn. Without a template it is the answer's content.
+    ///
+    /// Where the template leaves words of the answer out, as some do with thoughts, or does not continue the prompt, the
+    /// answer's content stands as it is.
+    ///
+    /// # Errors
+    /// Fails if the template refuses the conversation, or has no place for the answer's thoughts.
+    pub(crate) fn completion(
+        &self,
+        question: &Question,
+        prompt: &str,
+        answer: &Value,
+    ) -> Result<String, DataError> {
+        let content = answer["content"].as_str().unwrap_or_default();
+        let Some(template) = &self.chat else { return Ok(content.to_owned()) };
+        let rendered = template.render(&self.answered(question, answer), false, &self.kwargs)?;
+
+        let written = rendered.strip_prefix(prompt).unwrap_or_default();
+        let beside = beside_content(answer);
+        let is_whole = !written.is_empty() && beside.iter().all(|words| written.contains(words));
+        if is_whole && parts(content).all(|part| written.contains(part)) {
+            return Ok(written.trim_end().to_owned());
+        }
+
+        let refused = |problem: &str| {
+            let problem = format!("{} {problem}", template.place());
+            Err(DataError::Format { problem })
+        };
+        if !beside.is_empty() || content.trim().is_empty() {
+            return refused(
+                "leaves out the thoughts of the assistant's last message, or its call of a tool: write them into the \
+                 message's content",
+            );
+        }
+
+        // Other words in the same place show how the template ends the turn.
+        let spoken = json!({"role": "assistant", "content": SPOKEN});
+        let spoken = template.render(&self.answered(question, &spoken), false, &self.kwargs)?;
+        let Some((_, end)) = spoken.rsplit_once(SPOKEN) else {
+            return refused("leaves out the assistant's last message: choose another template");
+        };
+
+        // A prompt that begins the thoughts itself is continued by them, or by their end if there are none.
+        let begun = content.trim_start().strip_prefix(THINK[0]);
+        let content = match (prompt.trim_end().ends_with(THINK[0]), begun) {
+            (false, _) => content.to_owned(),
+            (true, Some(thoughts)) => thoughts.trim_start().to_owned(),
+            (true, None) if content.contains(THINK[1]) => content.to_owned(),
+            (true, None) => format!("\n{}\n\n{content}", THINK[1]),
+        };
+        Ok((content + end).trim_end().to_owned())
+    }
+
+    /// Returns the conversation in which `answer` answers the question, or continues the answer that it begins with.
+    fn answered(&self, question: &Question, answer: &Value) -> Value {
+        let mut messages = self.messages(question);
+        let Some(list) = messages.as_array_mut() else { return messages };
+
+        let begun = list.pop_if(|last| last["role"] == "assistant");
+        let mut answer = answer.clone();
+        if let Some(begun) = begun.as_ref().and_then(|begun| begun["content"].as_str()) {
+            answer["content"] =
+                (begun.to_owned() + answer["content"].as_str().unwrap_or_default()).into();
+        }
+
+        list.push(answer);
+        messages
+    }
+
     /// Makes the conversation that asks `question`: a list of messages, before any template.
     pub fn messages(&self, question: &Question) -> Value {
         let mut messages = match question {
@@ -186,6 +256,26 @@ impl PromptFormat {
 
         messages.into()
     }
+}
+
+/// Tags around a model's thoughts.
+const THINK: [&str; 2] = ["<think>", "</think>"];
+
+/// Returns the parts of a message before, between and behind tags of thoughts. Templates trim them, and move the tags.
+fn parts(content: &str) -> impl Iterator<Item = &str> {
+    content.split(THINK[0]).flat_map(|part| part.split(THINK[1])).map(str::trim)
+}
+
+/// Returns what a message of the assistant says beside its content: its thoughts, and the names of the tools that it
+/// calls.
+fn beside_content(message: &Value) -> Vec<&str> {
+    let thoughts = ["reasoning_content", "thinking", "reasoning"];
+    let thoughts = thoughts.iter().find_map(|name| message[*name].as_str()).map(str::trim);
+
+    let calls = message["tool_calls"].as_array().into_iter().flatten();
+    let names =
+        calls.filter_map(|call| call["function"]["name"].as_str().or(call["name"].as_str()));
+    thoughts.into_iter().chain(names).filter(|words| !words.is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -239,6 +329,62 @@ mod tests {
         assert!(render(earlier).unwrap().ends_with("<assistant>4</><user>2+2?</><assistant>"));
         let call = json!([user, {"role": "assistant", "tool_calls": []}]);
         assert!(render(call).unwrap_err().to_string().contains("it cannot be continued"));
+    }
+
+    /// Compares with texts that follow from the templates: one that keeps thoughts, one that drops them, and one whose
+    /// prompt begins them.
+    #[test]
+    fn an_answer_is_what_its_template_writes_after_the_prompt() {
+        let turns = "{% for m in messages %}<{{ m.role }}>{{ TEXT | trim }}</>\n{% endfor %}\
+                     {% if add_generation_prompt %}<assistant>{{ START }}{% endif %}";
+        let format = |text: &str, start: &str| {
+            let source = turns.replace("TEXT", text).replace("START", start);
+            let chat = Some(ChatTemplate::new(&source, Map::new()).unwrap());
+            PromptFormat { chat, ..Default::default() }
+        };
+        let keeps = format("m.content", "''");
+        let drops = format("m.content.split('</think>')[-1]", "''");
+        let begins = format("m.content.split('</think>')[-1]", "'<think>\n'");
+        let thinks = format("((m.thinking or '') + m.content)", "''");
+
+        let asked = Question::Text("2+2?".into());
+        let begun = Question::Messages(json!([
+            {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "So"},
+        ]));
+        let completion = |format: &PromptFormat, question: &Question, answer: Value| {
+            let prompt = format.render(question).unwrap();
+            let completion = format.completion(question, &prompt, &answer);
+            completion.map_err(|error| error.to_string())
+        };
+        let said = |words: &str| json!({"role": "assistant", "content": words});
+
+        for (format, question, words, expected) in [
+            (&PromptFormat::default(), &asked, " 4\n", " 4\n"),
+            (&keeps, &asked, " 4\n", "4</>"),
+            (&keeps, &begun, " 4", " 4</>"),
+            (&keeps, &asked, "<think>a</think>4", "<think>a</think>4</>"),
+            (&drops, &asked, "4", "4</>"),
+            (&drops, &asked, "<think>a</think>4", "<think>a</think>4</>"),
+            (&begins, &asked, "<think>\na</think>4", "a</think>4</>"),
+            (&begins, &asked, "a</think>4", "a</think>4</>"),
+            (&begins, &asked, "4", "\n</think>\n\n4</>"),
+        ] {
+            assert_eq!(
+                completion(format, question, said(words)).as_deref(),
+                Ok(expected),
+                "{words:?}"
+            );
+        }
+
+        let thoughtful = json!({"role": "assistant", "content": "4", "reasoning_content": "a"});
+        assert_eq!(completion(&thinks, &asked, thoughtful.clone()).as_deref(), Ok("a4</>"));
+        let refused = completion(&keeps, &asked, thoughtful).unwrap_err();
+        assert!(refused.starts_with("chat template leaves out the thoughts"), "{refused}");
+        let call = json!({"role": "assistant", "tool_calls": [{"function": {"name": "add"}}]});
+        let refused = completion(&keeps, &asked, call).unwrap_err();
+        assert!(refused.contains("or its call of a tool"), "{refused}");
+        let refused = completion(&format("'-'", "''"), &asked, said("4")).unwrap_err();
+        assert!(refused.starts_with("chat template leaves out the assistant's last"), "{refused}");
     }
 
     #[test]

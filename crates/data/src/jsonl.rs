@@ -16,9 +16,9 @@ use crate::{
     number,
 };
 
-/// Limit on a line, in bytes. A prompt has a few kilobytes. Without a limit, a file without line ends would be read
+/// Limit on a line, or on a row of CSV, in bytes. A prompt has a few kilobytes. Without a limit, a file without line ends would be read
 /// into memory in full.
-const MAX_LINE: u64 = 64 << 20;
+pub(crate) const MAX_LINE: u64 = 64 << 20;
 
 const REMEDY: &str = "every line of a JSON Lines file is one JSON object";
 

@@ -1,11 +1,11 @@
-//! Prompts for training and evaluation: from JSON Lines, Parquet, the Hugging Face Hub or a task
-//! generator, through a chat template and a tokenizer, to the token ids that a policy reads.
+//! Prompts for training and evaluation: from JSON Lines, CSV, Parquet, the Hugging Face Hub or a
+//! task generator, through a chat template and a tokenizer, to the token ids that a policy reads.
 //!
 //! ```text
 //! Hub ──▶ data_set_files ──▶ read_problems ─┐
 //!                                           ├─▶ Problem ──Preparation──▶ Prompt ──▶ Prompts, a PromptSource
 //! Task ─────────────────────────────────────┘            (PromptFormat,        └──▶ evaluation
-//!                                                         Tokenizer)      └──▶ SftExample, for SFT
+//!                    read_sft_rows ──▶ SftRow ─────────── Tokenizer)      └──▶ SftExample, for SFT
 //! ```
 //!
 //! This task needs nothing but a seed:
@@ -27,6 +27,7 @@
 //! # Ok::<(), firebrick_data::DataError>(())
 //! ```
 
+mod csv;
 mod dataset;
 mod error;
 mod folder;
@@ -42,6 +43,7 @@ mod prompts;
 mod python_json;
 mod report;
 mod row;
+mod sft_row;
 mod task;
 mod template;
 mod tokenizer;
@@ -56,8 +58,9 @@ pub use part::Part;
 pub use prepare::Preparation;
 pub use problem::{ColumnNames, Columns, Problem, Question};
 pub use prompts::Prompts;
-pub use report::PromptReport;
+pub use report::{PromptReport, SftReport};
 pub use row::{Origin, Position, Row};
+pub use sft_row::{SftColumns, SftRow, read_sft_rows};
 pub use task::Task;
 pub use template::{ChatTemplate, TextTemplate};
 pub use tokenizer::{Streamer, Tokenizer, TokenizerFacts, tokens_up_to};

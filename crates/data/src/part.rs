@@ -30,7 +30,7 @@ impl Part {
         let mut data = data_files(files);
         data.sort_unstable();
         if data.is_empty() {
-            return Err(format!("it has no .parquet or .jsonl file; it has {}", list(files)));
+            return Err(format!("it has no .parquet, .jsonl or .csv file; it has {}", list(files)));
         }
 
         // A subset is a folder, or else a word of the files' names.
@@ -95,8 +95,8 @@ impl Part {
     }
 }
 
-/// Returns the files that hold rows: tables and JSON Lines. If there are none, returns the .json files, which may
-/// hold rows.
+/// Returns the files that hold rows: Parquet and JSON Lines, else CSV, which often has results next to them, else .json,
+/// which may hold rows.
 pub(crate) fn data_files<'f>(files: &[&'f str]) -> Vec<&'f str> {
     let ending = |endings: &[&str]| -> Vec<&'f str> {
         let of_kind = |file: &&&str| {
@@ -108,11 +108,11 @@ pub(crate) fn data_files<'f>(files: &[&'f str]) -> Vec<&'f str> {
         files.iter().filter(of_kind).copied().collect()
     };
 
-    let data = ending(&["parquet", "jsonl", "ndjson"]);
-    let json = if data.is_empty() { ending(&["json"]) } else { Vec::new() };
+    let kinds: [&[&str]; 3] = [&["parquet", "jsonl", "ndjson"], &["csv", "tsv"], &["json"]];
+    let mut data = kinds.map(ending).into_iter().find(|data| !data.is_empty()).unwrap_or_default();
     // The library datasets writes facts about a data set into such files.
-    let json = json.into_iter().filter(|file| !name(file).starts_with("dataset_info"));
-    data.into_iter().chain(json).collect()
+    data.retain(|file| !name(file).starts_with("dataset_info") || !file.ends_with(".json"));
+    data
 }
 
 /// Finds the splits of files, by the words in their paths.
@@ -229,5 +229,10 @@ mod tests {
         assert!(choose(&["constraints.jsonl"], "", "").is_ok());
         assert!(choose(&["test-00000-of-00001.parquet"], "", "").is_err());
         assert!(choose(&["README.md"], "", "").unwrap_err().contains("it has README.md"));
+
+        // CSV is data if there is no JSON Lines and no Parquet, and .json is if there is no CSV either.
+        assert_eq!(choose(&["config.json", "train.csv", "test.tsv"], "", "").unwrap(), "train.csv");
+        assert_eq!(choose(&["train.jsonl", "train.csv"], "", "").unwrap(), "train.jsonl");
+        assert_eq!(choose(&["train.json", "dataset_infos.json"], "", "").unwrap(), "train.json");
     }
 }

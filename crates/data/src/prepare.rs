@@ -1,14 +1,15 @@
 //! Turns problems into tokenized prompts and SFT examples, in parallel.
 
-use firebrick_core::{Prompt, SftExample};
+use firebrick_core::{Prompt, SftExample, TokenId};
 use rayon::prelude::*;
 
 use crate::{
     error::DataError,
-    format::PromptFormat,
+    format::{LONG, PromptFormat},
     number,
     problem::Problem,
-    report::PromptReport,
+    report::{PromptReport, SftReport},
+    sft_row::SftRow,
     tokenizer::{Tokenizer, tokens_up_to},
 };
 
@@ -87,23 +88,126 @@ impl<'a> Preparation<'a> {
         self.unless_empty(examples, report)
     }
 
+    /// Returns the examples of rows that show what to answer, each with its prompt, and a report on all rows. A completion
+    /// of more than `max_completion_tokens` is left out, as is one whose prompt is too long.
+    ///
+    /// A completion ends with the token at which the policy's own completions stop: the one that the chat template writes
+    /// at the end of a turn, or the tokenizer's end token.
+    ///
+    /// # Errors
+    /// Fails if a row does not fit the format or the tokenizer, or none is left.
+    pub fn examples(
+        &self,
+        rows: &[SftRow],
+        max_completion_tokens: usize,
+    ) -> Result<(Vec<(SftExample, Prompt)>, SftReport), DataError> {
+        let max_prompt_tokens = self.max_prompt_tokens;
+        let mut report = SftReport {
+            read: rows.len(),
+            max_prompt_tokens,
+            max_completion_tokens,
+            ..SftReport::default()
+        };
+
+        let control = self.format.control_tokens(self.tokenizer);
+        let mut examples = self.each(rows, |row| {
+            let answer = row.answer["content"].as_str().unwrap_or_default();
+            let remedy = "remove it: the chat template ends the turn itself";
+            refuse_control_token("answer", answer, &control, remedy)?;
+
+            let prompt = self.prompt(&row.problem)?;
+            // The rest of a prompt that is too long was not read, so nothing can be put after it.
+            let completion = if self.may_ask(prompt.tokens.len()) {
+                self.completion(row, &prompt, max_completion_tokens)?
+            } else {
+                Vec::new()
+            };
+            Ok((SftExample::new(prompt.tokens.clone(), completion), prompt))
+        })?;
+
+        examples.retain(|(example, _)| {
+            let asks = self.may_ask(example.prompt.len());
+            let ends = example.completion.len() <= max_completion_tokens;
+            let (count, keeps) = match (asks, ends) {
+                (false, _) => (&mut report.long_prompts, false),
+                (true, false) => (&mut report.long_completions, false),
+                (true, true) => (&mut report.kept, true),
+            };
+
+            *count += 1;
+            keeps
+        });
+
+        if examples.is_empty() {
+            Err(DataError::NoSftExamples { report })
+        } else {
+            Ok((examples, report))
+        }
+    }
+
+    fn may_ask(&self, tokens: usize) -> bool {
+        (1..=self.max_prompt_tokens).contains(&tokens)
+    }
+
+    /// Returns the tokens with which a row answers its prompt, or more than `limit` of them if there are more.
+    fn completion(
+        &self,
+        row: &SftRow,
+        prompt: &Prompt,
+        limit: usize,
+    ) -> Result<Vec<TokenId>, DataError> {
+        let encode = |text: &str| self.tokenizer.encode(text, false);
+        let content = row.answer["content"].as_str().unwrap_or_default();
+
+        // A template has its own bounds, so a long answer is measured before it reaches them.
+        if content.len() > LONG {
+            let tokens = tokens_up_to(content, limit, encode)?;
+            if tokens.len() > limit {
+                return Ok(tokens);
+            }
+        }
+
+        let text = self.format.completion(&row.problem.question, &prompt.text, &row.answer)?;
+        let mut tokens = tokens_up_to(&text, limit, encode)?;
+        self.end_turn(&mut tokens);
+        Ok(tokens)
+    }
+
+    /// Ends a completion where the policy would: after the first stop token behind its last word, which is added if
+    /// there is none. Some templates write more behind the end of a turn, such as the end of the text.
+    fn end_turn(&self, tokens: &mut Vec<TokenId>) {
+        let is_stop = |token: &TokenId| self.tokenizer.stop_tokens().contains(token);
+        let is_word = |token: &TokenId| {
+            !is_stop(token) && !self.tokenizer.decode(&[*token], true).trim().is_empty()
+        };
+
+        let words = tokens.iter().rposition(is_word).map_or(0, |last| last + 1);
+        match tokens[words..].iter().position(is_stop) {
+            Some(stop) => tokens.truncate(words + stop + 1),
+            None => tokens.push(self.tokenizer.eos()),
+        }
+    }
+
     /// Does `work` for each problem, in parallel. An error names the row of its problem. Of several errors, the first
     /// row's is returned, so that you can correct a file from its top.
-    fn each<T: Send>(
+    fn each<P: AsRef<Problem> + Sync, T: Send>(
         &self,
-        problems: &[Problem],
-        work: impl Fn(&Problem) -> Result<T, DataError> + Sync,
+        problems: &[P],
+        work: impl Fn(&P) -> Result<T, DataError> + Sync,
     ) -> Result<Vec<T>, DataError> {
         let control = self.format.control_tokens(self.tokenizer);
-        let checked = |problem| {
-            self.check(problem, &control)?;
+        let checked = |problem: &P| {
+            for text in problem.as_ref().question.texts() {
+                let remedy = "remove it, or set data.template = \"plain\" if the text is a whole prompt already";
+                refuse_control_token("question", text, &control, remedy)?;
+            }
             work(problem)
         };
 
         // All are done before the first error is looked for, so which one is named does not depend on the threads.
         let results: Vec<Result<T, DataError>> = problems.par_iter().map(checked).collect();
-        let of_row = |(problem, result): (&Problem, Result<T, DataError>)| {
-            result.map_err(|error| self.of_row(problem, error))
+        let of_row = |(problem, result): (&P, Result<T, DataError>)| {
+            result.map_err(|error| self.of_row(problem.as_ref(), error))
         };
 
         problems.iter().zip(results).map(of_row).collect()
@@ -120,19 +224,6 @@ impl<'a> Preparation<'a> {
         DataError::Row { path: origin.file.to_path_buf(), position: origin.position, problem }
     }
 
-    /// Refuses a question that contains a control token, which would end the question, or speak for another role, in
-    /// the middle of the user's text.
-    fn check(&self, problem: &Problem, control: &[String]) -> Result<(), DataError> {
-        let holds = |token: &&String| problem.question.texts().any(|text| text.contains(*token));
-        let Some(token) = control.iter().find(holds) else { return Ok(()) };
-
-        let problem = format!(
-            "the question contains the control token {token}; remove it, or set data.template = \
-             \"plain\" if the text is a whole prompt already"
-        );
-        Err(DataError::Format { problem })
-    }
-
     // ANCHOR: tour
     fn prompt(&self, problem: &Problem) -> Result<Prompt, DataError> {
         let (text, tokens) =
@@ -145,8 +236,8 @@ impl<'a> Preparation<'a> {
 
         let words = problem.question.words();
         let question = if words == text { String::new() } else { words.to_owned() };
-        let Problem { id, reference, difficulty, .. } = problem.clone();
-        Ok(Prompt { id, text, tokens, reference, question, messages, difficulty })
+        let Problem { id, reference, json_reference, difficulty, .. } = problem.clone();
+        Ok(Prompt { id, text, tokens, reference, json_reference, question, messages, difficulty })
     }
     // ANCHOR_END: tour
 
@@ -176,6 +267,19 @@ impl<'a> Preparation<'a> {
     }
 }
 
+/// Refuses a text that contains a control token, which would end the text, or speak for another role, in the middle of
+/// somebody's words.
+fn refuse_control_token(
+    what: &str,
+    text: &str,
+    control: &[String],
+    remedy: &str,
+) -> Result<(), DataError> {
+    let Some(token) = control.iter().find(|token| text.contains(*token)) else { return Ok(()) };
+    let problem = format!("the {what} contains the control token {token}; {remedy}");
+    Err(DataError::Format { problem })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,6 +293,7 @@ mod tests {
                 id,
                 question: Question::Text(text.to_string()),
                 reference: reference.to_string(),
+                json_reference: false,
                 worked: None,
                 difficulty: String::new(),
                 origin: None,
@@ -352,5 +457,79 @@ mod tests {
             examples.into_iter().map(|(example, _)| example).collect::<Vec<_>>(),
             [expected]
         );
+    }
+
+    fn sft_row(prompt: &str, completion: &str) -> SftRow {
+        let answer = serde_json::json!({"role": "assistant", "content": completion});
+        SftRow { problem: problems(&[(prompt, "")]).remove(0), answer }
+    }
+
+    #[test]
+    fn examples_that_are_too_long_are_counted_by_their_reason() {
+        let tokenizer = Tokenizer::characters("0123456789+=").unwrap();
+        let format = PromptFormat::default();
+        let mut preparation = Preparation::new(&tokenizer, &format);
+        preparation.max_prompt_tokens = 4;
+        // A text of this size is never encoded as a whole.
+        let long = "1".repeat(30 << 20);
+        let rows = [
+            sft_row("1+1=", "2"),
+            sft_row("10+1=", "11"),
+            sft_row("2+2=", "4444"),
+            sft_row("2+2=", &long),
+            sft_row("2+2=", "444"),
+        ];
+
+        let (examples, report) = preparation.examples(&rows, 4).unwrap();
+        assert_eq!(
+            report.to_string(),
+            "2 of 5 examples kept, 1 with a prompt of more than 4 tokens, 2 with a completion of more than 4 tokens"
+        );
+        // The end of the text counts too.
+        let completions: Vec<_> =
+            examples.iter().map(|(example, _)| &example.completion[..]).collect();
+        assert_eq!(completions, [&[4, tokenizer.eos()][..], &[6, 6, 6, tokenizer.eos()]]);
+
+        assert_eq!(
+            preparation.examples(&rows[1..4], 4).unwrap_err().to_string(),
+            "no example is left to imitate (0 of 3 examples kept, 1 with a prompt of more than 4 tokens, 2 with a \
+             completion of more than 4 tokens)"
+        );
+    }
+
+    /// The template ends a turn with `<pad>`, at which this policy does not stop, or writes the end of the text behind
+    /// its turns.
+    #[test]
+    fn a_completion_ends_where_the_policy_stops() {
+        let tokenizer = Tokenizer::characters("0123456789+=<pados>").unwrap();
+        let completion = |template: &str, words: &str| {
+            let format = PromptFormat { chat: chat(template), ..PromptFormat::default() };
+            let preparation = Preparation::new(&tokenizer, &format);
+            let examples = preparation.examples(&[sft_row("1+1=", words)], 99);
+            examples.map(|(examples, _)| tokenizer.decode(&examples[0].0.completion, false))
+        };
+
+        let turns = "{% for m in messages %}{{ m.content }}TURN{% endfor %}END";
+        let with = |turn: &str, end: &str| turns.replace("TURN", turn).replace("END", end);
+        for (turn, end, expected) in [
+            ("<eos>", "", "2<eos>"),
+            ("<eos>", "<pad><eos>", "2<eos>"),
+            ("<pad>", "", "2<pad><eos>"),
+            ("", "", "2<eos>"),
+        ] {
+            // The text of a prompt ends behind the question's turn.
+            let template =
+                with(turn, "{% if not add_generation_prompt %}END{% endif %}").replace("END", end);
+            assert_eq!(completion(&template, "2").unwrap(), expected, "{turn:?} {end:?}");
+        }
+
+        let error = completion(&with("<eos>", ""), "2<eos>").unwrap_err().to_string();
+        assert!(error.ends_with("remove it: the chat template ends the turn itself"), "{error}");
+
+        // A plain completion may bring its end.
+        let format = PromptFormat::default();
+        let preparation = Preparation::new(&tokenizer, &format);
+        let (examples, _) = preparation.examples(&[sft_row("1+1=", "2<eos>")], 99).unwrap();
+        assert_eq!(tokenizer.decode(&examples[0].0.completion, false), "2<eos>");
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokenizers::NormalizedString;
 
-use crate::{DataError, Origin, Row, number};
+use crate::{DataError, Origin, Row, csv, number};
 
 /// A question with its reference answer, before any template or tokenizer.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,8 @@ pub struct Problem {
     pub question: Question,
     /// Answer that the verifier compares against.
     pub reference: String,
+    /// True if the answer is an object or a list, whose JSON is then `reference`.
+    pub json_reference: bool,
     /// A completion that answers the question, if it is not the reference itself. In GSM8K it is the solution that
     /// ends in the reference.
     pub worked: Option<String>,
@@ -38,7 +40,9 @@ impl Problem {
             return Err(no_value(row, &columns.prompt, "asks nothing"));
         }
 
-        let reference = answer(row, &columns.reference)?;
+        let json = if columns.json_reference { json(row, &columns.reference) } else { None };
+        let json_reference = json.is_some();
+        let reference = json.map_or_else(|| answer(row, &columns.reference), Ok)?;
         let difficulty = difficulty(row, &columns.difficulty)?;
 
         // A solution in the manner of GSM8K ends in its answer, which is what the verifier compares.
@@ -46,12 +50,19 @@ impl Problem {
             Some(answer) => (answer, Some(reference)),
             None => (reference, None),
         };
-        Ok(Problem { id, question, reference, worked, difficulty, origin: Some(row.origin()) })
+        let origin = Some(row.origin());
+        Ok(Problem { id, question, reference, json_reference, worked, difficulty, origin })
     }
 
     /// Returns a completion to imitate: the worked completion, else the reference.
     pub fn solution(&self) -> &str {
         self.worked.as_deref().unwrap_or(&self.reference)
+    }
+}
+
+impl AsRef<Problem> for Problem {
+    fn as_ref(&self) -> &Problem {
+        self
     }
 }
 
@@ -167,6 +178,9 @@ pub struct Columns {
     pub prompt: String,
     /// Column of the reference, which is a text or a number. It is empty if there is no such column.
     pub reference: String,
+    /// True if a reference may also be an object or a list.
+    #[serde(default)]
+    pub json_reference: bool,
     /// Column of the difficulty, which is a text or a number. It is empty if there is no such column.
     #[serde(default)]
     pub difficulty: String,
@@ -179,6 +193,9 @@ pub struct ColumnNames {
     pub prompt: Option<String>,
     /// Column of the reference answer. `None` if its layout is to be recognised.
     pub reference: Option<String>,
+    /// True if a reference may be an object or a list, because the verifier takes JSON. Otherwise it is a text or a
+    /// number, or a list of one.
+    pub json_reference: bool,
     /// Column of the difficulty. `None` if nobody asks for it.
     pub difficulty: Option<String>,
 }
@@ -194,30 +211,16 @@ impl ColumnNames {
     /// # Errors
     /// Fails if the prompt or the reference is not there.
     pub fn find(&self, row: &Row) -> Result<Columns, DataError> {
-        let choose = |given: &Option<String>, names: &[&str], what: &str| {
-            if let Some(name) = given {
-                return if name.is_empty() || row.has(name) {
-                    Ok(name.clone())
-                } else {
-                    Err(missing(row, format!("no column `{name}`")))
-                };
-            }
-
-            // A column with a value comes before an earlier one that is null.
-            let found = names.iter().find(|name| row.get(name).is_some());
-            let found = found.or_else(|| names.iter().find(|name| row.has(name)));
-            found.map(|name| name.to_string()).ok_or_else(|| {
-                let none = match what {
-                    "reference" => "; if the verifier needs none, set it to \"\"",
-                    _ => "",
-                };
-                missing(row, format!("no column for the {what} ({}{none})", names.join(", ")))
-            })
+        let choose = |given: &Option<String>, names: &[&str], what: &str, none: &str| {
+            let wanted = format!("no column for the {what} ({}{none})", names.join(", "));
+            choose_column(row, given.as_deref(), names, wanted, COLUMNS)
         };
 
+        let no_reference = "; if the verifier needs none, set it to \"\"";
         Ok(Columns {
-            prompt: choose(&self.prompt, &PROMPTS, "prompt")?,
-            reference: choose(&self.reference, &REFERENCES, "reference")?,
+            prompt: choose(&self.prompt, &PROMPTS, "prompt", "")?,
+            reference: choose(&self.reference, &REFERENCES, "reference", no_reference)?,
+            json_reference: self.json_reference,
             difficulty: self.difficulty.clone().unwrap_or_default(),
         })
     }
@@ -225,24 +228,57 @@ impl ColumnNames {
     /// Returns the columns that come before those of `columns` and are null in `row`. A value there in a later row
     /// would be ignored silently.
     pub(crate) fn passed_over(&self, row: &Row, columns: &Columns) -> Vec<&'static str> {
-        let null_columns = |given: &Option<String>, names: &[&'static str], taken: &str| {
-            let null_columns =
-                names.iter().copied().take_while(|&name| name != taken && given.is_none());
-            null_columns.filter(|name| row.has(name)).collect::<Vec<_>>()
-        };
-
-        let mut columns_before = null_columns(&self.prompt, &PROMPTS, &columns.prompt);
-        columns_before.extend(null_columns(&self.reference, &REFERENCES, &columns.reference));
-        columns_before
+        let mut passed_over = Vec::new();
+        if self.prompt.is_none() {
+            passed_over.extend(null_before(row, &PROMPTS, &columns.prompt));
+        }
+        if self.reference.is_none() {
+            passed_over.extend(null_before(row, &REFERENCES, &columns.reference));
+        }
+        passed_over
     }
 }
 
+/// Returns the column that is `given`, else the first of `names` that the row has. A column with a value comes before
+/// an earlier one that is null. `wanted` says what is missing if the row has none, and `setting` what would name one.
+pub(crate) fn choose_column(
+    row: &Row,
+    given: Option<&str>,
+    names: &[&str],
+    wanted: String,
+    setting: &'static str,
+) -> Result<String, DataError> {
+    if let Some(name) = given {
+        return if name.is_empty() || row.has(name) {
+            Ok(name.to_owned())
+        } else {
+            Err(missing(row, format!("no column `{name}`"), setting))
+        };
+    }
+
+    let found = names.iter().find(|name| row.get(name).is_some());
+    let found = found.or_else(|| names.iter().find(|name| row.has(name)));
+    found.map(|name| (*name).to_owned()).ok_or_else(|| missing(row, wanted, setting))
+}
+
+/// Returns the columns of the row that stand before `taken` in `names`, all of them null.
+pub(crate) fn null_before<'n>(
+    row: &'n Row,
+    names: &'n [&'static str],
+    taken: &'n str,
+) -> impl Iterator<Item = &'static str> + 'n {
+    names.iter().copied().take_while(move |&name| name != taken).filter(|name| row.has(name))
+}
+
+/// How the columns of problems are named in a recipe, for messages.
+pub(crate) const COLUMNS: &str = "data.columns = { prompt = \"…\", reference = \"…\" }";
+
 /// Known columns of a prompt, and those of a reference.
-const PROMPTS: [&str; 3] = ["prompt", "question", "problem"];
+pub(crate) const PROMPTS: [&str; 3] = ["prompt", "question", "problem"];
 const REFERENCES: [&str; 5] =
     ["reward_model.ground_truth", "ground_truth", "answer", "solution", "reference"];
 
-fn question(row: &Row, column: &str) -> Result<Question, DataError> {
+pub(crate) fn question(row: &Row, column: &str) -> Result<Question, DataError> {
     let value = value(row, column)?;
     let read = match value {
         Value::String(text) => match conversation(text) {
@@ -340,7 +376,20 @@ fn answer(row: &Row, column: &str) -> Result<String, DataError> {
         Value::Array(list) if list.len() == 1 => &list[0],
         value => value,
     };
-    number::answer(answer_value).ok_or_else(|| unexpected(row, column, "a text or a number", value))
+    number::answer(answer_value).ok_or_else(|| {
+        let remedy = if is_json(value) { TAKE_JSON } else { CORRECT };
+        refused(row, column, "a text or a number", value, remedy)
+    })
+}
+
+/// Returns the JSON of an object or a list in a column, with its keys in their order. `None` for any other value.
+fn json(row: &Row, column: &str) -> Option<String> {
+    row.get(column).filter(|value| is_json(value)).map(number::to_json)
+}
+
+/// Tells whether a value is an object or a list. A number with all its digits is an object of our own.
+fn is_json(value: &Value) -> bool {
+    (value.is_array() || value.is_object()) && number::spelt(value).is_none()
 }
 
 /// Limit on the letters of a difficulty, which becomes part of a metric's name.
@@ -368,13 +417,13 @@ fn final_answer(solution: &str) -> Option<String> {
     (!answer.is_empty()).then_some(answer)
 }
 
-fn value<'row>(row: &'row Row, column: &str) -> Result<&'row Value, DataError> {
+pub(crate) fn value<'row>(row: &'row Row, column: &str) -> Result<&'row Value, DataError> {
     row.get(column).ok_or_else(|| {
         no_value(row, column, if row.has(column) { "is null" } else { "is not there" })
     })
 }
 
-fn no_value(row: &Row, column: &str, state: &str) -> DataError {
+pub(crate) fn no_value(row: &Row, column: &str, state: &str) -> DataError {
     let problem = format!(
         "column `{column}` {state}, and was expected to have a value; write it into the row, or \
          remove the row"
@@ -382,22 +431,60 @@ fn no_value(row: &Row, column: &str, state: &str) -> DataError {
     DataError::Row { path: row.file.to_path_buf(), position: row.position, problem }
 }
 
-fn missing(row: &Row, wanted: String) -> DataError {
-    let path = row.file.to_path_buf();
-    let position = row.position;
-    DataError::Column { path, position, wanted, found: row.columns() }
-}
-
-fn unexpected(row: &Row, column: &str, expected: &'static str, found: &Value) -> DataError {
-    let text = number::to_json(found);
-    let mut excerpt: String = text.chars().take(60).collect();
-    if excerpt.len() < text.len() {
-        excerpt.push('…');
+pub(crate) fn missing(row: &Row, mut wanted: String, setting: &'static str) -> DataError {
+    // A file without a header has its first row for one, which may be long.
+    let columns = row.columns();
+    let mut found: Vec<String> = columns.iter().take(SHOWN).map(|name| excerpt(name)).collect();
+    if columns.len() > SHOWN {
+        found.push("…".into());
+    }
+    if csv::separator(&row.file).is_some() {
+        wanted.push_str(" in the first line, which names the columns");
     }
 
     let path = row.file.to_path_buf();
     let position = row.position;
-    DataError::Value { path, position, column: column.to_owned(), expected, found: excerpt }
+    DataError::Column { path, position, wanted, found, setting }
+}
+
+/// How many columns of a row are named if the right one is missing.
+const SHOWN: usize = 32;
+
+pub(crate) fn unexpected(
+    row: &Row,
+    column: &str,
+    expected: &'static str,
+    found: &Value,
+) -> DataError {
+    refused(row, column, expected, found, CORRECT)
+}
+
+const CORRECT: &str = "correct the row, or choose another column";
+
+/// Advice for a reference that is an object or a list, and whose verifier reads texts.
+const TAKE_JSON: &str = "choose another column, or a judge that takes lists and objects: a function or program of yours \
+                         (reward.kind = \"python\" or \"command\")";
+
+fn refused(
+    row: &Row,
+    column: &str,
+    expected: &'static str,
+    found: &Value,
+    remedy: &'static str,
+) -> DataError {
+    let path = row.file.to_path_buf();
+    let position = row.position;
+    let column = column.to_owned();
+    let found = excerpt(&number::to_json(found)).into();
+    DataError::Value { path, position, column, expected, found, remedy }
+}
+
+fn excerpt(text: &str) -> String {
+    let mut excerpt: String = text.chars().take(60).collect();
+    if excerpt.len() < text.len() {
+        excerpt.push('…');
+    }
+    excerpt
 }
 
 #[cfg(test)]
@@ -626,6 +713,7 @@ mod tests {
             let columns = Columns {
                 prompt: "prompt".into(),
                 reference: "answer".into(),
+                json_reference: false,
                 difficulty: "".into(),
             };
 
@@ -636,6 +724,63 @@ mod tests {
         let nested = json!({"prompt": "?", "reward_model": null});
         let error = problem(nested, &ColumnNames::default()).unwrap_err().to_string();
         assert!(error.contains("`reward_model.ground_truth` is null"), "{error}");
+    }
+
+    /// Only a verifier that takes JSON gets a list of one as a list: the others want its answer.
+    #[test]
+    fn a_reference_is_json_if_the_verifier_takes_it() {
+        let read = |answer: &str, json_reference: bool| {
+            let row = row(number::parse(
+                format!("{{\"prompt\": \"?\", \"answer\": {answer}}}").as_bytes(),
+            )
+            .unwrap());
+            let names = ColumnNames { json_reference, ..ColumnNames::default() };
+            let problem = Problem::from_row(&row, 0, &names.find(&row)?)?;
+            Ok::<_, DataError>((problem.reference, problem.json_reference))
+        };
+
+        let digits = "10000000000000000000000000000031";
+        for (answer, as_json, as_text) in [
+            (
+                "{\"z\": 1.50, \"a\": [null, \"\\n\"]}",
+                Some("{\"z\":1.50,\"a\":[null,\"\\n\"]}"),
+                None,
+            ),
+            ("[]", Some("[]"), None),
+            ("[\"4\", 5]", Some("[\"4\",5]"), None),
+            ("[\"4\"]", Some("[\"4\"]"), Some("4")),
+            (&format!("[{digits}]"), Some(&*format!("[{digits}]")), Some(digits)),
+            // Neither a text nor a number becomes JSON, whatever it looks like.
+            ("\"[1, 2]\"", None, Some("[1, 2]")),
+            (digits, None, Some(digits)),
+            ("8.0", None, Some("8")),
+        ] {
+            let (text, is_json) = read(answer, true).unwrap();
+            assert_eq!((text.as_str(), is_json), (as_json.or(as_text).unwrap(), as_json.is_some()));
+
+            match as_text {
+                Some(text) => assert_eq!(read(answer, false).unwrap(), (text.to_owned(), false)),
+                None => {
+                    let error = read(answer, false).unwrap_err().to_string();
+                    assert!(
+                        error.contains(
+                            "line 3: column `answer` should hold a text or a number, but"
+                        ),
+                        "{error}"
+                    );
+                    assert!(
+                        error.ends_with(
+                            "a function or program of yours (reward.kind = \"python\" or \"command\")"
+                        ),
+                        "{error}"
+                    );
+                }
+            }
+        }
+
+        for neither in ["true", "null"] {
+            assert!(read(neither, true).unwrap_err().to_string().contains("column `answer`"));
+        }
     }
 
     #[test]
@@ -658,8 +803,9 @@ mod tests {
         let columns = ColumnNames { reference: Some("meta".into()), ..columns.clone() };
         assert_eq!(
             message(json!({"text": "2+2?", "meta": {"a": 1}}), &columns),
-            "set.jsonl, line 3: column `meta` should hold a text or a number, but holds {\"a\":1}; \
-             correct the row, or choose another column"
+            "set.jsonl, line 3: column `meta` should hold a text or a number, but holds {\"a\":1}; choose another \
+             column, or a judge that takes lists and objects: a function or program of yours \
+             (reward.kind = \"python\" or \"command\")"
         );
         assert!(message(json!({"prompt": [], "answer": 4}), &unknown).contains("list of {role"));
 

@@ -63,7 +63,9 @@ impl PromptSource for Prompts {
         let hash = self.prompts.iter().fold(Seed::run(0), |seed, prompt| {
             let tokens = prompt.tokens.iter().map(|&token| u64::from(token));
             let reference = prompt.reference.bytes().map(u64::from);
-            let numbers = std::iter::once(prompt.id).chain(tokens).chain(reference);
+            // The byte 255 is in no text.
+            let json = prompt.json_reference.then_some(255);
+            let numbers = std::iter::once(prompt.id).chain(tokens).chain(reference).chain(json);
             seed.derive("prompt", &numbers.collect::<Vec<u64>>())
         });
 

@@ -1,4 +1,4 @@
-//! The report of a preparation: how many prompts were kept, and why the others were dropped.
+//! Reports of a preparation: how many prompts or examples were kept, and why the others were dropped.
 
 use std::fmt;
 
@@ -31,6 +31,40 @@ impl fmt::Display for PromptReport {
         ] {
             if count > 0 {
                 write!(f, ", {count} {why}")?;
+            }
+        }
+
+        Ok(())
+    }
+}
+
+/// A report on the rows that SFT was to imitate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SftReport {
+    /// Number of rows that were read.
+    pub read: usize,
+    /// Number of examples that were kept.
+    pub kept: usize,
+    /// Rows left out because their prompt is longer than prompts may be, or has no token.
+    pub long_prompts: usize,
+    /// Limit on the tokens of a prompt.
+    pub max_prompt_tokens: usize,
+    /// Rows left out because their completion, its end included, is longer than the policy may write.
+    pub long_completions: usize,
+    /// Limit on the tokens of a completion.
+    pub max_completion_tokens: usize,
+}
+
+impl fmt::Display for SftReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} examples kept", self.kept, self.read)?;
+
+        for (count, what, limit) in [
+            (self.long_prompts, "prompt", self.max_prompt_tokens),
+            (self.long_completions, "completion", self.max_completion_tokens),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} with a {what} of more than {limit} tokens")?;
             }
         }
 

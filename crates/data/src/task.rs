@@ -171,6 +171,7 @@ impl Task {
                     id,
                     question: Question::Text(sketch.prompt),
                     reference: sketch.reference,
+                    json_reference: false,
                     worked: Some(sketch.worked),
                     difficulty: String::new(),
                     origin: None,

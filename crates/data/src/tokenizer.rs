@@ -2,6 +2,7 @@
 
 mod characters;
 mod facts;
+mod gguf;
 mod growth;
 mod reading;
 mod room;

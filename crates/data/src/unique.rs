@@ -27,12 +27,12 @@ pub struct ProblemSet {
 }
 
 /// Counts the problems of `others` whose question is also one of `problems`, however either of them writes it.
-pub fn shared_questions(problems: &[Problem], others: &[Problem]) -> usize {
+pub fn shared_questions(problems: &[impl AsRef<Problem>], others: &[Problem]) -> usize {
     // Hashes take less memory than a second copy of all questions, and hardly ever count one too many.
     let hasher = RandomState::new();
     let hash = |problem: &Problem| hasher.hash_one(problem.question.asked());
 
-    let questions: HashSet<u64> = problems.iter().map(hash).collect();
+    let questions: HashSet<u64> = problems.iter().map(|problem| hash(problem.as_ref())).collect();
     others.iter().filter(|other| questions.contains(&hash(other))).count()
 }
 
@@ -178,8 +178,17 @@ mod tests {
             let reference = reference.to_string();
             let file = Path::new("data/set.parquet").into();
             let origin = Some(Origin { file, position: Position::Row(id + 1) });
+            let json_reference = false;
             let difficulty = String::new();
-            collector.add(Problem { id, question, reference, worked: None, difficulty, origin });
+            collector.add(Problem {
+                id,
+                question,
+                reference,
+                json_reference,
+                worked: None,
+                difficulty,
+                origin,
+            });
         }
         collector.finish()
     }

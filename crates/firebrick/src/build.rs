@@ -7,6 +7,7 @@ mod environment;
 mod references;
 mod reward;
 mod servers;
+mod sft;
 
 use std::{
     path::{Path, PathBuf},
@@ -22,7 +23,7 @@ use burn::tensor::Device;
 use firebrick_core::{Prompt, PromptSource, Seed, SftExample, Verifier};
 use firebrick_data::{DateTime, PromptFormat, PromptReport, Prompts, Tokenizer};
 use firebrick_device::Kind;
-use firebrick_models::{Decoder, PolicyModel, RewardModel};
+use firebrick_models::{Decoder, DecoderConfig, PolicyModel, RewardModel};
 use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn, Sampling};
 use firebrick_train::{
     LocalLearner, Phrases, Sampler, Trainer, TrainerState,
@@ -40,8 +41,10 @@ use crate::{
     journal::{Journal, JournaledEngine},
     model::{self, Folders, Policy, trained_weights},
     plan::{self, Models, micro_batching},
-    recipe::Recipe,
-    source::{Need, Sources},
+    published,
+    rates::Rates,
+    recipe::{BaseType, PolicyOrigin, Recipe},
+    source::{Need, Sources, model_name},
 };
 use algorithm::{
     eval_sampling, optimizer, sampler_config, schedule, task, train_config, train_sampling, updater,
@@ -71,6 +74,8 @@ pub struct BuiltRun<M: PolicyModel = Decoder> {
     pub sets: Vec<EvalSet>,
     /// Examples that SFT imitates; empty without SFT.
     pub sft_examples: Vec<SftExample>,
+    /// Learning rate of SFT.
+    pub sft_lr: f64,
     /// How held-out completions are drawn.
     pub eval_sampling: Sampling,
     /// Encodes and decodes text. Every checkpoint has it.
@@ -136,27 +141,29 @@ pub(crate) fn build_with_parts(
     parts.environment = environment;
     let environment = parts.environment.clone();
 
-    let request = DataRequest {
-        train: parts.source.is_none(),
-        heldout: parts.heldout.is_none(),
-        sft_examples: parts.sft_examples.is_none(),
-        messages: parts.verifier.is_some() || recipe.reward_kind().reads_conversations(),
-        environment: environment.as_deref(),
-    };
-
     let own_verifier = parts.verifier.is_some();
     let verifier = match parts.verifier.take() {
         Some(verifier) => verifier,
         None => verifier(recipe, &device, sources, now, &notes_tx)?,
     };
 
-    // Only the policy needs autodiff: a reward model is on the plain device.
-    let device = device.autodiff();
+    let request = DataRequest {
+        train: parts.source.is_none(),
+        heldout: parts.heldout.is_none(),
+        sft_examples: parts.sft_examples.is_none(),
+        messages: own_verifier || recipe.reward_kind().reads_conversations(),
+        json_references: verifier.takes_json(),
+        environment: environment.as_deref(),
+    };
+
     let folders = Folders::of_recipe(recipe, resume, sources, Need::Model)?;
     let mut data = Data::read(recipe, request, folders.as_ref(), sources, seed, now, &notes_tx)?;
     if !own_verifier {
         data.check_references(recipe, &*verifier, &notes_tx)?;
     }
+
+    // Only the policy needs autodiff: a reward model is on the plain device.
+    let device = device.autodiff();
 
     let formats = model::checkpoint_formats(recipe, resume, folders.as_ref())?;
     // The chunk sizes are chosen before the weights take their share of the memory.
@@ -165,6 +172,12 @@ pub(crate) fn build_with_parts(
     let Policy { decoder: policy, config, base } =
         Policy::read(recipe, folders.as_ref(), &data.tokenizer, seed, &device, &notes_tx)?;
     let adapter = policy.lora().is_some();
+    let origin = if adapter { PolicyOrigin::Adapters } else { recipe.origin() };
+    let own_rate = parts.optimizer.is_some() || parts.schedule.is_some();
+    let unusual = Rates::of(origin).unusual(recipe.optim.learning_rate(origin));
+    if let Some(unusual) = unusual.filter(|_| !own_rate) {
+        let _ = notes_tx.send(unusual);
+    }
     let size = model::size(&policy);
     let context = policy.config().max_position_embeddings;
 
@@ -199,6 +212,7 @@ pub(crate) fn build_with_parts(
 
     let inputs = RunInputs {
         policy,
+        origin,
         micro_batching,
         replicas,
         files: Box::new(files),
@@ -254,6 +268,8 @@ pub(crate) fn build_own_policy<M: PolicyModel>(
 
     let inputs = RunInputs {
         policy,
+        // Nobody else has it, so nothing is known of its weights.
+        origin: PolicyOrigin::New,
         micro_batching,
         replicas,
         files,
@@ -272,6 +288,7 @@ pub(crate) fn build_own_policy<M: PolicyModel>(
 /// What a run is assembled from, whether its policy comes from the recipe or from the program.
 struct RunInputs<M> {
     policy: M,
+    origin: PolicyOrigin,
     micro_batching: plan::MicroBatchPlan,
     replicas: Replicas,
     files: Box<dyn PolicyFiles<M>>,
@@ -295,6 +312,7 @@ fn assemble<M: PolicyModel>(
 ) -> Result<BuiltRun<M>, Error> {
     let RunInputs {
         policy,
+        origin,
         micro_batching,
         replicas,
         files,
@@ -361,7 +379,8 @@ fn assemble<M: PolicyModel>(
     let sampling = train_sampling(recipe, &tokenizer);
     let sampler = Sampler { engine, source, task, config: sampler_config(recipe, sampling) };
 
-    let policy_schedule = || schedule(&recipe.optim, recipe.optim.lr, recipe.policy_steps());
+    let policy_schedule =
+        || schedule(&recipe.optim, recipe.optim.learning_rate(origin), recipe.policy_steps());
     let schedule = parts.schedule.unwrap_or_else(policy_schedule);
     let mut learner = LocalLearner::new(policy, updater, optimizer, schedule);
     learner.critic = critic;
@@ -380,6 +399,7 @@ fn assemble<M: PolicyModel>(
         heldout,
         sets: Vec::new(),
         sft_examples,
+        sft_lr: recipe.sft.learning_rate(origin),
         eval_sampling: eval_sampling(recipe, &tokenizer),
         tokenizer,
         replaced: Vec::new(),
@@ -428,6 +448,7 @@ pub fn evaluation(
         heldout: true,
         sft_examples: false,
         messages: recipe.reward_kind().reads_conversations(),
+        json_references: verifier.takes_json(),
         environment: environment.as_deref(),
     };
     let mut data = Data::read(recipe, request, Some(&folders), sources, seed, now, &notes_tx)?;
@@ -456,6 +477,25 @@ pub fn evaluation(
         sampling: eval_sampling(recipe, &data.tokenizer),
         notes,
     })
+}
+
+/// A recipe's verifier alone.
+pub struct Judge {
+    /// The verifier.
+    pub verifier: Box<dyn Verifier>,
+    /// Its notes for the user, as they arise.
+    pub notes: Receiver<String>,
+}
+
+/// Builds the verifier of a recipe, to judge answers that no run has sampled.
+///
+/// # Errors
+/// When a part of the verifier is missing or can't be started.
+pub fn judge(recipe: &Recipe, sources: &Sources, now: DateTime) -> Result<Judge, Error> {
+    let device = device::of_recipe(recipe)?;
+    let (notes_tx, notes) = channel();
+    let verifier = verifier(recipe, &device, sources, now, &notes_tx)?;
+    Ok(Judge { verifier, notes })
 }
 
 /// Builds the verifier. A reward model is put on `device`, which is a device without autodiff.
@@ -508,17 +548,29 @@ fn engine<M: PolicyModel>(
     .graphs(recipe.records_graphs())
 }
 
-/// Reads the sizes of the recipe's models, from their `config.json` or from the recipe alone. A reward model that is
-/// not on this machine counts as zero bytes.
+/// Reads the sizes of the recipe's models, from their `config.json` or from the recipe alone. A published model whose
+/// sizes are built in is not looked up on the Hub, though its `config.json` on this machine or in the Hub's cache comes
+/// first. A reward model that is not on this machine counts as zero bytes.
 ///
 /// # Errors
 /// When a model is not found, or its `config.json` can't be read.
 pub fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, Error> {
-    let folders = Folders::of_recipe(recipe, None, sources, Need::Sizes)?;
-    let policy = match (&folders, &recipe.model.new) {
-        (Some(folders), _) => folders.sizes()?,
-        (None, Some(new)) => model::new_model(new, &tokenizer(recipe, text_folder(recipe, None))?)?,
-        (None, None) => return Err(Error::NoModel { folder: PathBuf::new() }),
+    let known = published_sizes(recipe);
+    let folders = match &known {
+        Some(_) => Folders::of_recipe(recipe, None, &sources.cached(), Need::Sizes),
+        None => Folders::of_recipe(recipe, None, sources, Need::Sizes),
+    };
+
+    let (policy, folders, published) = match (folders, known, &recipe.model.new) {
+        (Err(Error::NotHere { .. } | Error::NoModel { .. }), Some(sizes), _) => (sizes, None, true),
+        (folders, _, new) => match (folders?, new) {
+            (Some(folders), _) => (folders.sizes()?, Some(folders), false),
+            (None, Some(new)) => {
+                let tokenizer = tokenizer(recipe, text_folder(recipe, None))?;
+                (model::new_model(new, &tokenizer)?, None, false)
+            }
+            (None, None) => return Err(Error::NoModel { folder: PathBuf::new() }),
+        },
     };
 
     let begun = folders.map(|folders| folders.lora()).transpose()?.flatten();
@@ -531,7 +583,17 @@ pub fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, Error> 
     for folder in recipe.reward_kind().models().into_iter().filter(|folder| folder.is_dir()) {
         reward += RewardModel::count(folder)?;
     }
-    Ok(Models { policy, lora, reward })
+    Ok(Models { policy, lora, reward, published })
+}
+
+/// Returns the built-in sizes of the recipe's model, if it is the name of a published one. They are no adapter's, and a
+/// recipe that rounds a model without adapters is refused where its folder is read.
+fn published_sizes(recipe: &Recipe) -> Option<DecoderConfig> {
+    let model = &recipe.model;
+    if model.revision.is_some() || (model.lora.is_none() && model.base != BaseType::Auto) {
+        return None;
+    }
+    published::sizes(&model_name(model.path.as_deref()?)?)
 }
 
 #[cfg(test)]

@@ -61,6 +61,14 @@ impl Verifier for CancellableVerifier {
         self.verifier.same(one, other)
     }
 
+    fn takes_json(&self) -> bool {
+        self.verifier.takes_json()
+    }
+
+    fn probe(&self, prompt: &Prompt, completion: &Completion) -> Result<(), VerifierFailed> {
+        self.verifier.probe(prompt, completion)
+    }
+
     fn cancel(&self) {
         self.verifier.cancel();
     }

@@ -17,6 +17,41 @@ use crate::{
 /// File of the card in a checkpoint.
 pub const CARD: &str = "README.md";
 
+/// What a checkpoint's card says of the folder [`TRAINER`](crate::layout::TRAINER).
+const RESUMES: &str =
+    "The folder `trainer` is needed to resume the run and can be left out otherwise.";
+
+/// What the card of an adapter says whose model has no name on the Hub.
+const LOCAL_BASE: &str = "`adapter_config.json` names the model under the adapter by its path on the machine that \
+                          trained it: set `base_model_name_or_path` there to the model's folder on yours.";
+
+/// Returns the card of a checkpoint for a folder without what a resumed run needs, and with the weights in another
+/// format, if there is one. A card that is no checkpoint's stays as it is.
+pub fn exported(card: &str, dtype: Option<WeightDtype>) -> String {
+    let Some((before, after)) = card.split_once(&format!("{RESUMES}\n\n")) else {
+        return card.to_owned();
+    };
+
+    let card = format!("{before}{after}");
+    let all = [WeightDtype::F32, WeightDtype::BF16, WeightDtype::F16];
+    match dtype {
+        Some(dtype) => all
+            .iter()
+            .fold(card, |card, other| card.replacen(&of_weights(*other), &of_weights(dtype), 1)),
+        None => card,
+    }
+}
+
+/// Says which format the weights have.
+fn of_weights(dtype: WeightDtype) -> String {
+    match dtype {
+        WeightDtype::F32 => " The weights are float32.".into(),
+        dtype => {
+            format!(" The weights are {}, rounded from the float32 that was trained.", dtype.name())
+        }
+    }
+}
+
 /// Content of a model card. Its [`Display`](fmt::Display) is the file.
 pub struct Card<'a> {
     /// Name of the run.
@@ -99,14 +134,21 @@ impl Card<'_> {
     /// a reader.
     fn datasets(&self) -> Vec<String> {
         let own = |part| self.replaced.contains(&part);
-        let imitated = self.sft_steps > 0 && !own(CustomPart::SftExamples);
-        let train =
-            self.recipe.data.train.as_ref().filter(|_| !own(CustomPart::Source) || imitated);
-        let heldout = self.recipe.data.heldout.as_ref().filter(|_| !own(CustomPart::Heldout));
+        let Recipe { data, sft, .. } = self.recipe;
+        let imitates = self.sft_steps > 0 && !own(CustomPart::SftExamples);
+        let imitated = sft.data.as_ref().filter(|_| imitates);
 
-        let names = train.into_iter().chain(heldout).filter_map(|path| data_name(path));
-        let mut names: Vec<String> = names.map(|name| name.repository().to_owned()).collect();
-        names.dedup();
+        let solutions = imitates && imitated.is_none();
+        let train = data.train.as_ref().filter(|_| !own(CustomPart::Source) || solutions);
+        let heldout = data.heldout.as_ref().filter(|_| !own(CustomPart::Heldout));
+
+        let read = train.into_iter().chain(heldout).chain(imitated);
+        let mut names: Vec<String> = Vec::new();
+        for name in read.filter_map(|path| data_name(path)) {
+            if !names.iter().any(|known| known == name.repository()) {
+                names.push(name.repository().to_owned());
+            }
+        }
         names
     }
 
@@ -134,10 +176,14 @@ impl Card<'_> {
             f,
             "folder = \"…\"  # this folder, or its name on the Hub\n\
              tokenizer = AutoTokenizer.from_pretrained(folder)\n\
-             model = {class}.from_pretrained(folder, dtype=\"auto\")\n```\n\n\
-             The folder `{}` is needed to resume the run and can be left out otherwise.\n",
-            crate::layout::TRAINER
-        )
+             model = {class}.from_pretrained(folder, dtype=\"auto\")\n```\n"
+        )?;
+        if self.base_model().is_none()
+            && matches!(self.format, FileFormat::HuggingFace { adapter: true, .. })
+        {
+            writeln!(f, "{LOCAL_BASE}\n")?;
+        }
+        writeln!(f, "{RESUMES}\n")
     }
 
     /// Returns the name by which others can find the model that the run began with.
@@ -175,13 +221,7 @@ impl Card<'_> {
 
         let weights = match self.format {
             FileFormat::Own => String::new(),
-            FileFormat::HuggingFace { dtype: WeightDtype::F32, .. } => {
-                " The weights are float32.".into()
-            }
-            FileFormat::HuggingFace { dtype, .. } => format!(
-                " The weights are {}, rounded from the float32 that was trained.",
-                dtype.name()
-            ),
+            FileFormat::HuggingFace { dtype, .. } => of_weights(dtype),
         };
 
         writeln!(
@@ -332,6 +372,29 @@ mod tests {
     }
 
     #[test]
+    fn a_card_names_the_examples_that_were_imitated() {
+        let text = "[model]\npath = 'a'\n[data]\ntrain = 'a/b'\nheldout = 'c/d'\n[sft]\nsteps = 9\ndata = 'a/b'\n";
+        let datasets = |data: &str, sft_steps: Step| {
+            let set = [format!("sft.data={data}")];
+            let recipe = Recipe::parse(Path::new("a.toml"), text, &set).unwrap().recipe;
+            let card = Card {
+                name: "a",
+                recipe: &recipe,
+                format: FileFormat::Own,
+                replaced: &[],
+                state: &TrainerState::default(),
+                sft_steps,
+                prompts: 8,
+                heldout: &Heldout::default(),
+            };
+            card.datasets()
+        };
+        assert_eq!(datasets("e/f", 9), ["a/b", "c/d", "e/f"]);
+        assert_eq!(datasets("e/f", 0), ["a/b", "c/d"]);
+        assert_eq!(datasets("a/b", 9), ["a/b", "c/d"]);
+    }
+
+    #[test]
     fn the_card_of_an_adapter_opens_it_with_peft() {
         let card = card_of("Qwen/Qwen2.5-0.5B", "openai/gsm8k@abc", "{prompt}", true);
         for line in [
@@ -343,6 +406,24 @@ mod tests {
         ] {
             assert!(card.lines().any(|other| other == line), "{line} is not in {card}");
         }
+
+        assert!(!card.contains("base_model_name_or_path"), "{card}");
+        let of_folder = card_of("/anna/qwen", "openai/gsm8k", "{prompt}", true);
+        assert!(of_folder.contains("set `base_model_name_or_path`"), "{of_folder}");
+    }
+
+    #[test]
+    fn an_exported_card_names_no_folder_that_is_not_there() {
+        let card = card("Qwen/Qwen2.5-0.5B", "openai/gsm8k", "{prompt}");
+        let as_it_is = exported(&card, None);
+        assert!(card.contains("`trainer`") && !as_it_is.contains("`trainer`"), "{as_it_is}");
+        assert!(as_it_is.contains("The weights are bfloat16, rounded"), "{as_it_is}");
+        assert!(as_it_is.contains("```\n\n## How it was made"), "{as_it_is}");
+
+        let wide = exported(&card, Some(WeightDtype::F32));
+        assert!(wide.contains("The weights are float32.\n"), "{wide}");
+        let other = "# Mine\n\n The weights are float32.\n";
+        assert_eq!(exported(other, Some(WeightDtype::F16)), other);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick_data::{DataError, HubError, HubName, PromptReport};
+use firebrick_core::VerifierFailed;
+use firebrick_data::{DataError, HubError, HubName, PromptReport, SftReport};
 use firebrick_device::{Name, OpenError};
 use firebrick_environments::OpenEnvError;
 use firebrick_models::{CheckpointError, Compute};
@@ -121,6 +122,14 @@ pub enum Error {
         /// Model in the adapter's file.
         base: PathBuf,
     },
+    /// A model that was not trained from another one, as far as its folder says.
+    #[error("{} has no base model: {why}", model.display())]
+    NoBaseModel {
+        /// Folder of the model.
+        model: PathBuf,
+        /// Reason.
+        why: &'static str,
+    },
     /// A folder has no revisions.
     #[error("model.revision is set, but model.path is the folder {}", folder.display())]
     RevisionOfFolder {
@@ -143,12 +152,14 @@ pub enum Error {
     },
     /// A verifier that finds most references wrong.
     #[error(
-        "{key}: given the reference itself as the answer, the verifier judges {count} of {total} wrong, \
+        "{key}: given the reference itself as the answer, reward.kind = \"{kind}\" judges {count} of {total} wrong, \
          such as {first}"
     )]
     References {
         /// Set, by its key or name.
         key: String,
+        /// Kind of the verifier.
+        kind: String,
         /// Number of references that are not right.
         count: usize,
         /// Number of references that were looked at.
@@ -156,13 +167,28 @@ pub enum Error {
         /// First three of them.
         first: String,
     },
+    /// A judge that could not judge the first row.
+    #[error(
+        "the judge gives no verdict on the first row, {question:?}, with {completion:?} as the completion: {problem}"
+    )]
+    Judge {
+        /// The row's question.
+        question: String,
+        /// The completion that was to be judged.
+        completion: String,
+        /// What is wrong, in the judge's own words.
+        problem: VerifierFailed,
+    },
     /// A verifier that can read no reference of a set.
     #[error(
-        "{key}: the verifier can read none of the {total} references, such as {first}: no answer could be compared with them"
+        "{key}: reward.kind = \"{kind}\" can read none of the {total} references, such as {first}: no answer could be \
+         compared with them"
     )]
     Unreadable {
         /// Set, by its key or name.
         key: String,
+        /// Kind of the verifier.
+        kind: String,
         /// Number of references.
         total: usize,
         /// First three of them.
@@ -273,6 +299,16 @@ pub enum Error {
     /// SFT has nothing to imitate.
     #[error("sft.steps is above 0, but there are no SFT examples to imitate")]
     NoSftExamples,
+    /// Every row of `sft.data` is too long.
+    #[error("no example of {} can be imitated ({report})", path.display())]
+    LongSftExamples {
+        /// File, folder or name of the rows.
+        path: PathBuf,
+        /// How many rows were read, and why they were left out.
+        report: SftReport,
+        /// Setting that would keep some.
+        remedy: &'static str,
+    },
     /// A setting has no effect, because the program brings that part itself.
     #[error("{key} is set, expected only if the recipe names the model, the data and the verifier")]
     Brought {
@@ -470,12 +506,15 @@ impl Error {
                 "put the model back, or set base_model_name_or_path in {} to the model's new path",
                 adapter.join("adapter_config.json").display()
             ),
+            Error::NoBaseModel { .. } => {
+                "name the model to compare it with, instead of `base`".into()
+            }
             Error::RevisionOfFolder { .. } => {
                 "only models on the Hugging Face Hub have revisions: remove model.revision".into()
             }
 
             Error::NoData { .. } => {
-                "name a file or folder of .jsonl or .parquet files, or a data set on the Hugging Face \
+                "name a file or folder of .jsonl, .csv or .parquet files, or a data set on the Hugging Face \
                  Hub, such as openai/gsm8k"
                     .into()
             }
@@ -518,9 +557,11 @@ impl Error {
             }
 
             Error::NoSftExamples => {
-                "supply some with Session::sft_examples, choose a task that has solutions, or set sft.steps = 0"
+                "name a file of them in sft.data, supply some with Session::sft_examples, choose a task that has \
+                 solutions, or set sft.steps = 0"
                     .into()
             }
+            Error::LongSftExamples { remedy, .. } => (*remedy).into(),
             Error::NoEffect { .. } => "remove it: it would change nothing here".into(),
             Error::StepFailed => "continue the run from its last checkpoint with Session::resume".into(),
             Error::Brought { .. } => {
@@ -542,6 +583,9 @@ impl Error {
             Error::References { .. } | Error::Unreadable { .. } => {
                 "set data.columns.reference to the column that has the answers, or reward.kind to a verifier that reads them"
                     .into()
+            }
+            Error::Judge { .. } => {
+                "correct the judge; `firebrick try` shows what it says about a few completions".into()
             }
             Error::Batch { .. } => {
                 "give a file such as runs/NAME/skipped-step-000012-0.json, and leave it in its \
@@ -624,6 +668,7 @@ impl Error {
             | Error::NewModelNeedsAlphabet
             | Error::NewVocabulary { .. }
             | Error::RevisionOfFolder { .. }
+            | Error::NoBaseModel { .. }
             | Error::NoRevision { .. }
             | Error::NoChatTemplate { .. }
             | Error::NoFormat { .. }
@@ -638,6 +683,7 @@ impl Error {
             | Error::OtherPrompts { .. }
             | Error::References { .. }
             | Error::Unreadable { .. }
+            | Error::Judge { .. }
             | Error::Batch { .. }
             | Error::Brought { .. }
             | Error::NoKey { .. }
@@ -648,9 +694,13 @@ impl Error {
             | Error::NoEnvironment
             | Error::Stop { .. }
             | Error::SftExample { .. }
+            | Error::LongSftExamples { .. }
             | Error::NoEffect { .. }
             | Error::Run(
-                RunError::Name(_) | RunError::Exists { .. } | RunError::NothingToResume { .. },
+                RunError::Name(_)
+                | RunError::Exists { .. }
+                | RunError::NothingToResume { .. }
+                | RunError::NoCheckpoint { .. },
             ) => 2,
 
             Error::Diverged { .. }

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -324,6 +324,10 @@ impl<M: PolicyModel> RolloutEngine<M> for JournaledEngine<M> {
 
     fn tolerance(&self) -> Option<f64> {
         self.engine.tolerance()
+    }
+
+    fn token_counter(&self) -> Option<Arc<AtomicU64>> {
+        self.engine.token_counter()
     }
 
     fn sleep(&mut self) {

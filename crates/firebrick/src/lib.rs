@@ -36,12 +36,15 @@ mod layout;
 pub mod model;
 pub mod plan;
 mod publish;
+mod published;
+mod rates;
 pub mod replay;
 pub mod resume;
 mod run;
 mod session;
 pub mod source;
 mod thousands;
+pub mod trial;
 mod watch;
 
 pub use burn;
@@ -49,7 +52,8 @@ pub use custom_parts::{CustomPart, OwnPolicy};
 pub use error::Error;
 pub use files::{FileFormat, HuggingFace, Parameters, PolicyFiles};
 pub use run::{Finished, HELDOUT_PROMPTS, INTERRUPTED, Steps, is_done, reason};
-pub use session::{Session, recipe_of_run};
+pub use session::Session;
+pub use source::recipe_of_run;
 pub use thousands::thousands;
 pub use watch::{Example, Stage, Watcher};
 

@@ -24,7 +24,7 @@ use crate::{
     layout::{TRAINER, WEIGHTS},
     plan::{ChunkPlan, Memory},
     recipe::{self, BaseType, Recipe},
-    source::{Need, Sources, model_name},
+    source::{Need, Sources, model_name, recipe_of_run, run_of_checkpoint},
     thousands,
 };
 
@@ -70,6 +70,27 @@ impl Folders {
         let weights =
             sources.model_folder("base_model_name_or_path", name, base.revision.as_deref(), need);
         Ok(Folders::with_adapter(weights.map_err(nowhere)?, base, folder))
+    }
+
+    /// Finds the folders of the model that a checkpoint was trained from: the model that its run began with, or, outside
+    /// of a run, the model under an adapter.
+    ///
+    /// # Errors
+    /// When the run began with random weights, the folder belongs to no run, or the model is not found.
+    pub fn before_training(checkpoint: &Path, sources: &Sources) -> Result<Self, Error> {
+        let none = |why| Error::NoBaseModel { model: checkpoint.to_owned(), why };
+
+        if let Some(run) = run_of_checkpoint(checkpoint) {
+            let recipe = recipe_of_run(&run)?.recipe;
+            let initial = Folders::of_recipe(&recipe, None, sources, Need::Model)?;
+            return initial.ok_or_else(|| none("its run began with random weights"));
+        }
+
+        let folders = Folders::find(checkpoint, sources, Need::Model)?;
+        if folders.adapter.is_none() {
+            return Err(none("it is neither a checkpoint in a run's folder nor an adapter"));
+        }
+        Ok(Folders { adapter: None, text: folders.weights.clone(), ..folders })
     }
 
     /// Finds the folders of the recipe's model, or of its checkpoint `resume`. A new model has none.

@@ -13,6 +13,7 @@ mod chunks;
 mod engines;
 mod facts;
 mod memory;
+mod step_time;
 mod sums;
 
 use serde::Serialize;
@@ -22,6 +23,7 @@ pub use chunks::ChunkPlan;
 pub use engines::{Card, Engines, Load, REACHED, Reached};
 pub use facts::{Facts, Models, Work, Workload};
 pub use memory::{Memory, MicroBatchPlan, compute, micro_batching, warning};
+pub use step_time::{Lengths, Speed, StepTime, long_steps};
 
 use crate::recipe::Recipe;
 use firebrick_device::Kind;

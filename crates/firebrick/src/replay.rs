@@ -57,6 +57,47 @@ pub struct Replayed {
     pub gradient: Gradient,
 }
 
+impl Gradient {
+    fn is_finite(self) -> bool {
+        self.loss.is_finite() && self.norm.is_finite()
+    }
+}
+
+impl Replay {
+    /// Says what the numbers mean: what is to blame for the skipped update, and what to do.
+    pub fn conclusion(&self) -> String {
+        let count = self.completions.len();
+        let broken = self.completions.iter().filter(|row| !row.gradient.is_finite()).count();
+        let no_advantage = self.completions.iter().filter(|row| !row.advantage.is_finite()).count();
+
+        if no_advantage > 0 {
+            return format!(
+                "The advantages of {no_advantage} of {count} completions are not finite: the fault is in \
+                 their rewards or in the estimator, and not in the policy."
+            );
+        }
+        if broken > 0 && broken == count {
+            return "No completion is to blame: the gradient of each is not finite. The weights are finite, so \
+                    they have grown too large to compute with, or the number format is too narrow. Resume \
+                    from an older checkpoint with a smaller optim.lr, or set model.dtype = \"float32\"."
+                .into();
+        }
+        if broken > 0 {
+            return format!(
+                "{broken} of {count} completions are to blame: their loss or gradient is not finite."
+            );
+        }
+        if self.whole.is_finite() {
+            return "Nothing is wrong here: loss and gradient of the batch are finite. The update was skipped with \
+                    weights of another step, or on another device; --checkpoint chooses the weights."
+                .into();
+        }
+        "Each completion is finite by itself, and together they are too large: a smaller optim.lr from an older \
+         checkpoint on, or an advantage with a smaller scale, keeps them finite."
+            .into()
+    }
+}
+
 /// Computes the batch in the file `batch` of a run's folder again. It uses the policy of `checkpoint`, or of the run's
 /// newest checkpoint that is no newer than the batch. If the run ended with the batch, this is exactly the policy whose
 /// update was skipped, because skipped updates do not change the policy. Otherwise it is a policy of a nearby step.
@@ -181,4 +222,37 @@ fn newest(run: &Path, last_step: Step) -> Result<PathBuf, Error> {
 fn step_in(path: &Path, prefix: &str) -> Option<Step> {
     let name = path.file_name()?.to_str()?.strip_prefix(prefix)?;
     name.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_conclusion_names_who_is_to_blame() {
+        let finite = Gradient { loss: 1.0, norm: 2.0 };
+        let nan = Gradient { loss: f64::NAN, norm: f64::NAN };
+        let row = |advantage, gradient| Replayed {
+            text: String::new(),
+            tokens: 1,
+            advantage,
+            change: 0.0,
+            gradient,
+        };
+        let conclusion = |whole, completions| {
+            Replay { checkpoint: PathBuf::new(), whole, completions }.conclusion()
+        };
+
+        let (good, bad) = (row(1.0, finite), row(1.0, nan));
+        for (whole, rows, words) in [
+            (nan, vec![bad.clone(), bad.clone()], "No completion is to blame"),
+            (nan, vec![bad, good.clone()], "1 of 2 completions are to blame"),
+            (nan, vec![row(f64::NAN, nan), good.clone()], "advantages of 1 of 2"),
+            (nan, vec![good.clone(), good.clone()], "together they are too large"),
+            (finite, vec![good], "Nothing is wrong here"),
+        ] {
+            let said = conclusion(whole, rows);
+            assert!(said.contains(words), "{said}");
+        }
+    }
 }

@@ -24,7 +24,7 @@ use firebrick_runs::{
     TokensPerSecond, peak_rss_bytes, read_own, write_atomically,
 };
 use firebrick_train::{Learner, SamplingReport, StepReport, TrainError, Trainer, UpdateTotals};
-use rand::seq::IndexedRandom;
+use rand::{Rng as _, seq::IndexedRandom as _};
 use serde::{Deserialize, Serialize};
 
 use record::keep_event;
@@ -103,6 +103,9 @@ pub(crate) struct Progress {
     /// Last supervised step after which the policy was measured.
     #[serde(default)]
     sft_measured: Step,
+    /// Number made from the examples of the first supervised step.
+    #[serde(default)]
+    sft_examples: Option<u64>,
     /// True if SFT is over.
     sft_done: bool,
     /// Last step after which the policy was evaluated.
@@ -121,6 +124,13 @@ pub(crate) struct Progress {
     seconds: Seconds,
     rollout_tokens: f64,
     update_tokens: f64,
+}
+
+impl Progress {
+    /// Tells whether the weights are still those that the run began with, as far as supervised steps go.
+    pub(crate) fn is_initial(&self) -> bool {
+        self.sft_steps == 0
+    }
 }
 
 /// File of a checkpoint's `trainer/` folder that holds the [`Progress`].
@@ -407,6 +417,7 @@ impl<M: PolicyModel> Run<M> {
     /// Does supervised steps, until the recipe's number of them or its accuracy is reached.
     fn run_sft(&mut self) -> Result<(), Error> {
         let sft = self.recipe.sft.clone();
+        self.compare_examples();
         self.watcher.begin(Stage::Sft, sft.steps);
         self.watcher.advance(self.progress.sft_steps);
 
@@ -434,6 +445,21 @@ impl<M: PolicyModel> Run<M> {
         Ok(())
     }
 
+    /// Warns the user if SFT continues with other examples than it began with.
+    fn compare_examples(&mut self) {
+        if self.built.sft_examples.is_empty() {
+            return;
+        }
+        let examples = fingerprint(&self.built.sft_examples);
+        let before = self.progress.sft_examples.replace(examples);
+        if before.is_some_and(|before| before != examples) {
+            self.note(
+                "the examples of SFT are others than those it began with: the file of sft.data has changed, or a \
+                 limit on its rows",
+            );
+        }
+    }
+
     fn sft_step(&mut self, step: Step) -> Result<(), Error> {
         self.phase = format!("SFT step {step}");
         let began = Instant::now();
@@ -442,7 +468,7 @@ impl<M: PolicyModel> Run<M> {
         // The rate rises over 50 steps or a tenth of them, whichever is shorter, because Adam's moments are unreliable
         // in its first steps.
         let rise = (sft.steps as f64 / 10.0).clamp(1.0, 50.0);
-        let lr = sft.lr * (step as f64 / rise).min(1.0);
+        let lr = self.built.sft_lr * (step as f64 / rise).min(1.0);
         let batch = sft.batch;
 
         let examples = self.examples(step, batch);
@@ -605,6 +631,16 @@ impl<M: PolicyModel> Run<M> {
         watcher.finished(&summary);
         Ok(Finished { policy: built.trainer.learner.policy, summary })
     }
+}
+
+/// Returns a number made from all tokens of the examples.
+fn fingerprint(examples: &[SftExample]) -> u64 {
+    let hash = examples.iter().fold(Seed::run(0), |seed, SftExample { prompt, completion, .. }| {
+        let tokens = prompt.iter().chain(completion).map(|&token| u64::from(token));
+        let numbers = std::iter::once(prompt.len() as u64).chain(tokens);
+        seed.derive("example", &numbers.collect::<Vec<u64>>())
+    });
+    hash.rng().next_u64()
 }
 
 /// Limit of the bytes of a checkpoint's progress.

@@ -15,7 +15,7 @@ use firebrick_data::DateTime;
 use firebrick_device::{Name, name_of};
 use firebrick_models::{Decoder, PolicyModel};
 use firebrick_rollout::RolloutEngine;
-use firebrick_runs::{RunFolder, Store, find_damage, recipe_text, write_atomically};
+use firebrick_runs::{RunFolder, Store, checkpoints, find_damage, write_atomically};
 use firebrick_train::{
     algorithm::{LrSchedule, PolicyLoss},
     learner::{OomBackoff, Optimizer},
@@ -30,8 +30,8 @@ use crate::{
     plan,
     recipe::{Loaded, Recipe},
     resume::{Change, changes},
-    run::{Finished, HELDOUT_PROMPTS, Progress, Run, Steps, read_progress},
-    source::Sources,
+    run::{Finished, HELDOUT_PROMPTS, Progress, Run, Steps, is_done, read_progress},
+    source::{Sources, recipe_of_run},
     watch::{Stage, Watcher},
 };
 
@@ -311,8 +311,11 @@ impl<M: PolicyModel> Session<M> {
 
         // The settings are checked as a file is, because a program may have changed them.
         Recipe::parse(Path::new("settings.toml"), &loaded.recipe.to_toml(), &[])?;
+        let takes_over = !resume && made_no_step(&runs.join(&loaded.name));
         let earlier = if resume {
             Some(EarlierRun::find(&runs, &loaded)?)
+        } else if takes_over {
+            Some(EarlierRun::replaced(&runs, &loaded.name)?)
         } else {
             RunFolder::check_free(&runs, &loaded.name).map(|()| None)?
         };
@@ -320,10 +323,12 @@ impl<M: PolicyModel> Session<M> {
         let settled = if own_policy { loaded } else { loaded.with_absolute_text() };
         let Loaded { recipe, text, name } = settled;
 
-        // The warning comes before anything is loaded, because that takes some of the memory.
-        let warning = match &build_from {
-            BuildFrom::Recipe(_, sources, _) => plan::warning(&recipe, sources),
-            BuildFrom::OwnPolicy(_) => None,
+        // Warnings come before anything is loaded, because that takes some of the memory.
+        let warnings = match &build_from {
+            BuildFrom::Recipe(_, sources, _) => {
+                [plan::warning(&recipe, sources), plan::long_steps(&recipe, sources)]
+            }
+            BuildFrom::OwnPolicy(_) => [None, None],
         };
         let checkpoint = earlier.as_ref().and_then(|earlier| earlier.checkpoint.clone());
         let shared = sft.clone().filter(|folder| folder.is_dir()).map(|folder| (0, folder));
@@ -368,7 +373,7 @@ impl<M: PolicyModel> Session<M> {
         let read = built.report.as_ref().map(|report| format!("; {report}")).unwrap_or_default();
         let mut notes = vec![format!("{name}: {}{read}", built.size)];
         notes.extend(built.notes.try_iter());
-        notes.extend(built.device.iter().chain(&warning).cloned());
+        notes.extend(built.device.iter().chain(warnings.iter().flatten()).cloned());
 
         for (step, problem) in damaged {
             // Under its own name it would count as the newest checkpoint, and intact ones would be removed for
@@ -400,6 +405,13 @@ impl<M: PolicyModel> Session<M> {
                 notes.push("no checkpoint yet: starting over".into());
             }
             None => {}
+        }
+        if takes_over {
+            store.truncate_after(0)?;
+            let folder = folder.path().display();
+            notes.push(format!(
+                "the run in {folder} ended before its first step: this one takes its place"
+            ));
         }
 
         notes.extend(changes.iter().map(|change| format!("now with {change}")));
@@ -441,7 +453,8 @@ fn without_a_file() -> Recipe {
 
 /// Refuses settings of the parts that the program brings itself, and sets the device that its policy is on.
 fn of_program(loaded: Loaded, device: &Device) -> Result<Loaded> {
-    const BROUGHT: [&str; 5] = ["model.", "data.", "reward.kind", "rollout.engine", "eval.sets"];
+    const BROUGHT: [&str; 6] =
+        ["model.", "data.", "sft.data", "reward.kind", "rollout.engine", "eval.sets"];
     let Loaded { mut recipe, name, .. } = loaded;
     let changes = changes(&without_a_file(), &recipe);
     let brought = |change: &Change| BROUGHT.iter().any(|begin| change.key.starts_with(begin));
@@ -469,6 +482,12 @@ struct EarlierRun {
 }
 
 impl EarlierRun {
+    /// Takes the folder of a run that made no step.
+    fn replaced(runs: &Path, name: &str) -> Result<Self> {
+        let folder = RunFolder::take_over(runs, name)?;
+        Ok(EarlierRun { folder, checkpoint: None, damaged: Vec::new(), changes: Vec::new() })
+    }
+
     fn find(runs: &Path, loaded: &Loaded) -> Result<Self> {
         let folder = RunFolder::resume(runs, &loaded.name)?;
         let mut checkpoints = folder.checkpoints()?;
@@ -503,11 +522,22 @@ impl EarlierRun {
     }
 }
 
-/// Reads the recipe that the run in `folder` keeps. It has to be a file of that folder, and not a link out of it.
-///
-/// # Errors
-/// When it can't be read, or is not a valid recipe.
-pub fn recipe_of_run(folder: &Path) -> Result<Loaded> {
-    let text = recipe_text(folder)?;
-    Ok(Recipe::load_text(&folder.join("recipe.toml"), &text, &[])?)
+/// Tells whether the run in `folder` ended before its first step, supervised ones included. Its checkpoint of step 0 is
+/// then the model that it began with, so that nothing is lost with it. A record that can't be read may hold anything.
+fn made_no_step(folder: &Path) -> bool {
+    let is_initial = |(step, path): &(Step, PathBuf)| {
+        *step == 0 && read_progress(path).is_ok_and(|progress| progress.is_initial())
+    };
+    let has_no_steps = |database: &Path| {
+        let store = Store::open_to_ask(database)?;
+        // A run of no steps that was complete has measured the model.
+        let is_complete = store.info(ENDED)?.is_some_and(|why| is_done(&why));
+        Ok::<_, Error>(!is_complete && store.last_step()? == 0)
+    };
+
+    let database = folder.join("run.db");
+    folder.join("recipe.toml").is_file()
+        && database.is_file()
+        && has_no_steps(&database).unwrap_or(false)
+        && checkpoints(folder).is_ok_and(|all| all.iter().all(is_initial))
 }

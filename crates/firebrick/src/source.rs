@@ -5,11 +5,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick_core::is_data_file;
+use firebrick_core::{check_run_name, is_data_file};
 use firebrick_data::{DataError, Hub, HubError, HubName, Part, Progress, data_set_files};
 use firebrick_models::is_gguf;
+use firebrick_runs::{Newest, RUNS, RunFolder, newest_checkpoint, recipe_text};
 
-use crate::Error;
+use crate::{
+    Error,
+    recipe::{Loaded, Recipe},
+};
 
 type Listener = dyn FnMut(Progress<'_>) + Send;
 
@@ -51,6 +55,12 @@ impl Sources {
         Sources { hub: None, progress: RefCell::new(Box::new(|_| {})) }
     }
 
+    /// Makes sources with the same cache, and without the network.
+    pub(crate) fn cached(&self) -> Self {
+        let hub = self.hub.clone().map(|hub| Hub { offline: true, ..hub });
+        Sources { hub, ..Sources::here() }
+    }
+
     /// Returns the folder of the model at `path`, or of the model of that name at a revision. `key` is the option that
     /// names it, for error messages.
     ///
@@ -87,6 +97,30 @@ impl Sources {
         found.map_err(|error| not_there(error, key, name, ""))
     }
 
+    /// Returns the newest whole checkpoint of the run that `name` is: the path of its folder, or its name in the folder
+    /// [`RUNS`]. Says which checkpoint that is. `None` if it is no run; a model in a folder of that name comes first.
+    ///
+    /// # Errors
+    /// When the run has no whole checkpoint.
+    pub fn checkpoint_of_run(&self, name: &Path) -> Result<Option<PathBuf>, Error> {
+        let run = match name.to_str() {
+            _ if name.exists() => name.to_owned(),
+            Some(text) if check_run_name(text).is_ok() => Path::new(RUNS).join(text),
+            _ => return Ok(None),
+        };
+        if !RunFolder::is_run(&run) || run.join("config.json").is_file() {
+            return Ok(None);
+        }
+
+        let Newest { path, passed_over } = newest_checkpoint(&run)?;
+        let mut note = format!("{} is {}", name.display(), path.display());
+        if let Some(newer) = passed_over {
+            note += &format!("; {} lacks a file", newer.display());
+        }
+        (self.progress.borrow_mut())(Progress::Note(&note));
+        Ok(Some(path))
+    }
+
     /// Returns the files of the data set at `path`, a file or a folder, or of the data set of that name. `key` is the
     /// option that names it, for error messages.
     ///
@@ -110,6 +144,22 @@ impl Sources {
             Err(Error::NoData { path: path.to_owned() })
         }
     }
+}
+
+/// Returns the run that a checkpoint belongs to, if its recipe is there: the folder two above.
+pub fn run_of_checkpoint(checkpoint: &Path) -> Option<PathBuf> {
+    let checkpoint = std::path::absolute(checkpoint).ok()?;
+    let run = checkpoint.parent().and_then(Path::parent)?;
+    run.join("recipe.toml").symlink_metadata().is_ok().then(|| run.to_owned())
+}
+
+/// Reads the recipe that the run in `folder` keeps. It has to be a file of that folder, and not a link out of it.
+///
+/// # Errors
+/// When it can't be read, or is not a valid recipe.
+pub fn recipe_of_run(folder: &Path) -> Result<Loaded, Error> {
+    let text = recipe_text(folder)?;
+    Ok(Recipe::load_text(&folder.join("recipe.toml"), &text, &[])?)
 }
 
 /// Returns the name on the Hub that `model.path` is. `None` if the path is on this machine, or can't be a name.

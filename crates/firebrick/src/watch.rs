@@ -31,6 +31,12 @@ pub trait Watcher: Send {
         let _ = units;
     }
 
+    /// Called when the stage that began last has sampled this many tokens, of `most` if every completion gets as long as
+    /// it may, before it is called for the completions that have ended. Not every engine knows.
+    fn tokens(&mut self, sampled: u64, most: u64) {
+        let _ = (sampled, most);
+    }
+
     /// Called when the stage that began last is over. A stage that fails ends with the run.
     fn end(&mut self) {}
 
@@ -76,6 +82,10 @@ impl<T: Watcher + ?Sized> Watcher for Box<T> {
         (**self).advance(units);
     }
 
+    fn tokens(&mut self, sampled: u64, most: u64) {
+        (**self).tokens(sampled, most);
+    }
+
     fn end(&mut self) {
         (**self).end();
     }
@@ -102,6 +112,54 @@ impl<T: Watcher + ?Sized> Watcher for Box<T> {
 }
 
 impl Watcher for () {}
+
+/// Two watchers of the same run: each is called with everything.
+impl<A: Watcher, B: Watcher> Watcher for (A, B) {
+    fn begin(&mut self, stage: Stage, total: u64) {
+        self.0.begin(stage, total);
+        self.1.begin(stage, total);
+    }
+
+    fn extend(&mut self, units: u64) {
+        self.0.extend(units);
+        self.1.extend(units);
+    }
+
+    fn advance(&mut self, units: u64) {
+        self.0.advance(units);
+        self.1.advance(units);
+    }
+
+    fn end(&mut self) {
+        self.0.end();
+        self.1.end();
+    }
+
+    fn note(&mut self, text: &str) {
+        self.0.note(text);
+        self.1.note(text);
+    }
+
+    fn metrics(&mut self, step: Step, metrics: &Metrics) {
+        self.0.metrics(step, metrics);
+        self.1.metrics(step, metrics);
+    }
+
+    fn sampled(&mut self, step: Step, example: &Example) {
+        self.0.sampled(step, example);
+        self.1.sampled(step, example);
+    }
+
+    fn example(&mut self, example: &Example) {
+        self.0.example(example);
+        self.1.example(example);
+    }
+
+    fn finished(&mut self, summary: &Summary) {
+        self.0.finished(summary);
+        self.1.finished(summary);
+    }
+}
 
 /// A completion to be shown, with its verdict.
 #[derive(Clone, Copy, Debug)]
@@ -198,6 +256,10 @@ impl Observer for Phases<'_> {
             (self.keep)(&note);
         }
         self.watcher.advance(units as u64);
+    }
+
+    fn tokens(&mut self, sampled: u64, most: u64) {
+        self.watcher.tokens(sampled, most);
     }
 
     fn end(&mut self) {

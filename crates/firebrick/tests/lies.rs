@@ -106,7 +106,7 @@ fn run(
             recipe.rollout.group_size = 4;
             recipe.rollout.max_completion_tokens = 6;
             recipe.sampling.prompts_per_step = 4;
-            recipe.optim.lr = 1e-3;
+            recipe.optim.lr = Some(1e-3);
             recipe.optim.warmup_steps = 0;
             recipe.train.steps = 2;
             recipe.train.mini_batch = 8;

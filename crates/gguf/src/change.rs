@@ -1,10 +1,9 @@
-//! Undoes the differences between a tensor's values in a GGUF file and in a folder.
+//! Makes and undoes the differences between a tensor's values in a GGUF file and in a folder.
 
 use crate::{
-    error::GgufError,
     family::Family,
-    file::{Gguf, Tensor},
     keys::{Keys, Shape},
+    metadata::Metadata,
 };
 
 /// A change that turned a folder's values into the file's.
@@ -37,131 +36,158 @@ pub(crate) struct Tiles {
     width: usize,
 }
 
-impl Gguf {
-    /// Finds the changes of a tensor, the last one first. `name` is the tensor's name in a folder.
-    pub(crate) fn changes(&self, name: &str, tensor: &Tensor) -> Result<Vec<Change>, GgufError> {
-        let shape = Shape::of(self)?;
+/// Finds the changes of a tensor, the last one first. `name` is the tensor's name in a folder, `in_file` the one that
+/// messages use, and `shape` its shape in either.
+pub(crate) fn changes(
+    metadata: &Metadata,
+    name: &str,
+    in_file: &str,
+    shape: &[usize],
+) -> Result<Vec<Change>, String> {
+    let model = Shape::of(metadata)?;
 
-        let mut parts = name.rsplit('.');
-        let kind = parts.next().unwrap_or_default();
-        let part = parts.next().unwrap_or_default();
+    let mut parts = name.rsplit('.');
+    let kind = parts.next().unwrap_or_default();
+    let part = parts.next().unwrap_or_default();
 
-        if name.contains(".linear_attn.") && shape.family == Family::Qwen35 {
-            return self.of_recurrence(part, kind, tensor);
-        }
-        if shape.family.adds_one() && name.ends_with("norm.weight") {
-            return Ok(vec![Change::PlusOne]);
-        }
-
-        let heads = match part {
-            "q_proj" => shape.heads,
-            "k_proj" => shape.kv_heads,
-            _ => return Ok(Vec::new()),
-        };
-
-        if !shape.family.pairs() {
-            return Ok(Vec::new());
-        }
-
-        let rows = tensor.shape[0];
-        if heads == 0 || !rows.is_multiple_of(heads) || !(rows / heads).is_multiple_of(2) {
-            let problem = format!(
-                "{} has {rows} rows, expected an even number for each of {heads} heads",
-                tensor.name
-            );
-            return Err(self.model(problem));
-        }
-
-        Ok(vec![Change::Pairs { heads }])
+    if name.contains(".linear_attn.") && model.family == Family::Qwen35 {
+        return of_recurrence(metadata, part, kind, in_file, shape);
+    }
+    if model.family.adds_one() && name.ends_with("norm.weight") {
+        return Ok(vec![Change::PlusOne]);
     }
 
-    /// Finds the changes of a tensor of a recurrence.
-    fn of_recurrence(
-        &self,
-        part: &str,
-        kind: &str,
-        tensor: &Tensor,
-    ) -> Result<Vec<Change>, GgufError> {
-        let sizes = Recurrence::of(&Keys::of(self)?).map_err(|problem| self.model(problem))?;
-        let tiles = |before, width| Tiles { before, width, ..sizes.tiles() };
-        // The values are stored after the queries and the keys, which have the same size.
-        let before = 2 * sizes.key_heads * sizes.key_dim;
+    let heads = match part {
+        "q_proj" => model.heads,
+        "k_proj" => model.kv_heads,
+        _ => return Ok(Vec::new()),
+    };
 
-        let (tiles, by_column) = match (part, kind) {
-            ("in_proj_qkv" | "conv1d", _) => (tiles(before, sizes.value_dim), false),
-            ("in_proj_z", _) => (tiles(0, sizes.value_dim), false),
-            ("in_proj_b" | "in_proj_a", _) | (_, "A_log" | "dt_bias") => (tiles(0, 1), false),
-            ("out_proj", _) => (tiles(0, sizes.value_dim), true),
-            _ => return Ok(Vec::new()),
-        };
-
-        let actual = if by_column {
-            match tensor.shape[..] {
-                [_, columns] => columns,
-                _ => 0,
-            }
-        } else {
-            tensor.shape[0]
-        };
-
-        if tiles.end() != Some(actual) {
-            let name = &tensor.name;
-            let side = if by_column { "columns" } else { "rows" };
-            return Err(self.model(format!(
-                "{name} has {actual} {side}, and the file's ssm keys make it {}",
-                tiles.end().unwrap_or(usize::MAX)
-            )));
-        }
-
-        let mut changes = Vec::new();
-        if tiles.shared > 1 {
-            changes.push(if by_column {
-                Change::TiledColumns(tiles)
-            } else {
-                Change::Tiled(tiles)
-            });
-        }
-
-        if kind == "A_log" {
-            changes.push(Change::Exponential);
-        }
-        Ok(changes)
+    if !model.family.pairs() {
+        return Ok(Vec::new());
     }
+
+    let rows = shape[0];
+    if heads == 0 || !rows.is_multiple_of(heads) || !(rows / heads).is_multiple_of(2) {
+        return Err(format!(
+            "{in_file} has {rows} rows, expected an even number for each of {heads} heads"
+        ));
+    }
+
+    Ok(vec![Change::Pairs { heads }])
+}
+
+/// Finds the changes of a tensor of a recurrence.
+fn of_recurrence(
+    metadata: &Metadata,
+    part: &str,
+    kind: &str,
+    in_file: &str,
+    shape: &[usize],
+) -> Result<Vec<Change>, String> {
+    let sizes = Recurrence::of(&Keys::of(metadata)?)?;
+    let tiles = |before, width| Tiles { before, width, ..sizes.tiles() };
+    // The values are stored after the queries and the keys, which have the same size.
+    let before = 2 * sizes.key_heads * sizes.key_dim;
+
+    let (tiles, by_column) = match (part, kind) {
+        ("in_proj_qkv" | "conv1d", _) => (tiles(before, sizes.value_dim), false),
+        ("in_proj_z", _) => (tiles(0, sizes.value_dim), false),
+        ("in_proj_b" | "in_proj_a", _) | (_, "A_log" | "dt_bias") => (tiles(0, 1), false),
+        ("out_proj", _) => (tiles(0, sizes.value_dim), true),
+        _ => return Ok(Vec::new()),
+    };
+
+    let actual = if by_column {
+        match shape {
+            [_, columns] => *columns,
+            _ => 0,
+        }
+    } else {
+        shape[0]
+    };
+
+    if tiles.end() != Some(actual) {
+        let side = if by_column { "columns" } else { "rows" };
+        return Err(format!(
+            "{in_file} has {actual} {side}, and the file's ssm keys make it {}",
+            tiles.end().unwrap_or(usize::MAX)
+        ));
+    }
+
+    let mut changes = Vec::new();
+    if tiles.shared > 1 {
+        changes.push(if by_column { Change::TiledColumns(tiles) } else { Change::Tiled(tiles) });
+    }
+
+    if kind == "A_log" {
+        changes.push(Change::Exponential);
+    }
+    Ok(changes)
+}
+
+/// Whether values become those of a file, or those of a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Towards {
+    File,
+    Folder,
 }
 
 impl Change {
-    /// Undoes the change, for a tensor whose first size is `rows`.
-    pub(crate) fn undo(self, rows: usize, values: &mut [f32]) {
-        match self {
-            Change::PlusOne => values.iter_mut().for_each(|value| *value -= 1.0),
-            // Other programs compute this with 64 bits too. The values are few.
-            Change::Exponential => {
-                values.iter_mut().for_each(|value| *value = (-f64::from(*value)).ln() as f32);
-            }
-            Change::Pairs { heads } => {
-                let of_head = rows / heads;
-                let width = values.len() / rows;
+    /// Makes or undoes the change, for a tensor whose first size is `rows`.
+    pub(crate) fn apply(self, towards: Towards, rows: usize, values: &mut [f32]) {
+        let each = |values: &mut [f32], change: fn(f32) -> f32| {
+            values.iter_mut().for_each(|value| *value = change(*value));
+        };
 
-                let mut interleaved = Vec::with_capacity(of_head * width);
-                for head in values.chunks_mut(of_head * width) {
-                    interleaved.clear();
-                    for row in (0..of_head).step_by(2).chain((1..of_head).step_by(2)) {
-                        interleaved.extend_from_slice(&head[row * width..][..width]);
-                    }
-                    head.copy_from_slice(&interleaved);
+        match (self, towards) {
+            (Change::PlusOne, Towards::File) => each(values, |value| value + 1.0),
+            (Change::PlusOne, Towards::Folder) => each(values, |value| value - 1.0),
+            // Other programs compute these with 64 bits too. The values are few.
+            (Change::Exponential, Towards::File) => {
+                each(values, |value| -f64::from(value).exp() as f32);
+            }
+            (Change::Exponential, Towards::Folder) => {
+                each(values, |value| (-f64::from(value)).ln() as f32);
+            }
+
+            (Change::Pairs { heads }, _) => {
+                let width = values.len() / rows;
+                let half = rows / heads / 2;
+                // In a folder a head's rows are two halves, and in a file they are pairs.
+                for head in values.chunks_mut(2 * half * width) {
+                    swap_axes(head, [2, half], width, towards);
                 }
             }
-            Change::Tiled(tiles) => {
+            (Change::Tiled(tiles), _) => {
                 let width = values.len() / rows;
-                tiles.undo(&mut values[tiles.before * width..], width);
+                let heads = &mut values[tiles.before * width..];
+                swap_axes(heads, [tiles.keys, tiles.shared], tiles.width * width, towards);
             }
-            Change::TiledColumns(tiles) => {
+            (Change::TiledColumns(tiles), _) => {
                 for row in values.chunks_mut(values.len() / rows) {
-                    tiles.undo(row, 1);
+                    swap_axes(row, [tiles.keys, tiles.shared], tiles.width, towards);
                 }
             }
         }
     }
+}
+
+/// Puts pieces of `width` values, `[first, second]` in a folder and `[second, first]` in a file, in the other order.
+fn swap_axes(values: &mut [f32], [first, second]: [usize; 2], width: usize, towards: Towards) {
+    let mut swapped = Vec::with_capacity(values.len());
+    let [outer, inner] = match towards {
+        Towards::File => [second, first],
+        Towards::Folder => [first, second],
+    };
+
+    for row in 0..outer {
+        for column in 0..inner {
+            swapped.extend_from_slice(&values[(column * outer + row) * width..][..width]);
+        }
+    }
+
+    values.copy_from_slice(&swapped);
 }
 
 impl Tiles {
@@ -169,20 +195,6 @@ impl Tiles {
     fn end(self) -> Option<usize> {
         let heads = self.keys.checked_mul(self.shared)?;
         heads.checked_mul(self.width)?.checked_add(self.before)
-    }
-
-    /// Puts heads in the order of a folder. Each of a head's rows has `values` values.
-    fn undo(self, heads: &mut [f32], values: usize) {
-        let of_head = self.width * values;
-        let mut ordered = Vec::with_capacity(heads.len());
-        for key in 0..self.keys {
-            for nth in 0..self.shared {
-                // The file has the first heads of all keys, then the second ones. Here a key's heads follow each other.
-                ordered.extend_from_slice(&heads[(nth * self.keys + key) * of_head..][..of_head]);
-            }
-        }
-
-        heads.copy_from_slice(&ordered);
     }
 }
 
@@ -219,6 +231,17 @@ impl Recurrence {
             value_dim: values / value_heads,
             kernel: size_of("ssm.conv_kernel")?,
         })
+    }
+
+    /// Returns the keys that state the sizes.
+    pub(crate) fn keys(&self) -> [(&'static str, usize); 5] {
+        [
+            ("ssm.group_count", self.key_heads),
+            ("ssm.time_step_rank", self.value_heads),
+            ("ssm.inner_size", self.value_heads * self.value_dim),
+            ("ssm.state_size", self.key_dim),
+            ("ssm.conv_kernel", self.kernel),
+        ]
     }
 
     fn tiles(&self) -> Tiles {

@@ -12,12 +12,19 @@ use crate::{
     tokenizer::{ENDS, TOKENS_KEY},
 };
 
-const EPSILON: &str = "attention.layer_norm_rms_epsilon";
+pub(crate) const EPSILON: &str = "attention.layer_norm_rms_epsilon";
+
+/// Sizes that every file states and every `config.json` has: fields and keys.
+pub(crate) const SIZES: [(&str, &str); 3] = [
+    ("hidden_size", "embedding_length"),
+    ("intermediate_size", "feed_forward_length"),
+    ("max_position_embeddings", "context_length"),
+];
 
 impl Gguf {
     /// Makes `config.json`.
     pub(crate) fn config(&self) -> Result<Value, GgufError> {
-        let shape = Shape::of(self)?;
+        let shape = Shape::of(self.metadata()).map_err(|problem| self.model(problem))?;
         let mut config = self.sizes(&shape).map_err(|problem| self.model(problem))?;
         if let Some(scaling) = self.scaling_in_tensors(&shape, &config)? {
             config.insert("rope_scaling".into(), scaling);
@@ -86,7 +93,6 @@ impl Gguf {
         let Some(embedding) = tensor("model.embed_tokens.weight") else {
             return Err("it has no token_embd.weight: it is not a complete model".into());
         };
-        let hidden = keys.needed("embedding_length")?;
         let head = shape.head;
 
         let rotated = keys.size("rope.dimension_count")?;
@@ -132,17 +138,17 @@ impl Gguf {
 
         let mut config = Map::new();
         let mut set = |field: &str, value: Value| drop(config.insert(field.into(), value));
+        for (field, key) in SIZES {
+            set(field, keys.needed(key)?.into());
+        }
         for (field, value) in [
             ("architectures", json!([class])),
             ("model_type", model_type.into()),
             ("vocab_size", embedding.shape[0].into()),
-            ("hidden_size", hidden.into()),
-            ("intermediate_size", keys.needed("feed_forward_length")?.into()),
             ("num_hidden_layers", layers.into()),
             ("num_attention_heads", shape.heads.into()),
             ("num_key_value_heads", shape.kv_heads.into()),
             ("head_dim", head.into()),
-            ("max_position_embeddings", keys.needed("context_length")?.into()),
             ("rms_norm_eps", epsilon.into()),
             ("rope_theta", keys.number("rope.freq_base")?.unwrap_or(10_000.0).into()),
             ("tie_word_embeddings", tensor("lm_head.weight").is_none().into()),

@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use crate::FileType;
+
 /// A GGUF file that can't be used, and the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
@@ -32,6 +34,34 @@ pub enum GgufError {
         at: u64,
         /// Problem, with the expected and the actual value, and the way out.
         problem: String,
+    },
+    /// The file could not be written.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// Path of the file.
+        path: PathBuf,
+        /// Cause.
+        source: io::Error,
+    },
+    /// The format has no words for the model.
+    #[error("the model can't be written as GGUF: {problem}")]
+    Unwritable {
+        /// Problem, with the expected and the actual value.
+        problem: String,
+    },
+    /// A weight is too large for the type in which it should be written.
+    #[error(
+        "tensor \"{name}\" holds {value:e}, which is beyond {}: take {} instead",
+        kind.block().name(),
+        kind.wider().block().name()
+    )]
+    Range {
+        /// Name of the tensor in a folder.
+        name: String,
+        /// Value of the weight.
+        value: f32,
+        /// Type that was asked for.
+        kind: FileType,
     },
     /// The metadata describe no model that can be read.
     #[error("{path}: {problem}")]

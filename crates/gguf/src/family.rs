@@ -39,6 +39,25 @@ impl Family {
         Family::ALL.iter().find(|(known, _)| *known == name).map(|(_, family)| *family)
     }
 
+    /// Finds the family whose files hold models of this `model_type`.
+    pub(crate) fn of_model_type(model_type: &str) -> Option<Self> {
+        let holds = |family: &Family| {
+            [false, true].into_iter().any(|window| family.class(window).0 == model_type)
+        };
+        Family::ALL.into_iter().map(|(_, family)| family).find(holds)
+    }
+
+    /// Lists the architectures by their names in the format.
+    pub(crate) fn names() -> String {
+        Family::ALL.map(|(name, _)| name).join(", ")
+    }
+
+    /// Returns the family's name in the format, with which its keys begin.
+    pub(crate) fn name(self) -> &'static str {
+        let known = Family::ALL.into_iter().find(|(_, family)| *family == self);
+        known.map(|(name, _)| name).expect("the list has every family")
+    }
+
     /// Tells whether queries and keys are stored in pairs of rows that are rotated together.
     pub(crate) fn pairs(self) -> bool {
         matches!(self, Family::Llama | Family::SmolLm3)

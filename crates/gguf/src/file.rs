@@ -10,11 +10,17 @@ use std::{
 };
 
 use crate::{
-    BlockType, GgufError, cursor::Cursor, error::quoted, family::Family, metadata::Metadata, names,
+    BlockType, GgufError,
+    change::{Towards, changes},
+    cursor::Cursor,
+    error::quoted,
+    family::Family,
+    metadata::Metadata,
+    names,
 };
 
 /// First bytes of every file.
-const MAGIC: [u8; 4] = *b"GGUF";
+pub(crate) const MAGIC: [u8; 4] = *b"GGUF";
 
 /// Limit on the tensors of a file. A model of a hundred layers has some thousand.
 const TENSORS: u64 = 65_536;
@@ -135,7 +141,8 @@ impl Gguf {
             .get(name)
             .ok_or_else(|| self.model(format!("the file has no tensor for {name}")))?;
 
-        let changes = self.changes(name, tensor)?;
+        let changes = changes(&self.metadata, name, &tensor.name, &tensor.shape);
+        let changes = changes.map_err(|problem| self.model(problem))?;
         let mut file = &self.file;
         file.seek(SeekFrom::Start(tensor.at)).map_err(unreadable)?;
 
@@ -153,7 +160,7 @@ impl Gguf {
         let values = &mut values[old_length..];
         // The changes come last one first, which is the order to undo them in.
         for change in changes {
-            change.undo(tensor.shape[0], values);
+            change.apply(Towards::Folder, tensor.shape[0], values);
         }
 
         Ok(values.iter().all(|value| value.is_finite()))

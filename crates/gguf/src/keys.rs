@@ -1,11 +1,6 @@
 //! Keys of an architecture in the metadata, and the shape that they give a model.
 
-use crate::{
-    error::{GgufError, quoted},
-    family::Family,
-    file::Gguf,
-    metadata::Metadata,
-};
+use crate::{error::quoted, family::Family, metadata::Metadata};
 
 /// Part of the metadata that is needed to read a weight.
 pub(crate) struct Shape {
@@ -19,25 +14,21 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn of(file: &Gguf) -> Result<Self, GgufError> {
-        let invalid = |problem| file.model(problem);
-        let metadata = file.metadata();
-        let Some(name) = metadata.text("general.architecture").map_err(invalid)? else {
-            return Err(invalid("it has no general.architecture: it is not a model".into()));
+    pub(crate) fn of(metadata: &Metadata) -> Result<Self, String> {
+        let Some(name) = metadata.text("general.architecture")? else {
+            return Err("it has no general.architecture: it is not a model".into());
         };
         let Some(&(name, family)) = Family::ALL.iter().find(|(known, _)| *known == name) else {
-            let known = Family::ALL.map(|(name, _)| name).join(", ");
-            let actual = quoted(name);
-            return Err(invalid(format!("its architecture is {actual}, expected one of {known}")));
+            let known = Family::names();
+            return Err(format!("its architecture is {}, expected one of {known}", quoted(name)));
         };
 
         let keys = Keys { metadata, name };
-        let heads = keys.needed("attention.head_count").map_err(invalid)?;
-        let kv_heads = keys.size("attention.head_count_kv").map_err(invalid)?.unwrap_or(heads);
+        let heads = keys.needed("attention.head_count")?;
+        let kv_heads = keys.size("attention.head_count_kv")?.unwrap_or(heads);
         // Without its own width, a head has its share of the hidden size.
-        let hidden = keys.size("embedding_length").map_err(invalid)?.unwrap_or_default();
-        let head = keys.size("attention.key_length").map_err(invalid)?;
-        let head = head.unwrap_or(hidden / heads.max(1));
+        let hidden = keys.size("embedding_length")?.unwrap_or_default();
+        let head = keys.size("attention.key_length")?.unwrap_or(hidden / heads.max(1));
         Ok(Shape { family, name, heads, kv_heads, head })
     }
 }
@@ -49,9 +40,9 @@ pub(crate) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Returns the keys of a file's architecture.
-    pub(crate) fn of(file: &'a Gguf) -> Result<Self, GgufError> {
-        Ok(Keys { metadata: file.metadata(), name: Shape::of(file)?.name })
+    /// Returns the keys of the architecture that the metadata name.
+    pub(crate) fn of(metadata: &'a Metadata) -> Result<Self, String> {
+        Ok(Keys { metadata, name: Shape::of(metadata)?.name })
     }
 
     /// Returns the number of layers. Blocks after them predict further tokens and are not counted.
@@ -62,43 +53,6 @@ impl<'a> Keys<'a> {
             let key = self.key("nextn_predict_layers");
             format!("{key} is {further}, expected at most the {blocks} blocks of the model")
         })
-    }
-
-    /// Tells for each layer whether it has a window. The file has a flag for each layer, or a period whose last layer
-    /// has no window, or nothing.
-    pub(crate) fn windows(
-        &self,
-        file: &Gguf,
-        layers: usize,
-        usual: usize,
-    ) -> Result<Vec<bool>, String> {
-        const PATTERN: &str = "attention.sliding_window_pattern";
-        if self.metadata.array(&self.key(PATTERN)).is_ok_and(|array| array.is_some()) {
-            return Ok(self.flags(file, PATTERN, layers)?.unwrap_or_default());
-        }
-        let period = self.size(PATTERN)?.unwrap_or(usual);
-        // In llama.cpp, a period of 0 means a window in every layer, and one of 1 means none.
-        let windowed = |layer: usize| period == 0 || layer % period < period - 1;
-        Ok((0..layers.min(LAYERS)).map(windowed).collect())
-    }
-
-    /// Reads a list with a flag for each layer.
-    pub(crate) fn flags(
-        &self,
-        file: &Gguf,
-        key: &str,
-        layers: usize,
-    ) -> Result<Option<Vec<bool>>, String> {
-        let key = self.key(key);
-        let Some(array) = self.metadata.array(&key)? else { return Ok(None) };
-        if array.count < layers as u64 || array.count > LAYERS as u64 {
-            let count = array.count;
-            return Err(format!(
-                "{key:?} has {count} flags, expected one for each of {layers} layers"
-            ));
-        }
-        let numbers = file.numbers(&key).map_err(|error| error.to_string())?.unwrap_or_default();
-        Ok(Some(numbers.into_iter().take(layers).map(|flag| flag != 0.0).collect()))
     }
 
     pub(crate) fn key(&self, key: &str) -> String {

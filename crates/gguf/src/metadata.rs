@@ -42,7 +42,8 @@ pub(crate) struct Array {
 /// Number of the type of texts in the format.
 pub(crate) const TEXT: u32 = 8;
 
-const ARRAY: u32 = 9;
+/// Number of the type of arrays.
+pub(crate) const ARRAY: u32 = 9;
 
 impl Metadata {
     /// Reads `count` pairs of key and value.
@@ -67,6 +68,11 @@ impl Metadata {
         }
 
         Ok(Metadata(values))
+    }
+
+    /// Sets the value of a key of a new file.
+    pub(crate) fn set(&mut self, key: &str, value: Value) {
+        self.0.insert(key.to_owned(), value);
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {

@@ -2,24 +2,71 @@
 
 use crate::family::Family;
 
+/// Tensors outside the layers: names in a file and in a folder.
+const WHOLE: [(&str, &str); 3] =
+    [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
+
+/// Tensors of a recurrence whose names in a folder have no `.weight` or `.bias` at their end.
+const BARE: [(&str, &str); 2] =
+    [("ssm_a", "linear_attn.A_log"), ("ssm_dt.bias", "linear_attn.dt_bias")];
+
+/// Parts of a layer: names in a file and in a folder, and the families that have them. No family means any. The first
+/// line that fits is taken, in both directions.
+const PARTS: [(&str, &str, &[Family]); 24] = [
+    // The second norm of such a layer is after the attention, and the third is before the MLP.
+    ("ffn_norm", "pre_feedforward_layernorm", &[Family::Gemma3]),
+    (
+        "post_attention_norm",
+        "post_attention_layernorm",
+        &[Family::Gemma3, Family::Olmo2, Family::Qwen35],
+    ),
+    ("post_ffw_norm", "post_feedforward_layernorm", &[Family::Gemma3, Family::Olmo2]),
+    ("attn_qkv", "self_attn.qkv_proj", &[Family::Phi3]),
+    ("ffn_up", "mlp.gate_up_proj", &[Family::Phi3]),
+    ("ffn_gate_inp", "mlp.gate", &[Family::Qwen3Moe]),
+    ("attn_qkv", "linear_attn.in_proj_qkv", &[Family::Qwen35]),
+    ("attn_gate", "linear_attn.in_proj_z", &[Family::Qwen35]),
+    ("ssm_beta", "linear_attn.in_proj_b", &[Family::Qwen35]),
+    ("ssm_alpha", "linear_attn.in_proj_a", &[Family::Qwen35]),
+    ("ssm_conv1d", "linear_attn.conv1d", &[Family::Qwen35]),
+    ("ssm_norm", "linear_attn.norm", &[Family::Qwen35]),
+    ("ssm_out", "linear_attn.out_proj", &[Family::Qwen35]),
+    ("attn_norm", "input_layernorm", &[]),
+    ("ffn_norm", "post_attention_layernorm", &[]),
+    ("attn_q", "self_attn.q_proj", &[]),
+    ("attn_k", "self_attn.k_proj", &[]),
+    ("attn_v", "self_attn.v_proj", &[]),
+    ("attn_output", "self_attn.o_proj", &[]),
+    ("attn_q_norm", "self_attn.q_norm", &[]),
+    ("attn_k_norm", "self_attn.k_norm", &[]),
+    ("ffn_gate", "mlp.gate_proj", &[]),
+    ("ffn_up", "mlp.up_proj", &[]),
+    ("ffn_down", "mlp.down_proj", &[]),
+];
+
+/// Tensors that hold one map, or two, of all experts of a layer. Files are written with one map in each.
+const STACKED: [(&str, &[&str]); 4] = [
+    ("ffn_gate_exps", &["gate_proj"]),
+    ("ffn_up_exps", &["up_proj"]),
+    ("ffn_down_exps", &["down_proj"]),
+    ("ffn_gate_up_exps", &["gate_proj", "up_proj"]),
+];
+
 /// Returns a tensor's name in a folder. A tensor that is part of no known model keeps its own name after `model.`,
 /// where the reader of the model will refuse it. Blocks starting at number `layers` predict further tokens, so they are
 /// not part of the model.
 pub(crate) fn in_folder(name: &str, family: Option<Family>, layers: Option<u64>) -> String {
     let (stem, kind) = name.rsplit_once('.').unwrap_or((name, ""));
-    let whole = match stem {
-        "token_embd" => Some("model.embed_tokens"),
-        "output_norm" => Some("model.norm"),
-        "output" => Some("lm_head"),
+    match stem {
         // The factors of the rotary frequencies become a part of the configuration.
         "rope_freqs" => return name.to_owned(),
         "rope_factors_long" | "rope_factors_short" if family == Some(Family::Phi3) => {
             return name.to_owned();
         }
-        _ => None,
-    };
+        _ => {}
+    }
 
-    if let Some(whole) = whole {
+    if let Some((_, whole)) = WHOLE.iter().find(|(in_file, _)| *in_file == stem) {
         return format!("{whole}.{kind}");
     }
 
@@ -31,67 +78,60 @@ pub(crate) fn in_folder(name: &str, family: Option<Family>, layers: Option<u64>)
         return format!("mtp.{name}");
     }
 
-    // In a folder these two have no `.weight` or `.bias` after their names.
-    if family == Some(Family::Qwen35) {
-        let whole = match part {
-            "ssm_a" => Some("A_log"),
-            "ssm_dt.bias" => Some("dt_bias"),
-            _ => None,
-        };
-        if let Some(whole) = whole {
-            return format!("model.layers.{layer}.linear_attn.{whole}");
-        }
+    if family == Some(Family::Qwen35)
+        && let Some((_, bare)) = BARE.iter().find(|(in_file, _)| *in_file == part)
+    {
+        return format!("model.layers.{layer}.{bare}");
     }
 
     let Some((part, kind)) = part.rsplit_once('.') else { return format!("model.{name}") };
-    format!("model.layers.{layer}.{}.{kind}", in_layer(part, family))
+    let line = PARTS.iter().find(|(in_file, _, of)| *in_file == part && has(of, family));
+    let part = line.map_or(part, |(_, in_folder, _)| in_folder);
+    format!("model.layers.{layer}.{part}.{kind}")
 }
 
-/// Returns the name that a part of a layer has in a folder.
-fn in_layer(part: &str, family: Option<Family>) -> &str {
-    match (part, family) {
-        // The second norm of such a layer is after the attention, and the third is before the MLP.
-        ("ffn_norm", Some(Family::Gemma3)) => "pre_feedforward_layernorm",
-        ("post_attention_norm", Some(Family::Gemma3 | Family::Olmo2 | Family::Qwen35)) => {
-            "post_attention_layernorm"
-        }
-        ("post_ffw_norm", Some(Family::Gemma3 | Family::Olmo2)) => "post_feedforward_layernorm",
-        ("attn_qkv", Some(Family::Phi3)) => "self_attn.qkv_proj",
-        ("ffn_up", Some(Family::Phi3)) => "mlp.gate_up_proj",
-        ("ffn_gate_inp", Some(Family::Qwen3Moe)) => "mlp.gate",
-        ("attn_qkv", Some(Family::Qwen35)) => "linear_attn.in_proj_qkv",
-        ("attn_gate", Some(Family::Qwen35)) => "linear_attn.in_proj_z",
-        ("ssm_beta", Some(Family::Qwen35)) => "linear_attn.in_proj_b",
-        ("ssm_alpha", Some(Family::Qwen35)) => "linear_attn.in_proj_a",
-        ("ssm_conv1d", Some(Family::Qwen35)) => "linear_attn.conv1d",
-        ("ssm_norm", Some(Family::Qwen35)) => "linear_attn.norm",
-        ("ssm_out", Some(Family::Qwen35)) => "linear_attn.out_proj",
-        ("attn_norm", _) => "input_layernorm",
-        ("ffn_norm", _) => "post_attention_layernorm",
-        ("attn_q", _) => "self_attn.q_proj",
-        ("attn_k", _) => "self_attn.k_proj",
-        ("attn_v", _) => "self_attn.v_proj",
-        ("attn_output", _) => "self_attn.o_proj",
-        ("attn_q_norm", _) => "self_attn.q_norm",
-        ("attn_k_norm", _) => "self_attn.k_norm",
-        ("ffn_gate", _) => "mlp.gate_proj",
-        ("ffn_up", _) => "mlp.up_proj",
-        ("ffn_down", _) => "mlp.down_proj",
-        (other, _) => other,
+/// Tells whether a line of the table is for a family.
+fn has(of: &[Family], family: Option<Family>) -> bool {
+    of.is_empty() || family.is_some_and(|family| of.contains(&family))
+}
+
+/// Name of a folder's tensor in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InFile {
+    pub(crate) name: String,
+    /// Number of the expert whose matrix this is, if the file's tensor has the matrices of all experts.
+    pub(crate) expert: Option<usize>,
+}
+
+/// Returns the name that a folder's tensor has in a file. `None` if the family has no such tensor.
+pub(crate) fn in_file(name: &str, family: Family) -> Option<InFile> {
+    let one = |name: String| Some(InFile { name, expert: None });
+    let (stem, kind) = name.rsplit_once('.')?;
+    if let Some((whole, _)) = WHOLE.iter().find(|(_, in_folder)| *in_folder == stem) {
+        return one(format!("{whole}.{kind}"));
     }
+
+    let (layer, part) = name.strip_prefix("model.layers.")?.split_once('.')?;
+    if let Some((bare, _)) = BARE.iter().find(|(_, in_folder)| *in_folder == part) {
+        return one(format!("blk.{layer}.{bare}"));
+    }
+
+    let (part, kind) = part.rsplit_once('.')?;
+    if let Some(expert) = part.strip_prefix("mlp.experts.") {
+        let (expert, map) = expert.split_once('.')?;
+        let (stacked, _) = STACKED.iter().find(|(_, maps)| *maps == [map])?;
+        let name = format!("blk.{layer}.{stacked}.{kind}");
+        return Some(InFile { name, expert: Some(expert.parse().ok()?) });
+    }
+
+    let fits = |in_folder: &str, of: &[Family]| in_folder == part && has(of, Some(family));
+    let (part, ..) = PARTS.iter().find(|(_, in_folder, of)| fits(in_folder, of))?;
+    one(format!("blk.{layer}.{part}.{kind}"))
 }
 
 /// Returns the layer and the maps of each expert, in their order, if `name` is that of a stacked tensor.
 pub(crate) fn stacked(name: &str) -> Option<(&str, &'static [&'static str])> {
-    let (layer, maps): (_, &[&str]) = match name.rsplit_once('.')? {
-        (stem, "weight") => match stem.rsplit_once('.')? {
-            (layer, "ffn_gate_exps") => (layer, &["gate_proj"]),
-            (layer, "ffn_up_exps") => (layer, &["up_proj"]),
-            (layer, "ffn_down_exps") => (layer, &["down_proj"]),
-            (layer, "ffn_gate_up_exps") => (layer, &["gate_proj", "up_proj"]),
-            _ => return None,
-        },
-        _ => return None,
-    };
-    Some((layer, maps))
+    let (layer, part) = name.strip_suffix(".weight")?.rsplit_once('.')?;
+    let (_, maps) = STACKED.iter().find(|(in_file, _)| *in_file == part)?;
+    Some((layer, *maps))
 }

@@ -32,19 +32,57 @@ pub(crate) struct Steps {
     pub(crate) decoder: Value,
 }
 
+/// Names of the rules in the format. The first name of each is the one that is written.
+const NAMES: [(&str, Pieces); 14] = [
+    ("gpt-2", Pieces::Gpt2),
+    ("gpt2", Pieces::Gpt2),
+    ("olmo", Pieces::Gpt2),
+    ("smollm", Pieces::SmolLm),
+    ("llama-bpe", Pieces::Llama3),
+    ("llama3", Pieces::Llama3),
+    ("llama-v3", Pieces::Llama3),
+    ("dbrx", Pieces::Dbrx),
+    ("smaug-bpe", Pieces::Dbrx),
+    ("qwen2", Pieces::Qwen2),
+    ("deepseek-r1-qwen", Pieces::Qwen2),
+    ("qwen35", Pieces::Qwen35),
+    ("tekken", Pieces::Tekken),
+    ("gpt-4o", Pieces::Gpt4o),
+];
+
 impl Pieces {
+    const ALL: [Pieces; 8] = [
+        Pieces::Gpt2,
+        Pieces::SmolLm,
+        Pieces::Llama3,
+        Pieces::Dbrx,
+        Pieces::Qwen2,
+        Pieces::Qwen35,
+        Pieces::Tekken,
+        Pieces::Gpt4o,
+    ];
+
     pub(crate) fn of(name: &str) -> Option<Self> {
-        match name {
-            "gpt-2" | "gpt2" | "olmo" => Some(Pieces::Gpt2),
-            "smollm" => Some(Pieces::SmolLm),
-            "llama-bpe" | "llama3" | "llama-v3" => Some(Pieces::Llama3),
-            "qwen2" | "deepseek-r1-qwen" => Some(Pieces::Qwen2),
-            "dbrx" | "smaug-bpe" => Some(Pieces::Dbrx),
-            "qwen35" => Some(Pieces::Qwen35),
-            "tekken" => Some(Pieces::Tekken),
-            "gpt-4o" => Some(Pieces::Gpt4o),
-            _ => None,
-        }
+        NAMES.iter().find(|(known, _)| *known == name).map(|(_, pieces)| *pieces)
+    }
+
+    /// Finds the rules of a `tokenizer.json` by its pre-tokenizer, and by whether pieces that are tokens are merged.
+    pub(crate) fn of_steps(pre_tokenizer: &Value, whole_tokens: bool) -> Option<Self> {
+        let actual = cuts(pre_tokenizer);
+        Pieces::ALL.into_iter().find(|pieces| {
+            pieces.whole_tokens() == whole_tokens && cuts(&pieces.steps().pre_tokenizer) == actual
+        })
+    }
+
+    /// Returns the name of the rules in the format.
+    pub(crate) fn name(self) -> &'static str {
+        let known = NAMES.iter().find(|(_, pieces)| *pieces == self);
+        known.map(|(name, _)| *name).expect("the list has all rules")
+    }
+
+    /// Lists the rules by their names.
+    pub(crate) fn names() -> String {
+        Pieces::ALL.map(Pieces::name).join(", ")
     }
 
     /// Tells whether a piece that is itself a token becomes that token, whatever the merges would make of it.
@@ -105,4 +143,21 @@ impl Pieces {
             decoder: bytes(true),
         }
     }
+}
+
+/// Returns the steps of a pre-tokenizer, each with all that decides where it cuts, and with what a silent file means.
+fn cuts(pre_tokenizer: &Value) -> Vec<Value> {
+    let steps = match pre_tokenizer["pretokenizers"].as_array() {
+        Some(steps) => steps.clone(),
+        None => vec![pre_tokenizer.clone()],
+    };
+
+    let cut = |step: Value| match step["type"].as_str() {
+        Some("ByteLevel") => json!([
+            step.get("add_prefix_space").unwrap_or(&Value::Bool(true)),
+            step.get("use_regex").unwrap_or(&Value::Bool(true)),
+        ]),
+        _ => step,
+    };
+    steps.into_iter().map(cut).collect()
 }

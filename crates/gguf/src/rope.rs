@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Factor of queries and keys in addition to any scaling. Only Phi-3's scaling is computed with one.
-const FACTOR: &str = "rope.scaling.attn_factor";
+pub(crate) const FACTOR: &str = "rope.scaling.attn_factor";
 
 /// Ends of the range in which YaRN blends one scaling into the other, by their names in the file and in a folder, with
 /// the values of a silent file.
@@ -22,9 +22,34 @@ const ENDS: [(&str, &str, f64); 2] = [
     ("rope.scaling.yarn_beta_slow", "beta_slow", 1.0),
 ];
 
+/// Length of the texts that a scaled model was trained with first.
+pub(crate) const CONTEXT: &str = "rope.scaling.original_context_length";
+
+/// Divisors of frequencies.
+pub(crate) const FREQUENCIES: &str = "rope_freqs.weight";
+
 /// Divisors of frequencies for long texts, and for short ones.
-const LONG: &str = "rope_factors_long.weight";
-const SHORT: &str = "rope_factors_short.weight";
+pub(crate) const LONG: &str = "rope_factors_long.weight";
+pub(crate) const SHORT: &str = "rope_factors_short.weight";
+
+/// Llama 3.1's scaling. Short waves keep their frequency, long ones have it divided by the factor, and the others are
+/// blended.
+pub(crate) struct Llama3 {
+    pub(crate) factor: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    /// Length of the texts that the model was trained with first.
+    pub(crate) context: f64,
+}
+
+impl Llama3 {
+    /// Returns the divisor of the frequency of a pair that turns by one radian in `positions` positions.
+    pub(crate) fn divisor(&self, positions: f64) -> f64 {
+        let turns = self.context / (TAU * positions);
+        let smooth = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
+        1.0 / ((1.0 - smooth) / self.factor + smooth)
+    }
+}
 
 /// Reads the scaling that the metadata state. `None` if they state none.
 pub(crate) fn scaling(keys: &Keys<'_>, family: Family) -> Result<Option<Value>, String> {
@@ -52,7 +77,7 @@ pub(crate) fn scaling(keys: &Keys<'_>, family: Family) -> Result<Option<Value>, 
         }
         "yarn" if family != Family::Phi3 => {
             unscaled("rope.scaling.yarn_ext_factor")?;
-            let context = keys.needed("rope.scaling.original_context_length")?;
+            let context = keys.needed(CONTEXT)?;
             let factor = factor.ok_or_else(|| keys.missing("rope.scaling.factor"))?;
 
             let mut scaling = json!({
@@ -104,10 +129,10 @@ impl Gguf {
         config: &Map<String, Value>,
     ) -> Result<Option<Value>, GgufError> {
         let invalid = |problem| self.model(problem);
-        let keys = Keys::of(self)?;
+        let keys = Keys::of(self.metadata()).map_err(invalid)?;
         let actual = keys.number(FACTOR).map_err(invalid)?.unwrap_or(1.0);
         let exists = |name: &str| self.tensors().contains_key(name);
-        if exists("rope_freqs.weight") {
+        if exists(FREQUENCIES) {
             return Err(self.model("rope_freqs.weight has no meaning in phi3".into()));
         }
 
@@ -125,7 +150,7 @@ impl Gguf {
             }
         }
 
-        let context = keys.needed("rope.scaling.original_context_length").map_err(invalid)?;
+        let context = keys.needed(CONTEXT).map_err(invalid)?;
         let rotated = keys.size("rope.dimension_count").map_err(invalid)?;
         let rotated = rotated.unwrap_or(shape.head);
 
@@ -172,13 +197,12 @@ impl Gguf {
         shape: &Shape,
         config: &Map<String, Value>,
     ) -> Result<Option<Value>, GgufError> {
-        const NAME: &str = "rope_freqs.weight";
-        let Some(tensor) = self.tensors().get(NAME) else { return Ok(None) };
+        let Some(tensor) = self.tensors().get(FREQUENCIES) else { return Ok(None) };
         let head = config["head_dim"].as_u64().unwrap_or_default();
 
         let unlike = || {
             self.model(format!(
-                "{NAME} scales the frequencies of {} in an unknown way, expected Llama 3.1's way",
+                "{FREQUENCIES} scales the frequencies of {} in an unknown way, expected Llama 3.1's way",
                 shape.name
             ))
         };
@@ -187,26 +211,20 @@ impl Gguf {
         }
 
         let mut factors = Vec::new();
-        if !self.read(NAME, &mut factors)? {
+        if !self.read(FREQUENCIES, &mut factors)? {
             return Err(unlike());
         }
         // The last frequency has the longest wave, which is scaled by the full factor.
         let factor = f64::from(factors.last().copied().unwrap_or(1.0));
 
-        let keys = Keys::of(self)?;
-        let context = keys.number("rope.scaling.original_context_length");
+        let keys = Keys::of(self.metadata()).map_err(|problem| self.model(problem))?;
+        let context = keys.number(CONTEXT);
         let context = context.map_err(|problem| self.model(problem))?.unwrap_or(8192.0);
-        let low_freq_factor = 1.0;
-        let high_freq_factor = 4.0;
+        let scaling = Llama3 { factor, low: 1.0, high: 4.0, context };
         let theta = config["rope_theta"].as_f64().unwrap_or(10_000.0);
 
-        // Short waves keep their frequency, long ones have it divided by the factor, and the others are blended.
         for (index, &actual) in factors.iter().enumerate() {
-            let wave = TAU * theta.powf(2.0 * index as f64 / head as f64);
-            let smooth = ((context / wave - low_freq_factor)
-                / (high_freq_factor - low_freq_factor))
-                .clamp(0.0, 1.0);
-            let expected = 1.0 / ((1.0 - smooth) / factor + smooth);
+            let expected = scaling.divisor(theta.powf(2.0 * index as f64 / head as f64));
             let is_close = (f64::from(actual) - expected).abs() <= 1e-4 * expected;
             if !is_close {
                 return Err(unlike());
@@ -216,8 +234,8 @@ impl Gguf {
         Ok(Some(json!({
             "rope_type": "llama3",
             "factor": factor,
-            "low_freq_factor": low_freq_factor,
-            "high_freq_factor": high_freq_factor,
+            "low_freq_factor": scaling.low,
+            "high_freq_factor": scaling.high,
             "original_max_position_embeddings": context as u64,
         })))
     }

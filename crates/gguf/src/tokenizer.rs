@@ -56,12 +56,13 @@ const WRITTEN: usize = 64 << 20;
 const NEIGHBOUR: u64 = 256 << 20;
 
 /// Kinds of tokens, as the format numbers them.
-mod kind {
-    pub(super) const NORMAL: u64 = 1;
-    pub(super) const UNKNOWN: u64 = 2;
-    pub(super) const CONTROL: u64 = 3;
-    pub(super) const USER_DEFINED: u64 = 4;
-    pub(super) const UNUSED: u64 = 5;
+pub(crate) mod kind {
+    pub(crate) const NORMAL: u64 = 1;
+    pub(crate) const UNKNOWN: u64 = 2;
+    pub(crate) const CONTROL: u64 = 3;
+    pub(crate) const USER_DEFINED: u64 = 4;
+    pub(crate) const UNUSED: u64 = 5;
+    pub(crate) const BYTE: u64 = 6;
 }
 
 impl Gguf {

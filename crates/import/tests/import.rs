@@ -326,7 +326,7 @@ fn lines_and_arguments_count_as_a_script_does() {
     let imported = import(path, lines, &more, Some(Origin::Skyrl)).unwrap();
 
     let recipe = Recipe::parse(path, &imported.text, &[]).unwrap().recipe;
-    assert_eq!((recipe.rollout.group_size, recipe.seed, recipe.optim.lr), (4, 7, 1e-5));
+    assert_eq!((recipe.rollout.group_size, recipe.seed, recipe.optim.lr), (4, 7, Some(1e-5)));
 }
 
 /// Lists the keys of the scripts and of the guide that the book's table is for, each once.

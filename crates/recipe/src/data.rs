@@ -11,7 +11,7 @@ use super::bounds;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Data {
-    /// Training prompts: a JSONL or Parquet file, a folder of them, or a data set on the Hugging Face
+    /// Training prompts: a JSONL, CSV, TSV or Parquet file, a folder of them, or a data set on the Hugging Face
     /// Hub, as `owner/name` or `owner/name@revision`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<PathBuf>,
@@ -167,7 +167,8 @@ pub struct Columns {
     /// Column of the question: a string, or a list of chat messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Column of the reference answer; `""` if the verifier needs no reference.
+    /// Column of the reference answer: a text or a number, or also an object or a list with a program of your own as
+    /// the verifier. It is `""` if the verifier needs no reference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
     /// Column of a question's difficulty, such as `level`: a text or a number. Evaluations then give the accuracy

@@ -27,7 +27,9 @@ mod engine;
 mod environment;
 mod error;
 mod foreign_keys;
+mod keys;
 mod kind;
+mod likely;
 mod model;
 mod observe;
 mod overrides;
@@ -35,6 +37,7 @@ mod paths;
 mod reward;
 mod sampling;
 mod schema_check;
+mod sft;
 mod tables;
 mod text;
 mod unused;
@@ -60,13 +63,15 @@ pub use data::{Columns, Data, Task, Template};
 pub use engine::{Engine, EngineKind};
 pub use environment::{Environment, EnvironmentKind, Role};
 pub use error::{Invalid, Label, Problem, RecipeError};
+pub use likely::likely;
 pub use model::{BaseType, ComputeType, Lora, LoraTarget, Model, NewModel, WholeModule};
 pub use observe::Observe;
 pub use reward::{Overlong, Reward, Stop};
 pub use sampling::Sampling;
+pub use sft::{PolicyOrigin, Sft, SftColumns};
 pub use tables::{
     Advantage, Checkpoint, CheckpointDtype, Device, Eval, EvalSet, Kernels, Kl, Loss, LossKind,
-    Optim, OptimKind, Recompute, Record, Rollout, Schedule, Sft, Train,
+    Optim, OptimKind, Recompute, Record, Rollout, Schedule, Train,
 };
 pub use text::Text;
 pub use verifier::{AnswerFork, Extraction, OfTask, Part, RewardKind, Transform};
@@ -152,6 +157,17 @@ pub struct Loaded {
     pub text: String,
     /// Name of the run: the recipe's `name`, or the stem of the file's name.
     pub name: String,
+}
+
+impl Loaded {
+    /// Tells whether the recipe or an override sets the key or table of this dotted name, such as `device.kind`, even
+    /// if to its default. A recipe that was made without a text sets everything.
+    pub fn sets(&self, key: &str) -> bool {
+        let Ok(table) = self.text.parse::<toml::Table>() else { return false };
+        let mut names = key.split('.');
+        let first = names.next().and_then(|name| table.get(name));
+        names.fold(first, |value, name| value?.get(name)).is_some()
+    }
 }
 
 /// Stands for a program that brings its own policy and prompts. `model` and `data` are empty, which a recipe
@@ -318,6 +334,23 @@ impl Recipe {
     pub fn policy_steps(&self) -> u64 {
         let alone = if self.has_critic() { self.critic.warmup_steps } else { 0 };
         self.train.steps.saturating_sub(alone)
+    }
+
+    /// Returns what the trained weights are before the run, as far as the recipe says: `model.path` may lead to
+    /// adapters too.
+    pub fn origin(&self) -> PolicyOrigin {
+        if self.model.lora.is_some() {
+            PolicyOrigin::Adapters
+        } else if self.model.new.is_some() {
+            PolicyOrigin::New
+        } else {
+            PolicyOrigin::Trained
+        }
+    }
+
+    /// Returns the policy's learning rate, as far as the recipe says ([`Recipe::origin`]).
+    pub fn learning_rate(&self) -> f64 {
+        self.optim.learning_rate(self.origin())
     }
 
     /// Returns the number of tokens in the longest text that a run may reach: a prompt and its completion.

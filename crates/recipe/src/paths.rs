@@ -143,13 +143,14 @@ fn replace_paths(
     to: impl Fn(&[String], &Path, Kind) -> Option<PathBuf>,
 ) -> Vec<(Vec<String>, String)> {
     let mut changed = Vec::new();
-    let Recipe { model, data, reward, eval, rollout, .. } = recipe;
+    let Recipe { model, data, sft, reward, eval, rollout, .. } = recipe;
     let tokenizer = model.new.as_mut().and_then(|new| new.tokenizer.as_mut());
     let paths = [
         ("model.path", model.path.as_mut(), Kind::PathOrName),
         ("model.new.tokenizer", tokenizer, Kind::Path),
         ("data.train", data.train.as_mut(), Kind::PathOrName),
         ("data.heldout", data.heldout.as_mut(), Kind::PathOrName),
+        ("sft.data", sft.data.as_mut(), Kind::PathOrName),
         ("rollout.engine.weights", rollout.engine.weights.as_mut(), Kind::Path),
     ];
 
@@ -193,6 +194,15 @@ fn replace_paths(
                     if let Some(new_path) = change(key, Path::new(&*word), kind) {
                         *word = new_path;
                     }
+                }
+            }
+            RewardKind::Python { file, python, .. } => {
+                let of = |name: &str| [&key[..], &[name.to_owned()]].concat();
+                if let Some(new_path) = change(of("file"), file, Kind::Path) {
+                    *file = new_path.into();
+                }
+                if let Some(new_path) = change(of("python"), Path::new(&*python), Kind::Program) {
+                    *python = new_path;
                 }
             }
             _ => {}

@@ -13,7 +13,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{bounds, error::Problem, foreign_keys::foreign_key_help};
+use super::{bounds, error::Problem, foreign_keys::foreign_key_help, likely::likely};
 
 /// Returns everything in which the document differs from the schema.
 pub(super) fn problems(document: &DeTable<'_>, schema: &Json) -> Vec<Problem> {
@@ -335,7 +335,7 @@ impl<'schema> Walk<'schema> {
 
         // A vendor's name, such as that of a GPU's maker, gets its own advice.
         let vendor = given.filter(|_| self.path == ["device", "kind"]).and_then(meant);
-        let help = given.and_then(|given| likely(given, names));
+        let help = given.and_then(|given| likely(given, names.iter().copied()));
         let help = help.map(|name| format!("did you mean \"{name}\"?"));
         let help = vendor.map(String::from).or(help);
 
@@ -471,7 +471,7 @@ impl<'schema> Walk<'schema> {
             format!("`{key}` is an option of kind = {}{needs}", one_of(&quoted(&owners, '"')))
         } else if let Some(help) = foreign_key_help(&key, valid) {
             help
-        } else if let Some(name) = likely(&key, valid) {
+        } else if let Some(name) = likely(&key, valid.iter().copied()) {
             format!("did you mean `{name}`?")
         } else if homes.is_empty() {
             format!("{location} knows {}", quoted(valid, '`').join(", "))
@@ -685,18 +685,6 @@ fn description(schema: Option<&Json>) -> String {
 
 fn strings(array: Option<&Json>) -> Vec<&str> {
     array.and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str).collect()
-}
-
-/// Returns the candidate that `given` was most likely meant to be, if one is close enough.
-fn likely<'a>(given: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    // Jaro-Winkler favours a common beginning, which misremembered keys often have. Clap asks for a
-    // similarity of 0.7, which takes `lr` for a misspelt `layers`, so it is 0.8 here.
-    candidates
-        .iter()
-        .map(|&candidate| (strsim::jaro_winkler(given, candidate), candidate))
-        .filter(|&(similarity, _)| similarity > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
 }
 
 fn quoted(names: &[&str], quote: char) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Tables of the loop, with their defaults: device, SFT, rollout, advantage, loss, optimizer, evaluation,
+//! Tables of the loop, with their defaults: device, rollout, advantage, loss, optimizer, evaluation,
 //! checkpoints.
 //!
 //! Doc comments are the descriptions in the JSON schema and in the book, so each one says what a user has to
@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Engine, bounds,
+    Engine, PolicyOrigin, bounds,
     kind::{self, first_by_default, or_default},
 };
 
@@ -59,37 +59,6 @@ impl Device {
     /// Returns the device's name on the command line.
     pub fn name(&self) -> Name {
         Name { kind: self.kind, index: self.index }
-    }
-}
-
-/// Supervised steps on the task's own solutions, before the first rollout.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Sft {
-    /// Number of supervised steps; 0 leaves SFT out.
-    #[schemars(range(max = bounds::STEPS))]
-    pub steps: u64,
-    /// Examples per step.
-    #[schemars(range(min = 1, max = bounds::GROUP))]
-    pub batch: usize,
-    /// Learning rate.
-    #[schemars(range(min = 0.0))]
-    pub lr: f64,
-    /// Held-out accuracy of sampled completions, in [0, 1], at which SFT stops early.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub stop_at: Option<f64>,
-    /// Steps between two measurements of that accuracy.
-    #[schemars(range(min = 1, max = bounds::STEPS))]
-    pub every: u64,
-    /// Held-out prompts per measurement.
-    #[schemars(range(min = 1, max = bounds::SIZE))]
-    pub samples: usize,
-}
-
-impl Default for Sft {
-    fn default() -> Self {
-        Sft { steps: 0, batch: 128, lr: 1e-3, stop_at: None, every: 25, samples: 256 }
     }
 }
 
@@ -348,9 +317,11 @@ pub struct Optim {
     /// The rule, with its moments.
     #[serde(flatten, deserialize_with = "or_default")]
     pub kind: OptimKind,
-    /// Learning rate after its warm-up.
+    /// Learning rate after its warm-up. By default it is 1e-6 for all weights of a model of `model.path`, 1e-4 for
+    /// adapters, and 3e-4 for a new model.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
-    pub lr: f64,
+    pub lr: Option<f64>,
     /// Rollout steps over which the learning rate grows linearly.
     #[schemars(range(max = bounds::STEPS))]
     pub warmup_steps: u64,
@@ -374,7 +345,7 @@ impl Default for Optim {
     fn default() -> Self {
         Optim {
             kind: OptimKind::default(),
-            lr: 1e-6,
+            lr: None,
             warmup_steps: 20,
             warmup_from_zero: false,
             schedule: Schedule::Constant,
@@ -382,6 +353,17 @@ impl Default for Optim {
             max_grad_norm: 1.0,
             moments: Moments::F32,
         }
+    }
+}
+
+impl Optim {
+    /// Returns the learning rate of a policy that began as `origin`.
+    pub fn learning_rate(&self, origin: PolicyOrigin) -> f64 {
+        self.lr.unwrap_or(match origin {
+            PolicyOrigin::New => 3e-4,
+            PolicyOrigin::Adapters => 1e-4,
+            PolicyOrigin::Trained => 1e-6,
+        })
     }
 }
 

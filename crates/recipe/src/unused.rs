@@ -57,6 +57,7 @@ impl Recipe {
 
         let tunes = self.sft.steps > 0;
         let sft = |key| (tunes, key, &["sft.steps"][..], "sft.steps above 0");
+        let of_rows = |key| (self.sft.data.is_some(), key, &["sft.data"][..], "sft.data");
 
         vec![
             (spelt, "model.new.alphabet", &["model.new.tokenizer"], "no model.new.tokenizer"),
@@ -70,6 +71,10 @@ impl Recipe {
                 "no data.heldout, so that held-out prompts are generated or split off",
             ),
             (looks, "data.task.second_look", &["data.task.worked"], "data.task.worked = true"),
+            sft("sft.data"),
+            of_rows("sft.subset"),
+            of_rows("sft.split"),
+            of_rows("sft.columns"),
             sft("sft.batch"),
             sft("sft.lr"),
             sft("sft.stop_at"),

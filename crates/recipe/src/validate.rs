@@ -468,7 +468,7 @@ impl Checks<'_> {
         for UnusedKey { key, switches, needs } in self.recipe.unused_keys() {
             // A user who sets `sft.steps` to 0 wants the table to be inactive, most often for one run with
             // --set.
-            let rests = key.starts_with("sft.") && self.find("sft.steps").is_some();
+            let rests = switches.contains(&"sft.steps") && self.find("sft.steps").is_some();
 
             let name = match self.find(&key) {
                 None => continue,

@@ -188,6 +188,33 @@ pub enum RewardKind {
         #[schemars(range(min = 1, max = bounds::PROCESSES))]
         processes: usize,
     },
+    /// A function in Python of your own, which returns a score from 0 to 1 for each completion.
+    Python {
+        /// The file with the function. A path that is not absolute begins at the recipe's folder.
+        file: PathBuf,
+        /// The function's name. It is called with those of `question`, `completion`, `reference`, `prompt` and `finish`
+        /// that are among its arguments.
+        #[serde(default = "default_function")]
+        #[schemars(length(min = 1))]
+        function: String,
+        /// The interpreter, such as `.venv/bin/python`. By default it is `python3`, and `python` on Windows.
+        #[serde(default = "default_python")]
+        #[schemars(length(min = 1))]
+        python: String,
+        /// Seconds that one completion may take; the first after a start includes the start.
+        #[serde(default = "default_time_limit")]
+        #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
+        time_limit: f64,
+        /// Failures in a row after which the function is still asked again. After one more it is given up, and the run
+        /// ends with its finished steps saved.
+        #[serde(default = "default_restarts")]
+        #[schemars(range(max = bounds::STEPS))]
+        restarts: u32,
+        /// Copies of the interpreter that run at the same time.
+        #[serde(default = "one")]
+        #[schemars(range(min = 1, max = bounds::PROCESSES))]
+        processes: usize,
+    },
 }
 
 /// One of several verifiers: its `kind`, any but `weighted`, with the options of that kind.
@@ -226,7 +253,7 @@ pub struct OfTask<'task> {
 
 impl RewardKind {
     /// Builds the verifier. `task` has the facts of the generator of the recipe's problems, if it has one. Kinds that
-    /// need more than their options, a program of your own and a reward model, are left to `other`.
+    /// need more than their options, judges of your own and a reward model, are left to `other`.
     ///
     /// # Errors
     /// Fails if a regular expression or a weight is not valid, or if `other` fails.
@@ -278,7 +305,9 @@ impl RewardKind {
                 let parts: Result<_, E> = parts.into_iter().map(part).collect();
                 Box::new(Weighted::new(parts?)?)
             }
-            kind @ (RewardKind::Model { .. } | RewardKind::Command { .. }) => other(kind)?,
+            kind @ (RewardKind::Model { .. }
+            | RewardKind::Command { .. }
+            | RewardKind::Python { .. }) => other(kind)?,
         })
     }
 
@@ -296,6 +325,12 @@ impl RewardKind {
     /// Returns the verifier of the environment's own reward, with its default options.
     pub(crate) fn environment() -> Self {
         RewardKind::Environment { scale: unit(), offset: 0.0, threshold: unit() }
+    }
+
+    /// Returns the name of the kind, as in a recipe.
+    pub fn name(&self) -> String {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        value["kind"].as_str().unwrap_or_default().to_owned()
     }
 
     /// Returns true if a reward model judges, alone or as a part.
@@ -358,6 +393,14 @@ fn default_tail() -> usize {
 
 fn default_time_limit() -> f64 {
     10.0
+}
+
+fn default_function() -> String {
+    "score".to_owned()
+}
+
+fn default_python() -> String {
+    if cfg!(windows) { "python" } else { "python3" }.to_owned()
 }
 
 fn default_restarts() -> u32 {

@@ -342,6 +342,10 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
             "eval.temperature above 0",
             "eval.temperature=0.6",
         ),
+        (&["sft.data=rows.jsonl"], "sft.data", "sft.steps above 0", "sft.steps=3"),
+        (&["sft={steps=3,split='test'}"], "sft.split", "sft.data", "sft.data=rows"),
+        (&["sft={steps=3,subset='main'}"], "sft.subset", "sft.data", "sft.data=rows"),
+        (&["sft={steps=3,columns={}}"], "[sft.columns]", "sft.data", "sft.data=rows"),
         (&["sft.batch=8"], "sft.batch", "sft.steps above 0", "sft.steps=3"),
         (&["sft.lr=0.1"], "sft.lr", "sft.steps above 0", "sft.steps=3"),
         (&["sft.stop_at=0.5"], "sft.stop_at", "sft.steps above 0", "sft.steps=3"),
@@ -563,7 +567,7 @@ fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
     }
 
     let text = "[model]\npath = 'qwen/tiny' # next to it\n[data]\ntrain = 'data/train.jsonl'\n\
-                heldout = 'openai/gsm8k'\n[reward]\nkind = 'weighted'\n[[reward.parts]]\n\
+                heldout = 'openai/gsm8k'\n[sft]\nsteps = 1\ndata = 'data/train.jsonl'\n[reward]\nkind = 'weighted'\n[[reward.parts]]\n\
                 name = 'own'\nweight = 1\nkind = 'command'\nprogram = ['python3', 'judge.py', '-v']\n";
     fs::write(here.join("own.toml"), text).unwrap();
 
@@ -576,6 +580,7 @@ fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
     let joined = |name: &str| Some(here.join(name));
     assert_eq!(loaded.recipe.model.path, joined("qwen/tiny"));
     assert_eq!(loaded.recipe.data.train, joined("data/train.jsonl"));
+    assert_eq!(loaded.recipe.sft.data, joined("data/train.jsonl"));
 
     // This is a name on the Hub, because no such path exists.
     assert_eq!(loaded.recipe.data.heldout.as_deref(), Some(Path::new("openai/gsm8k")));
@@ -1007,7 +1012,7 @@ fn the_paper_s_run_has_the_paper_s_numbers() {
 
     assert_eq!((sampling.prompts_per_step, rollout.group_size), (512, 16));
     assert_eq!((train.mini_batch, 512 * 16 / train.mini_batch), (512, 16));
-    assert_eq!((optim.lr, optim.warmup_steps), (1e-6, 20));
+    assert_eq!((optim.lr, optim.warmup_steps), (Some(1e-6), 20));
     assert_eq!(rollout.max_completion_tokens, 16_384 + 4096);
 
     assert_eq!((reward.overlong.buffer, reward.overlong.penalty), (4096, 1.0));
@@ -1248,4 +1253,20 @@ fn an_option_that_json_has_no_place_for_is_refused() {
         Recipe::parse(Path::new("r.toml"), &largest, &[]).unwrap().recipe.data.template_options["n"],
         i64::MAX
     );
+}
+
+#[test]
+fn a_key_is_set_by_a_text_or_an_override_and_not_by_its_default() {
+    let text = "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\n";
+    let sets = |more: &str, set: &[&str], key: &str| {
+        let set: Vec<String> = set.iter().map(|&it| it.to_owned()).collect();
+        Recipe::parse("r.toml".as_ref(), &format!("{text}{more}"), &set).unwrap().sets(key)
+    };
+    assert!(!sets("", &[], "device") && sets("", &[], "model.path"));
+    assert!(sets("[device]\nkind = \"cpu\"", &[], "device.kind"));
+    assert!(!sets("[device]\nkind = \"cpu\"", &[], "device.index"));
+    assert!(sets("", &["device.kind=cpu"], "device") && !sets("", &[], "model.path.x"));
+
+    let yaml = "model: {path: m}\ndata: {train: t.jsonl}\ndevice: {kind: cpu}\n";
+    assert!(Recipe::parse("r.yaml".as_ref(), yaml, &[]).unwrap().sets("device.kind"));
 }

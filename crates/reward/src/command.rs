@@ -9,6 +9,7 @@ mod process;
 
 use std::{
     fmt,
+    path::PathBuf,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -34,7 +35,8 @@ pub use family::become_subreaper;
 /// {"id": 0, "question": "…", "prompt": "…", "reference": "72", "completion": "… #### 72", "finish": "stop"}
 /// ```
 ///
-/// `question` is the question of the data. `prompt` is the text that the model read: the question in its pattern
+/// `reference` is a text, or the object or list that the data has ([`Prompt::json_reference`]). `question` is the
+/// question of the data. `prompt` is the text that the model read: the question in its pattern
 /// and chat template. `finish` is `"stop"` or `"length"`.
 ///
 /// The program writes its answer to its stdout before it gets the next line, with the same `id`. An answer has a
@@ -69,6 +71,10 @@ pub use family::become_subreaper;
 /// completions, answers `over_budget` itself.
 pub struct Command {
     options: CommandOptions,
+    /// What messages call the program.
+    name: String,
+    /// True if the program can be asked before a run.
+    probes: bool,
     time_limit: Duration,
     /// Variables of the environment that the program does not get.
     hidden: Vec<String>,
@@ -101,6 +107,20 @@ impl Default for CommandOptions {
         CommandOptions { program: vec![], time_limit: 10.0, restarts: 10, processes: 1 }
     }
 }
+
+/// A function in a Python file, which judges completions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PythonFunction {
+    /// The interpreter, such as `python3`.
+    pub python: String,
+    /// The file. A module next to it can be imported.
+    pub file: PathBuf,
+    /// The function's name.
+    pub function: String,
+}
+
+/// The program that calls a function in Python.
+const PYTHON: &str = include_str!("command/python.py");
 
 /// Copies that run.
 #[derive(Default)]
@@ -141,6 +161,8 @@ impl Command {
         };
 
         Ok(Command {
+            name: shown(&options.program),
+            probes: false,
             options,
             time_limit,
             hidden: Vec::new(),
@@ -150,6 +172,28 @@ impl Command {
             copies: Mutex::default(),
             changed: Condvar::new(),
         })
+    }
+
+    /// Makes a verifier that asks a function in Python, which is called once for each completion and gets, by their
+    /// names, those of `question`, `completion`, `reference`, `prompt` and `finish` that it has as arguments. It returns
+    /// a score in `[0, 1]`, or such a score and the text that it judged. It may print, because this goes to stderr. The
+    /// program in `options` is not used.
+    ///
+    /// A score of any other kind, and an error in the function, are failures of the program.
+    ///
+    /// # Errors
+    /// Fails as [`Command::new`] does.
+    pub fn python(
+        PythonFunction { python, file, function }: PythonFunction,
+        options: CommandOptions,
+    ) -> Result<Self, RewardError> {
+        let path = file.to_string_lossy().into_owned();
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let program = [python.as_str(), "-c", PYTHON, &path, &function].map(String::from).to_vec();
+        let mut command = Command::new(CommandOptions { program, ..options })?;
+        command.name = name;
+        command.probes = true;
+        Ok(command)
     }
 
     /// Hides these environment variables from the program, such as those that hold keys.
@@ -174,8 +218,8 @@ impl Command {
         let mut copies = self.lock();
         if copies.running == 0 {
             let process = self.start_copy().map_err(|error| {
-                let problem = format!("it can't be started: {error}");
-                RewardError::Command { program: shown(&self.options.program), problem }
+                let problem = self.not_started(&error);
+                RewardError::Command { program: self.name.clone(), problem }
             })?;
             copies.running += 1;
             copies.idle.push(process);
@@ -186,6 +230,11 @@ impl Command {
 
     fn start_copy(&self) -> std::io::Result<Process> {
         Process::start(&self.options.program, &self.hidden)
+    }
+
+    fn not_started(&self, error: &std::io::Error) -> String {
+        let program = self.options.program.first().map_or("", String::as_str);
+        format!("`{program}` can't be started: {error}")
     }
 
     /// Takes an idle copy or starts a new one. Waits while all copies are at work. Returns `None` if the program
@@ -206,7 +255,7 @@ impl Command {
                 return match self.start_copy() {
                     Ok(process) => Some(process),
                     Err(error) => {
-                        self.failed(&format!("it can't be started: {error}"));
+                        self.failed(&self.not_started(&error));
                         None
                     }
                 };
@@ -218,7 +267,28 @@ impl Command {
 
     /// Returns the program's score of the completion, or `None` if it gave none. Scores come only from here.
     fn judged(&self, prompt: &Prompt, completion: &Completion) -> Option<Score> {
-        let mut process = self.take()?;
+        let process = self.take()?;
+        match self.ask(process, prompt, completion) {
+            Ok(score) => Some(score),
+            Err(Some(problem)) => {
+                self.failed(&problem);
+                None
+            }
+            Err(None) => {
+                self.lock().running -= 1;
+                None
+            }
+        }
+    }
+
+    /// Asks a copy about a completion. A copy that fails is gone afterwards, but is still counted as running. The
+    /// error says what is wrong with it, or is `None` if nobody waits for the score any more.
+    fn ask(
+        &self,
+        mut process: Process,
+        prompt: &Prompt,
+        completion: &Completion,
+    ) -> Result<Score, Option<String>> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         // No lock is held while the program judges, so that other copies can judge meanwhile.
         let answer = process
@@ -228,13 +298,9 @@ impl Command {
         let problem = match answer {
             Ok(score) => {
                 self.give_back(process);
-                return Some(score);
+                return Ok(score);
             }
-            Err(Fault::Cancelled) => {
-                drop(process);
-                self.lock().running -= 1;
-                return None;
-            }
+            Err(Fault::Cancelled) => return Err(None),
             Err(Fault::Nonsense(problem)) => problem,
             Err(Fault::TimeOut) if process.is_stopped() => {
                 format!("no answer in {} s, a signal has stopped it", self.options.time_limit)
@@ -247,8 +313,7 @@ impl Command {
         let last_words = process.last_words();
         // The copy and its threads are gone before another copy replaces it.
         drop(process);
-        self.failed(&format!("{problem}{}", escaped(&last_words)));
-        None
+        Err(Some(format!("{problem}{}", escaped(&last_words))))
     }
 
     fn give_back(&self, process: Process) {
@@ -267,7 +332,7 @@ impl Command {
         copies.failures_in_a_row = copies.failures_in_a_row.saturating_add(1);
         let failures = copies.failures_in_a_row;
 
-        let program = shown(&self.options.program);
+        let program = &self.name;
         if failures > self.options.restarts && copies.given_up.is_none() {
             let times = match failures {
                 1 => "failed".to_owned(),
@@ -310,6 +375,28 @@ impl Verifier for Command {
         }
     }
 
+    fn takes_json(&self) -> bool {
+        true
+    }
+
+    /// Asks a function in Python. Another program is not asked, because its ids begin with the run.
+    fn probe(&self, prompt: &Prompt, completion: &Completion) -> Result<(), VerifierFailed> {
+        if !self.probes {
+            return Ok(());
+        }
+        let Some(process) = self.take() else { return Err(VerifierFailed::Interrupted) };
+        let failed = |problem| {
+            VerifierFailed::Failed(format!("the verifier `{}`: {problem}", self.name).into())
+        };
+        match self.ask(process, prompt, completion) {
+            Ok(_) => Ok(()),
+            Err(problem) => {
+                self.lock().running -= 1;
+                Err(problem.map_or(VerifierFailed::Interrupted, failed))
+            }
+        }
+    }
+
     /// Gives up every completion that is being judged, and kills the copies of the program that judge.
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
@@ -341,21 +428,24 @@ impl fmt::Debug for Command {
 
 /// Makes the line that asks for a score.
 fn request(id: u64, prompt: &Prompt, completion: &Completion) -> Vec<u8> {
-    let finish = completion.finish.name();
     // JSON writes a line break inside a text as an escape, so this is one line.
-    let mut line = serde_json::json!({
-        "id": id,
-        "question": prompt.question_text(),
-        "prompt": prompt.text,
-        "reference": prompt.reference,
-        "completion": completion.text,
-        "finish": finish,
-    })
-    .to_string()
-    .into_bytes();
+    let text = |text: &str| serde_json::Value::from(text).to_string();
+    // JSON is not read and written again, which would round its long numbers. Between its values a line break is no
+    // more than a space.
+    let reference = if prompt.json_reference {
+        prompt.reference.replace(['\r', '\n'], " ")
+    } else {
+        text(&prompt.reference)
+    };
 
-    line.push(b'\n');
-    line
+    format!(
+        "{{\"id\":{id},\"question\":{},\"prompt\":{},\"reference\":{reference},\"completion\":{},\"finish\":{}}}\n",
+        text(prompt.question_text()),
+        text(&prompt.text),
+        text(&completion.text),
+        text(completion.finish.name()),
+    )
+    .into_bytes()
 }
 
 /// The line of an answer.

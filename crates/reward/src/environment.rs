@@ -78,6 +78,14 @@ impl<V: Verifier> Verifier for OfConversations<V> {
         self.verifier.same(one, other)
     }
 
+    fn takes_json(&self) -> bool {
+        self.verifier.takes_json()
+    }
+
+    fn probe(&self, prompt: &Prompt, completion: &Completion) -> Result<(), VerifierFailed> {
+        self.verifier.probe(prompt, completion)
+    }
+
     fn cancel(&self) {
         self.verifier.cancel();
     }

@@ -71,6 +71,11 @@ impl Verifier for Format {
             _ => Score::partial(Verdict::Wrong, satisfied as f32 / wanted as f32, ""),
         }
     }
+
+    /// The reference is not read, so any will do.
+    fn takes_json(&self) -> bool {
+        true
+    }
 }
 
 fn thinks_first(prompt: &Prompt, text: &str) -> bool {

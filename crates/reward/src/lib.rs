@@ -52,7 +52,7 @@ mod text;
 mod weighted;
 
 pub use choice::Choice;
-pub use command::{Command, CommandOptions, become_subreaper};
+pub use command::{Command, CommandOptions, PythonFunction, become_subreaper};
 pub use countdown::{Countdown, CountdownProblem, calculate};
 pub use dapo::{AnswerFork, AnswerLine, StrictBox};
 pub use environment::{FromEnvironment, OfConversations};

@@ -105,6 +105,15 @@ impl Verifier for Weighted {
         self.parts[0].verifier.same(one, other)
     }
 
+    /// All parts get the same reference.
+    fn takes_json(&self) -> bool {
+        self.parts.iter().all(|part| part.verifier.takes_json())
+    }
+
+    fn probe(&self, prompt: &Prompt, completion: &Completion) -> Result<(), VerifierFailed> {
+        self.parts.iter().try_for_each(|part| part.verifier.probe(prompt, completion))
+    }
+
     fn cancel(&self) {
         self.parts.iter().for_each(|part| part.verifier.cancel());
     }
@@ -136,6 +145,7 @@ impl Weighted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Format, Gsm8k, Regex, RegexOptions};
 
     /// Returns its credit, whatever was written.
     struct Fixed(f32);
@@ -163,6 +173,25 @@ mod tests {
         let written = serde_json::to_string(&score).unwrap();
         assert_eq!(serde_json::from_str::<Score>(&written).unwrap(), expected);
         assert!(!serde_json::to_string(&Score::wrong("")).unwrap().contains("parts"));
+    }
+
+    #[test]
+    fn a_reference_may_be_json_if_every_part_takes_it() {
+        let takes = |parts: Vec<Box<dyn Verifier>>| {
+            let part = |(index, verifier)| Part { name: format!("{index}"), weight: 1.0, verifier };
+            Weighted::new((0..).zip(parts).map(part).collect()).unwrap().takes_json()
+        };
+        let form = || -> Box<dyn Verifier> { Box::new(Format::default()) };
+        let matches = |matches| -> Box<dyn Verifier> {
+            let pattern = "a".to_owned();
+            Box::new(
+                Regex::new(RegexOptions { pattern, matches, ..RegexOptions::default() }).unwrap(),
+            )
+        };
+
+        assert!(takes(vec![form(), matches(true)]));
+        assert!(!takes(vec![form(), matches(false)]));
+        assert!(!takes(vec![form(), Box::new(Gsm8k::default())]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod state;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     thread,
     time::{Duration, Instant},
 };
@@ -410,6 +410,10 @@ impl<M> RolloutEngine<M> for MultiTurnEngine<M> {
 
     fn tolerance(&self) -> Option<f64> {
         self.engine.tolerance()
+    }
+
+    fn token_counter(&self) -> Option<Arc<AtomicU64>> {
+        self.engine.token_counter()
     }
 
     fn sleep(&mut self) {

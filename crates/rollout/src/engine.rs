@@ -1,5 +1,7 @@
 //! The trait `RolloutEngine`, and the checks of an engine's requests and answers.
 
+use std::sync::{Arc, atomic::AtomicU64};
+
 use firebrick_core::{Completion, Group};
 
 use crate::{
@@ -114,6 +116,13 @@ pub trait RolloutEngine<M>: Send {
         None
     }
 
+    /// Returns a counter of the tokens that the engine has sampled, which may be read while it is polled: from it the
+    /// time is estimated that a rollout still takes. An engine that hears of tokens only when a completion ends has
+    /// none.
+    fn token_counter(&self) -> Option<Arc<AtomicU64>> {
+        None
+    }
+
     /// Forgets everything that is in flight. An [`InFlight`](crate::InFlight) asks for this before it gives up. An
     /// engine that does nothing here may return old groups later. Most of them are refused, but if a request has been
     /// submitted again with the same id, an old group is mistaken for its answer.
@@ -144,6 +153,10 @@ impl<M, T: RolloutEngine<M> + ?Sized> RolloutEngine<M> for Box<T> {
 
     fn tolerance(&self) -> Option<f64> {
         (**self).tolerance()
+    }
+
+    fn token_counter(&self) -> Option<Arc<AtomicU64>> {
+        (**self).token_counter()
     }
 
     fn cancel(&mut self) {

@@ -3,7 +3,7 @@
 mod decoding;
 mod multi_step;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 use firebrick_core::{Detokenizer, Group};
 use firebrick_models::PolicyModel;
@@ -36,6 +36,8 @@ pub struct LocalEngine<M: PolicyModel> {
     max_tokens: usize,
     sample_on: SampleOn,
     graphs: bool,
+    /// Number of tokens that were sampled.
+    tokens: Arc<AtomicU64>,
     scheduler: DecodeScheduler<M>,
 }
 
@@ -57,6 +59,7 @@ impl<M: PolicyModel> LocalEngine<M> {
             max_tokens,
             sample_on,
             graphs: false,
+            tokens: Arc::default(),
             scheduler: DecodeScheduler::default(),
         }
     }
@@ -122,6 +125,10 @@ impl<M: PolicyModel> RolloutEngine<M> for LocalEngine<M> {
         let groups = scheduler.take_groups();
         self.scheduler = scheduler;
         Ok(groups)
+    }
+
+    fn token_counter(&self) -> Option<Arc<AtomicU64>> {
+        Some(self.tokens.clone())
     }
 
     fn cancel(&mut self) {

@@ -4,6 +4,8 @@ use std::{io, path::PathBuf};
 
 use firebrick_core::RunNameError;
 
+use crate::resume_command;
+
 /// An error while a run is recorded or read.
 ///
 /// Each message is complete: it includes the system's own message, which is not repeated as a source.
@@ -30,6 +32,32 @@ pub enum RunError {
     NothingToResume {
         /// Folder that was expected to hold a run.
         path: PathBuf,
+    },
+    /// A run has no checkpoint that could be used.
+    #[error(
+        "{} has no checkpoint yet: a run that is under way writes its first one before its first step; \
+         one that has ended continues with `{}`",
+        run.display(),
+        resume_command(run)
+    )]
+    NoCheckpoint {
+        /// Folder of the run.
+        run: PathBuf,
+    },
+    /// Every checkpoint of a run lacks a file.
+    #[error(
+        "{} lacks {file}, and {} has no other checkpoint that is whole: copy the checkpoint again, or \
+         give another model",
+        checkpoint.display(),
+        run.display()
+    )]
+    NoWhole {
+        /// Folder of the run.
+        run: PathBuf,
+        /// Newest checkpoint.
+        checkpoint: PathBuf,
+        /// File that is missing.
+        file: String,
     },
     /// Another process is writing the same run.
     #[error(

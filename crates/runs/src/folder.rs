@@ -8,7 +8,11 @@ use std::{
 
 use firebrick_core::{Step, check_run_name};
 
-use crate::{RunError, own::check_ordinary, store::files};
+use crate::{
+    RunError,
+    own::{check_ordinary, open_own},
+    store::files,
+};
 
 /// Folder of one run. While the value lives, no other process may write the folder.
 ///
@@ -53,6 +57,12 @@ impl RunFolder {
         folder.join("run.db").is_file() || folder.join(LOCK).is_file()
     }
 
+    /// Tells whether no process writes the run in `folder` any more, as far as the file system has locks.
+    pub fn is_left(folder: &Path) -> bool {
+        let unlocked = |file: File| file.try_lock_shared().is_ok();
+        open_own(&folder.join(LOCK)).is_ok_and(unlocked)
+    }
+
     /// Checks that [`RunFolder::create`] would find no run of that name, without making anything, so that you learn of
     /// a taken name before a large model is loaded.
     ///
@@ -91,6 +101,19 @@ impl RunFolder {
 
         let folder = RunFolder { held: lock(&path)?, path, record: Vec::new() };
         folder.sweep()?;
+        Ok(folder)
+    }
+
+    /// Opens the folder `name` in `runs` for a new run, in place of one that did nothing worth keeping. Its checkpoints
+    /// are removed; its groups stay in the record, where only the same request finds them.
+    ///
+    /// # Errors
+    /// As for [`RunFolder::resume`], and when a checkpoint can't be removed.
+    pub fn take_over(runs: &Path, name: &str) -> Result<Self, RunError> {
+        let folder = RunFolder::resume(runs, name)?;
+        for (_, path) in folder.checkpoints()? {
+            remove_checkpoint(&path)?;
+        }
         Ok(folder)
     }
 
@@ -172,14 +195,7 @@ impl RunFolder {
     /// # Errors
     /// When the folder can't be read.
     pub fn checkpoints(&self) -> Result<Vec<(Step, PathBuf)>, RunError> {
-        let mut checkpoints: Vec<(Step, PathBuf)> = entries(&self.path.join("checkpoints"))?
-            .into_iter()
-            .filter_map(|(name, path)| Some((step_of(&name)?, path)))
-            // One that can't be examined exists too, and is not a reason to continue from an older one.
-            .filter(|(_, path)| fs::metadata(path).map_or(true, |metadata| metadata.is_dir()))
-            .collect();
-        checkpoints.sort();
-        Ok(checkpoints)
+        checkpoints(&self.path)
     }
 
     /// Renames the damaged checkpoint of `step`, so that it no longer counts as a checkpoint. Returns the new
@@ -205,15 +221,9 @@ impl RunFolder {
         let surplus = if keep == 0 { 0 } else { checkpoints.len().saturating_sub(keep) };
 
         for (step, path) in checkpoints.into_iter().take(surplus) {
-            if best == Some(step) {
-                continue;
+            if best != Some(step) {
+                remove_checkpoint(&path)?;
             }
-            // The folder is hidden first, because a process that is killed while it removes files must not leave half a
-            // checkpoint.
-            let doomed = hidden(&path, TEMPORARY);
-            remove(&doomed)?;
-            fs::rename(&path, &doomed).map_err(file_error("rename", &path))?;
-            remove(&doomed)?;
         }
         Ok(())
     }
@@ -237,6 +247,30 @@ impl RunFolder {
         }
         Ok(())
     }
+}
+
+/// Lists the complete checkpoints of the run in `folder`, oldest first. The run may be under way.
+///
+/// # Errors
+/// When the folder can't be read.
+pub fn checkpoints(folder: &Path) -> Result<Vec<(Step, PathBuf)>, RunError> {
+    let mut checkpoints: Vec<(Step, PathBuf)> = entries(&folder.join("checkpoints"))?
+        .into_iter()
+        .filter_map(|(name, path)| Some((step_of(&name)?, path)))
+        // One that can't be examined exists too, and is not a reason to continue from an older one.
+        .filter(|(_, path)| fs::metadata(path).map_or(true, |metadata| metadata.is_dir()))
+        .collect();
+    checkpoints.sort();
+    Ok(checkpoints)
+}
+
+fn remove_checkpoint(path: &Path) -> Result<(), RunError> {
+    // The folder is hidden first, because a process that is killed while it removes files must not leave half a
+    // checkpoint.
+    let doomed = hidden(path, TEMPORARY);
+    remove(&doomed)?;
+    fs::rename(path, &doomed).map_err(file_error("rename", path))?;
+    remove(&doomed)
 }
 
 /// Writes a file so that a reader finds the old bytes or the new ones, never a part, even after a
@@ -276,6 +310,16 @@ pub fn publish_folder(temporary: &Path, published: &Path) -> Result<(), RunError
     fs::rename(temporary, published).map_err(file_error("rename to", published))?;
     sync_parent(published)?;
     remove(&replaced)
+}
+
+/// Renames the complete file `temporary` to `published`, in the same folder, after all of it has reached the disk.
+///
+/// # Errors
+/// When it can't be synced or renamed.
+pub fn publish_file(temporary: &Path, published: &Path) -> Result<(), RunError> {
+    sync(temporary)?;
+    fs::rename(temporary, published).map_err(file_error("rename to", published))?;
+    sync_parent(published)
 }
 
 /// Prefix of files and folders that are not complete yet, or no longer.
@@ -405,7 +449,9 @@ mod tests {
         ));
         write_atomically(&folder.recipe(), b"seed = 1").unwrap();
         assert!(matches!(RunFolder::resume(runs.path(), "a"), Err(RunError::Busy { .. })));
+        assert!(!RunFolder::is_left(folder.path()));
         drop(folder);
+        assert!(RunFolder::is_left(&runs.path().join("a")));
 
         let error = RunFolder::create(runs.path(), "a").unwrap_err().to_string();
         assert!(error.contains("--resume") && error.contains("another name"), "{error}");

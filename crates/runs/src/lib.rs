@@ -12,6 +12,7 @@
 mod command;
 mod error;
 mod folder;
+mod newest;
 mod own;
 mod store;
 mod summary;
@@ -20,7 +21,8 @@ mod writer;
 
 pub use command::{RUNS, path_word, resume_command, shell_word};
 pub use error::RunError;
-pub use folder::{RunFolder, publish_folder, write_atomically};
+pub use folder::{RunFolder, checkpoints, publish_file, publish_folder, write_atomically};
+pub use newest::{Newest, newest_checkpoint};
 pub use own::{RECIPE_BYTES, open_own, read_own, recipe_text};
 pub use store::{
     Given, HELDOUT, Judged, Listed, ListedGroup, Looked, Outcome, Store, TRAIN, Told, Which,

@@ -56,6 +56,48 @@ pub fn sums_of(folder: &Path) -> Result<Vec<(String, String)>, RunError> {
 /// a disk that is away for a moment, may be intact.
 pub fn find_damage(folder: &Path) -> Result<Option<(String, String)>, RunError> {
     let damaged = |name: &str, problem: &str| Ok(Some((name.to_owned(), problem.to_owned())));
+    let lines = match read_sums(folder)? {
+        Sums::Absent => return Ok(None),
+        Sums::Incomplete => return damaged(SUMS, "is incomplete"),
+        Sums::Complete(lines) => lines,
+    };
+
+    for (name, expected) in lines {
+        let path = folder.join(&name);
+        match sum(&path) {
+            Ok(found) if found == expected => {}
+            Ok(_) => return damaged(&name, "differs from the file that was saved"),
+            Err(error) if is_absent(&error) => return damaged(&name, "is missing"),
+            Err(error) => return Err(RunError::File { action: "read", path, error }),
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the first file of a checkpoint's model that is missing. It reads no weights, and asks for nothing that only
+/// a resumed run needs.
+pub(crate) fn find_missing(folder: &Path) -> Result<Option<String>, RunError> {
+    let lines = match read_sums(folder)? {
+        Sums::Absent => return Ok(None),
+        Sums::Incomplete => return Ok(Some(SUMS.to_owned())),
+        Sums::Complete(lines) => lines,
+    };
+
+    let mut names = lines.into_keys().filter(|name| !name.starts_with("trainer/"));
+    Ok(names.find(|name| !folder.join(name).is_file()))
+}
+
+/// What a folder says about its files.
+enum Sums {
+    /// No file of sums is there.
+    Absent,
+    /// The file was cut off or changed.
+    Incomplete,
+    /// The sum of each file, by its path.
+    Complete(BTreeMap<String, String>),
+}
+
+fn read_sums(folder: &Path) -> Result<Sums, RunError> {
     let path = folder.join(SUMS);
     let read = || {
         let mut bytes = Vec::new();
@@ -64,28 +106,19 @@ pub fn find_damage(folder: &Path) -> Result<Option<(String, String)>, RunError> 
     };
     let text = match read() {
         Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
-        Err(error) if is_absent(&error) => return Ok(None),
+        Err(error) if is_absent(&error) => return Ok(Sums::Absent),
         Err(error) => return Err(RunError::File { action: "read", path, error }),
     };
 
     // A line of another form means that the file was cut off or changed.
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let lines: Option<BTreeMap<&str, &str>> =
-        lines.map(|line| line.split_once("  ").map(|(sum, name)| (name, sum))).collect();
-    let Some(lines) = lines.filter(|lines| text.ends_with(&closing_line(lines.len()))) else {
-        return damaged(SUMS, "is incomplete");
-    };
-
-    for (name, expected) in lines {
-        let path = folder.join(name);
-        match sum(&path) {
-            Ok(found) if found == expected => {}
-            Ok(_) => return damaged(name, "differs from the file that was saved"),
-            Err(error) if is_absent(&error) => return damaged(name, "is missing"),
-            Err(error) => return Err(RunError::File { action: "read", path, error }),
-        }
-    }
-    Ok(None)
+    let named = |(sum, name): (&str, &str)| (name.to_owned(), sum.to_owned());
+    let lines: Option<BTreeMap<String, String>> =
+        lines.map(|line| line.split_once("  ").map(named)).collect();
+    Ok(match lines.filter(|lines| text.ends_with(&closing_line(lines.len()))) {
+        Some(lines) => Sums::Complete(lines),
+        None => Sums::Incomplete,
+    })
 }
 
 /// Tells whether a file could not be read because no file is there: nothing at all, or a folder.

@@ -9,6 +9,8 @@ pub(crate) mod oom;
 pub(crate) mod optim;
 pub(crate) mod replicas;
 pub(crate) mod sft;
+pub(crate) mod token_stats;
+mod top_entropy;
 pub(crate) mod update;
 
 use firebrick_core::{Metrics, Step, Trained};
@@ -26,6 +28,7 @@ pub use optim::{
 };
 pub use replicas::Replicas;
 pub use sft::{CrossEntropy, sft_step};
+pub use token_stats::TokenStats;
 pub use update::{EXPERT_LOAD_MAX, ROUTER_AUX_LOSS, UpdateReport, UpdateTarget, Updater};
 
 use crate::{error::TrainError, sample::Sample};

@@ -45,7 +45,7 @@ pub use config::{OldLogprobs, TrainConfig};
 pub use error::TrainError;
 pub use interruption::Interruption;
 pub use learner::{Learner, LocalLearner};
-pub use observer::{Observer, Phase};
+pub use observer::{Observer, Phase, PhaseTokens};
 pub use phrases::Phrases;
 pub use report::{SamplingReport, UpdateTotals};
 pub use sample::{Sample, TokenValues};

@@ -205,6 +205,8 @@ pub(crate) struct Updated {
     pub(crate) first_change: Option<LogprobChange>,
     /// Largest change of the whole step.
     pub(crate) change_max: f64,
+    /// Mean change of a completion's log-probabilities by the step's single update, in nats.
+    pub(crate) moved: Option<f64>,
     pub(crate) tokens: usize,
     /// [`UpdateReport::prompt_sharing`](crate::learner::update::UpdateReport::prompt_sharing) of each update, times its tokens
     /// that counted.
@@ -276,6 +278,9 @@ impl Updated {
 
         if self.updates > 0 {
             metrics.set("update/grad_norm", self.grad_norm / self.updates as f64);
+        }
+        if let Some(moved) = self.moved {
+            metrics.set("update/logprob_moved", moved);
         }
         if self.logprob_check.is_some() {
             metrics.set("rollout/refused", self.refused as f64);

@@ -16,7 +16,7 @@ use crate::{
     eval::{EvalReport, evaluate},
     learner::{Learner, checked_logprobs, local::LocalLearner, optim::StepOutcome},
     logprob_check::LogprobCheck,
-    observer::{Observer, Phase},
+    observer::{Observer, Phase, PhaseTokens},
     phrases::Phrases,
     report::{SamplingReport, UpdateTotals, Updated},
     sample::Sample,
@@ -219,8 +219,15 @@ impl<L: Learner> Trainer<L> {
         observer.begin(Phase::Eval, prompts.len() * completions_per_prompt);
 
         let seed = self.seed.derive("eval", &[]);
-        let advance = &mut |units| observer.advance(units);
         let Sampler { engine, task, config, .. } = &mut self.sampler;
+        let tokens = PhaseTokens::begin(engine.as_ref());
+        let most = prompts.len() * completions_per_prompt * sampling.max_completion_tokens;
+        let advance = &mut |units| {
+            if let Some(sampled) = tokens.sampled() {
+                observer.tokens(sampled, most as u64);
+            }
+            observer.advance(units);
+        };
         let report = evaluate(
             engine.as_mut(),
             &*task.verifier,

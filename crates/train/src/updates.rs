@@ -1,6 +1,6 @@
 //! The updates of a step: its mini-batches, and as many updates as each of them gets.
 
-use std::time::Instant;
+use std::{slice, time::Instant};
 
 use firebrick_core::{Seed, Step};
 use rand::seq::SliceRandom;
@@ -47,6 +47,7 @@ impl<L: Learner> Updates<'_, L> {
         let record_token_stats = interval > 0 && self.step.is_multiple_of(interval);
         let lr = self.lr;
         let mut updated = Updated { lr, record_token_stats, logprob_check, ..Updated::default() };
+        let before = if count == 1 { self.before_single_update(&units)? } else { None };
 
         observer.begin(Phase::Update, count);
         for index in 0..count {
@@ -61,9 +62,33 @@ impl<L: Learner> Updates<'_, L> {
             observer.advance(1);
         }
 
+        if let Some(before) = before.filter(|_| updated.updates == 1) {
+            let logprobs = self.learner.logprobs(slice::from_ref(&before))?;
+            updated.moved = Some(mean_change(&[before], &logprobs));
+        }
+
         observer.end();
         updated.seconds = started.elapsed().as_secs_f64();
         Ok(updated)
+    }
+
+    /// Returns a sample with the log-probabilities of its tokens before the step's single update. Such an update
+    /// computes its ratios where the old policy is, so that its own numbers look the same whether it moves the policy
+    /// or not. The shortest sample is enough.
+    fn before_single_update(
+        &mut self,
+        units: &[Vec<Sample>],
+    ) -> Result<Option<Sample>, TrainError> {
+        if self.config.adaptive.is_some() || !self.learner.trains_policy() {
+            return Ok(None);
+        }
+
+        let counts = units.iter().flatten().filter(|sample| sample.loss_tokens() > 0);
+        let Some(shortest) = counts.min_by_key(|sample| sample.length()) else { return Ok(None) };
+        let samples = vec![shortest.clone()];
+        let logprobs = checked_logprobs(self.learner.logprobs(&samples)?, &samples)?;
+        let before = samples.into_iter().zip(logprobs);
+        Ok(before.map(|(sample, old_logprobs)| Sample { old_logprobs, ..sample }).next())
     }
 
     /// Returns the units that mini-batches are made of: completions, or whole groups if the learner needs them.

@@ -66,16 +66,7 @@ pub fn save_as(
     formats: &Formats,
     max_shard_bytes: u64,
 ) -> Result<(), CheckpointError> {
-    let mut parameters = parameters(decoder);
-    parameters.retain(|parameter| !names::is_adapter(&parameter.path));
-
-    if parameters.iter().any(|parameter| names::is_quantised(&parameter.path)) {
-        let problem =
-            "the weights are kept in 8 or 4 bits, expected a model that was loaded in 32 or 16";
-        let source = io::Error::other(problem);
-        return Err(CheckpointError::Write { path: folder.to_owned(), source });
-    }
-
+    let parameters = saved_parameters(decoder, folder)?;
     let mut values = Values::new(&parameters);
     let shards = shards(decoder.config(), &parameters, formats, max_shard_bytes);
     let single = folder.join(SINGLE);
@@ -99,6 +90,23 @@ pub fn save_as(
     // An older single file in this folder would be found before the index.
     remove(&single)?;
     write_config(config, folder, formats)
+}
+
+/// Lists the parameters that a checkpoint at `path` has, without those of adapters.
+pub(super) fn saved_parameters(
+    decoder: &Decoder,
+    path: &Path,
+) -> Result<Vec<Parameter>, CheckpointError> {
+    let mut parameters = parameters(decoder);
+    parameters.retain(|parameter| !names::is_adapter(&parameter.path));
+
+    if parameters.iter().any(|parameter| names::is_quantised(&parameter.path)) {
+        let problem =
+            "the weights are kept in 8 or 4 bits, expected a model that was loaded in 32 or 16";
+        let source = io::Error::other(problem);
+        return Err(CheckpointError::Write { path: path.to_owned(), source });
+    }
+    Ok(parameters)
 }
 
 /// Writes `config.json`, last of all, so that a folder that was not finished is not a model.

@@ -124,6 +124,11 @@ impl Verifier for ModelVerifier {
     fn score_all(&self, asked: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
         Ok(self.judge_all(asked))
     }
+
+    /// The reference is not read, so any will do.
+    fn takes_json(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

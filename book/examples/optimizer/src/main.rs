@@ -75,7 +75,7 @@ fn train(runs: &Path, name: &str, steps: u64, resume: bool) -> Result<Summary> {
     let session =
         Session::new(recipe).name(name).runs(runs).resume(resume).optimizer(Lion::default());
     let session = session.schedule(InverseRoot(1e-4)).settings(|recipe| {
-        (recipe.sft.steps, recipe.sft.lr) = (40, 1e-3);
+        (recipe.sft.steps, recipe.sft.lr) = (40, Some(1e-3));
         (recipe.train.steps, recipe.sft.stop_at) = (steps, None);
         recipe.sampling.dynamic = firebrick::recipe::Dynamic::Off;
     });

@@ -135,8 +135,8 @@ pub fn train(runs: &Path, seed: u64, steps: u64, resume: bool) -> Result<Summary
     let session = Session::with_policy(own, source, Integer { marker: Some(";".into()) });
     let session = session.heldout(heldout).sft_examples(sft_examples).runs(runs).resume(resume);
     let session = session.name(format!("seed-{seed}")).settings(|recipe| {
-        (recipe.seed, recipe.train.steps, recipe.optim.lr) = (seed, steps, 3e-4);
-        (recipe.sft.steps, recipe.sft.lr, recipe.sft.stop_at) = (400, 4e-3, Some(0.3));
+        (recipe.seed, recipe.train.steps, recipe.optim.lr) = (seed, steps, Some(3e-4));
+        (recipe.sft.steps, recipe.sft.lr, recipe.sft.stop_at) = (400, Some(4e-3), Some(0.3));
         (recipe.rollout.group_size, recipe.rollout.max_completion_tokens) = (8, 32);
     });
     Ok(session.run()?.summary)

@@ -105,10 +105,10 @@ fn train(runs: &Path, sft: u64, steps: u64) -> Result<Summary> {
         .runs(runs)
         .name("digits")
         .settings(|recipe| {
-            (recipe.sft.steps, recipe.sft.lr) = (sft, 3e-3);
+            (recipe.sft.steps, recipe.sft.lr) = (sft, Some(3e-3));
             (recipe.rollout.group_size, recipe.rollout.max_completion_tokens) = (8, 8);
             recipe.sampling.prompts_per_step = 32;
-            (recipe.optim.lr, recipe.optim.warmup_steps) = (5e-4, 0);
+            (recipe.optim.lr, recipe.optim.warmup_steps) = (Some(5e-4), 0);
             (recipe.train.steps, recipe.train.mini_batch) = (steps, 128);
         });
     Ok(session.run()?.summary)

@@ -13,10 +13,14 @@ use firebrick::{
     device,
     recipe::Loaded,
     runs::recipe_text,
+    source::run_of_checkpoint,
 };
 use firebrick_core::{RewardedGroup, Seed, Verdict, printable};
 use firebrick_device::Name;
-use firebrick_train::eval::{EvalReport, evaluate};
+use firebrick_train::{
+    PhaseTokens,
+    eval::{EvalReport, evaluate},
+};
 use serde_json::{Map, Value};
 
 use crate::{ProgramError, bars::Bars, out::Out, terminal::Terminal};
@@ -25,9 +29,9 @@ use crate::{ProgramError, bars::Bars, out::Out, terminal::Terminal};
 #[derive(Args)]
 #[command(allow_negative_numbers = true)]
 pub struct Eval {
-    /// A checkpoint, such as runs/quickstart/checkpoints/step-000200; with --recipe any model folder,
-    /// or the name of a model on the Hugging Face Hub
-    checkpoint: PathBuf,
+    /// A run, by its name or folder: its newest checkpoint; or a checkpoint. With --recipe also any model folder, a GGUF
+    /// file, or the name of a model on the Hugging Face Hub
+    model: PathBuf,
     /// The number of completions per prompt, the k of avg@k and maj@k; by default the recipe's number
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65536))]
     samples: Option<u32>,
@@ -55,7 +59,7 @@ impl Eval {
 
         let bars = Bars::on_stderr();
         let sources = super::sources::sources(&bars);
-        let folder = super::model_folder(&self.checkpoint, &sources)?;
+        let folder = super::model_folder(&self.model, &sources)?;
         let recipe = self.recipe(&folder, &set)?.recipe;
 
         let loading = bars.bar(Stage::Load.name(), 0);
@@ -88,7 +92,15 @@ impl Eval {
         let smaller = device::fewer_sequences(&recipe);
 
         let measured = device::unsaved(&recipe, &device, "the evaluation", smaller, || {
+            let tokens = PhaseTokens::begin(&*evaluation.engine);
+            let most = total as u64 * evaluation.sampling.max_completion_tokens as u64;
             let measure = |set: &EvalSet| {
+                let mut advance = |finished| {
+                    if let Some(sampled) = tokens.sampled() {
+                        bar.tokens(sampled, most);
+                    }
+                    bar.advance(finished as u64);
+                };
                 Ok(evaluate(
                     &mut *evaluation.engine,
                     &*evaluation.verifier,
@@ -96,7 +108,7 @@ impl Eval {
                     set.samples,
                     &evaluation.sampling,
                     Seed::run(recipe.seed).derive("eval", &[]),
-                    &mut |finished| bar.advance(finished as u64),
+                    &mut advance,
                 )?)
             };
             sets.iter().map(measure).collect::<Result<Vec<_>, Error>>()
@@ -145,24 +157,18 @@ impl Eval {
         super::print(&text)
     }
 
-    /// Loads the recipe that was given, or else that of the run that the checkpoint belongs to:
-    /// `runs/<name>/recipe.toml`.
+    /// Loads the recipe that was given, or else that of the run that the checkpoint belongs to.
     fn recipe(&self, checkpoint: &Path, set: &[String]) -> Result<Loaded, ProgramError> {
         if let Some(path) = &self.recipe {
             return super::recipes::load(path, set);
         }
 
-        let folder = std::path::absolute(checkpoint).unwrap_or_default();
-        let run = folder.parent().and_then(Path::parent);
-        let path = run.map(|run| run.join("recipe.toml"));
-
-        match (run, path.filter(|path| path.symlink_metadata().is_ok())) {
-            (Some(run), Some(path)) => {
-                let text = recipe_text(run)?;
-                Ok(Recipe::load_text(&path, &text, set).map_err(Error::from)?)
-            }
-            _ => Err(ProgramError::NotACheckpoint { path: self.checkpoint.clone() }),
-        }
+        let Some(run) = run_of_checkpoint(checkpoint) else {
+            return Err(ProgramError::NotACheckpoint { path: self.model.clone() });
+        };
+        let text = recipe_text(&run)?;
+        let path = run.join("recipe.toml");
+        Ok(Recipe::load_text(&path, &text, set).map_err(Error::from)?)
     }
 }
 

@@ -5,9 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command, CommandFactory as _, builder::PossibleValuesParser};
 use clap_complete::Shell;
 use clap_mangen::Man as Man1;
+use firebrick::Recipe;
 
 use super::Arguments;
 use crate::{ProgramError, out::Out};
@@ -22,6 +23,8 @@ pub struct Completions {
 }
 
 const WHERE: &str = "\
+In bash the names of built-in recipes and the keys of --set are completed too.
+
 Examples:
   firebrick completions bash > ~/.local/share/bash-completion/completions/firebrick
   firebrick completions zsh > ~/.zfunc/_firebrick     # ~/.zfunc has to be in fpath
@@ -38,10 +41,51 @@ pub struct Man {
 
 impl Completions {
     pub(super) fn run(self) -> Result<(), ProgramError> {
+        let mut program = Arguments::command();
+        if self.shell == Shell::Bash {
+            program = with_values(program);
+        }
+
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Arguments::command(), "firebrick", &mut script);
-        super::print(&String::from_utf8_lossy(&script))
+        clap_complete::generate(self.shell, &mut program, "firebrick", &mut script);
+        let script = String::from_utf8_lossy(&script);
+        super::print(&match self.shell {
+            Shell::Bash => without_blank_after_keys(&script),
+            _ => script.into_owned(),
+        })
     }
+}
+
+/// Adds the values that a shell can complete: built-in recipes, and keys. Where none fits, bash completes files; other
+/// shells would then complete nothing, so that a recipe of the user's own could not be named.
+fn with_values(mut program: Command) -> Command {
+    let recipes = || PossibleValuesParser::new(firebrick_recipes::ALL.iter().map(|it| it.name));
+    // clap keeps no text of its own here. The process ends when the script is printed.
+    let keys: Vec<&'static str> =
+        Recipe::keys().into_iter().map(|key| &*String::leak(key + "=")).collect();
+    let keys = || PossibleValuesParser::new(&keys);
+
+    for name in ["train", "plan", "compare", "eval"] {
+        program = program.mut_subcommand(name, |command| {
+            command.mut_args(|argument| match argument.get_id().as_str() {
+                "recipe" | "recipes" => argument.value_parser(recipes()),
+                "set" => argument.value_parser(keys()),
+                _ => argument,
+            })
+        });
+    }
+    program.mut_subcommand("recipes", |command| {
+        command.mut_subcommand("show", |show| {
+            show.mut_arg("name", |name| name.value_parser(recipes()))
+        })
+    })
+}
+
+/// Lets bash write no blank after a key, where its value comes.
+fn without_blank_after_keys(script: &str) -> String {
+    let option = "--set)\n";
+    let indent = " ".repeat(20);
+    script.replace(option, &format!("{option}{indent}compopt -o nospace\n"))
 }
 
 impl Man {

@@ -1,5 +1,7 @@
 //! `firebrick init`: writes the files of a new task, which are in `commands/init/`.
 
+mod model;
+
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write as _},
@@ -7,8 +9,10 @@ use std::{
 };
 
 use clap::Args;
+use firebrick_device::Name;
 use firebrick_runs::shell_word;
 
+use self::model::ModelRecipe;
 use crate::ProgramError;
 
 /// Arguments of `firebrick init`.
@@ -17,41 +21,56 @@ use crate::ProgramError;
 pub struct Init {
     /// The folder to make; if it exists already, it has to be empty
     folder: PathBuf,
+    /// The model that learns: a folder, a GGUF file, or a name on the Hugging Face Hub; by default a tiny new model
+    #[arg(long, value_name = "MODEL")]
+    model: Option<PathBuf>,
+    /// The device that the recipe is for, such as cpu or vulkan:0
+    #[arg(long, value_name = "KIND:INDEX", requires = "model", default_value = "cpu")]
+    device: Name,
+    /// The memory of the device, such as 16GB; by default the device is asked
+    #[arg(long, value_name = "SIZE", requires = "model", value_parser = super::plan::bytes)]
+    memory: Option<u64>,
+    /// Write the judge in Rust, as a crate, instead of Python
+    #[arg(long, requires = "model")]
+    rust: bool,
 }
 
 const EXAMPLES: &str = "\
-The folder gets a recipe, twenty rows of data, a judge as a program with its test, and a
-README. The judge is in Python; a judge may be any program.
+The folder gets a recipe, twenty rows of data or a few more, and a judge with its
+test: a function that gives each completion a score from 0 to 1. Replace the rows
+and the function by your own. With --model, the recipe's numbers fit the model, the
+device and its memory.
 
 Examples:
-  firebrick init my-task
+  firebrick init my-task --model SmolLM2-135M-Instruct.Q4_1.gguf
+  firebrick init my-task --model Qwen/Qwen3-0.6B --device cuda:0 --memory 16GB
   cd my-task
+  firebrick try
   firebrick train recipe.toml";
 
-const FILES: [(&str, &str); 5] = [
-    ("recipe.toml", include_str!("init/recipe.toml")),
-    ("rows.jsonl", include_str!("init/rows.jsonl")),
-    ("judge.py", include_str!("init/judge.py")),
-    ("test_judge.py", include_str!("init/test_judge.py")),
-    ("README.md", include_str!("init/README.md")),
-];
+/// A file of a task, by its name.
+type File = (&'static str, String);
 
 impl Init {
     pub(super) fn run(self) -> Result<(), ProgramError> {
-        let Init { folder } = self;
+        let Init { folder, model, device, memory, rust } = self;
+
+        // The model is looked at before anything is written.
+        let files = match &model {
+            None => new_task(),
+            Some(model) => model_task(&ModelRecipe { model, device, memory, rust })?,
+        };
+
         fs::create_dir_all(&folder).map_err(ProgramError::file(&folder))?;
         // Existing files may be somebody's work.
         if fs::read_dir(&folder).map_err(ProgramError::file(&folder))?.next().is_some() {
             return Err(ProgramError::NotEmpty { folder });
         }
 
-        for (name, text) in FILES {
+        for (name, text) in &files {
             let path = folder.join(name);
-            let text = match name {
-                "recipe.toml" => named(text, &folder),
-                _ => text.to_owned(),
-            };
-            write(&path, &here(&text)).map_err(ProgramError::file(&path))?;
+            let text = if *name == "recipe.toml" { &named(text, &folder) } else { text };
+            write(&path, text).map_err(ProgramError::file(&path))?;
         }
 
         // `cd` would take a name that begins with a dash for an option.
@@ -59,13 +78,48 @@ impl Init {
         let path = if dashed { Path::new(".").join(&folder) } else { folder.clone() };
         let path = path.display().to_string();
 
-        let names = FILES.map(|(name, _)| name).join(", ");
+        let names = files.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let steps = next_commands(model.is_some(), rust).join("\n  ");
         super::print(&format!(
-            "{} has {names}\n\nnext:\n  cd {}\n  firebrick train recipe.toml\n",
+            "{} has {names}\n\nnext:\n  cd {}\n  {steps}\n",
             folder.display(),
             shell_word(&path)
         ))
     }
+}
+
+/// Returns the files of a task for a tiny new model.
+fn new_task() -> Vec<File> {
+    vec![
+        ("recipe.toml", include_str!("init/new/recipe.toml").to_owned()),
+        ("rows.jsonl", include_str!("init/new/rows.jsonl").to_owned()),
+        ("judge.py", include_str!("init/new/judge.py").to_owned()),
+        ("test_judge.py", include_str!("init/new/test_judge.py").to_owned()),
+    ]
+}
+
+/// Returns the files of a task for a published model.
+fn model_task(recipe: &ModelRecipe) -> Result<Vec<File>, ProgramError> {
+    let mut files = vec![
+        ("recipe.toml", recipe.text()?),
+        ("rows.jsonl", include_str!("init/model/rows.jsonl").to_owned()),
+    ];
+    if recipe.rust {
+        files.push(("Cargo.toml", include_str!("init/rust/Cargo.toml.txt").to_owned()));
+        files.push(("judge.rs", include_str!("init/rust/judge.rs").to_owned()));
+    } else {
+        files.push(("judge.py", include_str!("init/model/judge.py").to_owned()));
+        files.push(("test_judge.py", include_str!("init/model/test_judge.py").to_owned()));
+    }
+    Ok(files)
+}
+
+/// Returns the commands that come next.
+fn next_commands(has_model: bool, rust: bool) -> Vec<&'static str> {
+    let python = if cfg!(windows) { "python -m unittest" } else { "python3 -m unittest" };
+    let test = if rust { "cargo test && cargo build --release" } else { python };
+    let tries = has_model.then_some("firebrick try");
+    [Some(test), tries, Some("firebrick train recipe.toml")].into_iter().flatten().collect()
 }
 
 /// Names the recipe's run after the folder, if a run can have that name, so that two tasks trained from the same folder
@@ -76,11 +130,6 @@ fn named(recipe: &str, folder: &Path) -> String {
         Ok(()) => recipe.replacen("seed = ", &format!("name = \"{name}\"\nseed = "), 1),
         Err(_) => recipe.to_owned(),
     }
-}
-
-/// Replaces `python3` by the name that Python has on this system.
-fn here(text: &str) -> String {
-    if cfg!(windows) { text.replace("python3", "python") } else { text.to_owned() }
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {

@@ -14,8 +14,9 @@ use crate::{ProgramError, inspect::Inspection};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Inspect {
-    /// A model folder, such as runs/quickstart/checkpoints/step-000200, or the folder of an adapter
-    checkpoint: PathBuf,
+    /// A run, by its name or folder: its newest checkpoint; or a checkpoint, an adapter, a model folder, a GGUF file, or
+    /// the name of a model on the Hugging Face Hub
+    model: PathBuf,
     /// List every tensor
     #[arg(long)]
     tensors: bool,
@@ -41,7 +42,7 @@ impl Inspect {
     /// Returns exit code 1 if the folder can't be used.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let sources = super::sources::alone();
-        let folder = super::model_folder(&self.checkpoint, &sources)?;
+        let folder = super::model_folder(&self.model, &sources)?;
         let mut inspection = Inspection::read(&folder);
         // Only an adapter that can be read can be compared with its model.
         if is_adapter(&folder) && inspection.faults.is_empty() {

@@ -29,11 +29,14 @@ use crate::{ProgramError, error::STDOUT, glob::matches, names::verl_name};
 pub struct Metrics {
     /// The run's folder, such as runs/quickstart; the run may still be under way
     run: PathBuf,
-    /// Metrics to print, such as reward/credit or 'time/*'; by default all
+    /// Metrics to print, such as reward/credit or 'time/*'; by default all, in a table the eight that say most
     names: Vec<String>,
     /// The form of the output
     #[arg(long, value_enum, default_value_t = Form::Jsonl)]
     form: Form,
+    /// Print all metrics in a table too
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
     /// Print only the last STEPS steps
     #[arg(long, value_name = "STEPS")]
     last: Option<u64>,
@@ -51,7 +54,8 @@ pub struct Metrics {
 const EXAMPLES: &str = "\
 Examples:
   firebrick metrics runs/quickstart
-  firebrick metrics runs/quickstart --form table --last 20 reward/credit loss/entropy
+  firebrick metrics runs/quickstart --form table --last 20
+  firebrick metrics runs/quickstart --form table reward/credit 'loss/*'
   firebrick metrics runs/quickstart --form csv 'time/*' > time.csv
   firebrick metrics runs/quickstart --form row
   firebrick metrics runs/quickstart --follow eval/heldout_accuracy
@@ -66,7 +70,7 @@ enum Form {
     Csv,
     /// A table for a person to read
     Table,
-    /// One row of a Markdown table for a finished run: device, accuracies, steps, time and memory
+    /// One row of a Markdown table for a finished run: its name, device, accuracies, steps, time and memory
     Row,
     /// An event file in the folder --out, for `tensorboard --logdir`
     #[value(name = "tensorboard")]
@@ -77,6 +81,18 @@ enum Form {
 
 /// A metric's stored name, and its name in the output.
 type Column = (String, String);
+
+/// Metrics of a table if none are named: those that the book looks at first, and three that show how the run goes.
+const FIRST: [&str; 8] = [
+    "reward/mean",
+    "reward/credit",
+    "eval/heldout_accuracy",
+    "loss/entropy",
+    "rollout/length_mean",
+    "rollout/truncated",
+    "update/grad_norm",
+    "time/step",
+];
 
 /// Number of steps that are read in one query.
 const CHUNK: usize = 1000;
@@ -173,6 +189,13 @@ impl Metrics {
             return Err(ProgramError::NoMetric { name: pattern.clone(), run: self.run.clone() });
         }
 
+        // A run of another kind may have none of them.
+        let first = FIRST.iter().filter(|&&first| names.iter().any(|name| name == first));
+        let first: Vec<Column> = first.filter_map(|name| self.column((*name).into())).collect();
+        let is_short = self.form == Form::Table && self.names.is_empty() && !self.all;
+        if is_short && !first.is_empty() {
+            return Ok(first);
+        }
         Ok(names.into_iter().filter_map(|name| self.column(name)).collect())
     }
 

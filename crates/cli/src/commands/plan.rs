@@ -1,6 +1,7 @@
 //! `firebrick plan`: estimates the memory that a recipe needs, before anything runs.
 
 mod engines;
+mod time;
 
 use std::{fmt::Write as _, path::PathBuf};
 
@@ -11,10 +12,11 @@ use firebrick::{
     recipe::{Loaded, Recipe},
     thousands,
 };
-use firebrick_device::{Name, gibibytes};
-use serde_json::json;
+use firebrick_device::{Kind, Name, gibibytes};
+use serde_json::{Value, json};
 
 use crate::ProgramError;
+use time::Times;
 
 /// Arguments of `firebrick plan`.
 #[derive(Args)]
@@ -28,7 +30,8 @@ pub struct Plan {
     /// Plan for this device instead of the recipe's, such as cpu or vulkan:0
     #[arg(long, value_name = "KIND:INDEX")]
     device: Option<Name>,
-    /// The memory of the device, such as 24GiB or 80GB; by default the device is asked
+    /// The memory of the device, such as 24GiB or 80GB; by default the device is asked. If neither --device nor the
+    /// recipe names a device, this is the memory of a card that computes in bfloat16
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     memory: Option<u64>,
     /// Say the longest completion that fits into the memory, instead of listing the parts
@@ -42,18 +45,25 @@ pub struct Plan {
 }
 
 const EXAMPLES: &str = "\
-Nothing is loaded or computed: the sizes come from the recipe and the model's
-config.json. Prompts and completions are taken at the longest that the recipe
-allows, so a run with shorter ones needs less.
+No model is loaded: the sizes come from the recipe and the model's config.json,
+or from a table of published models if that file is not on this machine. Prompts
+and completions are taken at the longest that the recipe allows, so a run with
+shorter ones needs less.
 
 Columns are the moments at which a step holds most memory: sampling; logits from
 a micro-batch's activations; its backward pass at the beginning and at the end;
 AdamW's step; writing a checkpoint. Parts with ~ are estimates, the others are
 counted.
 
+The time of a step is calculated: for the CPU from a product and a copy that are
+timed here, for a card from its data sheet and the shares of it that an H200
+reached. It depends on the lengths of completions, which --mean-tokens says. Take
+it for an order of magnitude; small models take longer.
+
 Examples:
   firebrick plan quickstart
   firebrick plan quickstart --device vulkan:0
+  firebrick plan cards/16gb --memory 16GB
   firebrick plan my.toml --memory 24GiB --set 'model.lora={ rank = 16 }'
   firebrick plan my.toml --memory 24GiB --fit
   firebrick plan my.toml --engines --card h100 --mean-tokens 4000
@@ -65,8 +75,7 @@ would not load it, or it could not be planned; 2 wrong arguments or recipe. With
 impl Plan {
     /// Returns exit code 1 if the recipe does not fit.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
-        let set = [self.set, super::device_settings(self.device)].concat();
-        let Loaded { recipe, name, .. } = super::recipes::load(&self.recipe, &set)?;
+        let (Loaded { recipe, name, .. }, for_a_card) = self.load()?;
         let sources = super::sources::alone();
         let models = build::model_sizes(&recipe, &sources)?;
 
@@ -78,8 +87,16 @@ impl Plan {
         models.check_context(&tried)?;
 
         let (compute, assumed) = compute(&recipe);
+        let assumed = Assumed {
+            compute: assumed && !for_a_card,
+            card: self.memory.filter(|_| for_a_card),
+            sizes: models.published,
+        };
         let memory = match self.memory {
-            Some(bytes) => Memory { bytes: Some(bytes), words: "given with --memory".into() },
+            Some(bytes) => {
+                let card = if for_a_card { ", for a card" } else { "" };
+                Memory { bytes: Some(bytes), words: format!("given with --memory{card}") }
+            }
             None => Memory::of_device(recipe.device.name()),
         };
 
@@ -108,20 +125,77 @@ impl Plan {
         };
         let fits = refused.is_none() && has_room;
 
+        let lengths = self.servers.lengths(&recipe);
+        let times = || Times::new(&plan.facts, &recipe, self.servers.card, memory.bytes, lengths);
+
         let text = match (self.json, self.fit) {
-            (true, _) => as_json(&plan, remedy.as_ref(), &recipe, &memory, refused.is_none()),
+            (true, _) => {
+                let mut object =
+                    as_json(&plan, remedy.as_ref(), &recipe, &memory, refused.is_none());
+                object["time"] = times().as_json();
+                object["published_sizes"] = models.published.into();
+                format!("{object}\n")
+            }
             (false, true) => refused.unwrap_or_default() + &fit(&plan, &memory),
             (false, false) => {
-                let mut text = table(&plan, &name, &recipe, assumed);
+                let mut text = table(&plan, &name, &recipe, &assumed);
                 text.extend(refused.clone());
                 text += &verdict(&plan, &memory, refused.is_none());
                 text.extend(remedy.as_ref().map(instead));
-                text
+                text + &times().in_words(&recipe)
             }
         };
 
         super::print(&text)?;
         Ok(u8::from(!fits))
+    }
+
+    /// Loads the recipe. If a memory is given and nobody names a device, the plan is for a card, and the second value is
+    /// true: nobody has to say the memory of a CPU.
+    fn load(&self) -> Result<(Loaded, bool), ProgramError> {
+        let load = |device| {
+            let set = [self.set.clone(), super::device_settings(device)].concat();
+            super::recipes::load(&self.recipe, &set)
+        };
+
+        let loaded = load(self.device)?;
+        if self.memory.is_none() || self.device.is_some() || loaded.sets("device") {
+            return Ok((loaded, false));
+        }
+        Ok((load(Some(CARD))?, true))
+    }
+}
+
+/// Device that stands for a card that nobody named. CUDA and ROCm compute in bfloat16, as most cards can.
+const CARD: Name = Name { kind: Kind::Cuda, index: 0 };
+
+/// Assumptions of a plan, which its heading has to name.
+struct Assumed {
+    /// True if the device can't be asked whether it computes in this format.
+    compute: bool,
+    /// Memory of the card, if nobody named a device.
+    card: Option<u64>,
+    /// True if the model's sizes are built in.
+    sizes: bool,
+}
+
+impl Assumed {
+    /// Writes the assumptions about device and sizes, a line each.
+    fn in_words(&self) -> String {
+        let mut text = String::new();
+        if let Some(bytes) = self.card {
+            let _ = writeln!(
+                text,
+                "for a card with {}, as with --device {CARD}, because you name no device: --device vulkan:0 is for \
+                 one that computes in float32, and --device cpu for a CPU",
+                gibibytes(bytes)
+            );
+        }
+        if self.sizes {
+            text +=
+                "the model's sizes are built in, because its config.json is not on this machine\n";
+        }
+        text
     }
 }
 
@@ -195,9 +269,13 @@ fn instead(remedy: &Remedy) -> String {
     )
 }
 
-fn table(plan: &Sums, name: &str, recipe: &Recipe, assumed: bool) -> String {
+fn table(plan: &Sums, name: &str, recipe: &Recipe, assumed: &Assumed) -> String {
     let facts = &plan.facts;
-    let assumed = if assumed {
+    let on = match assumed.card {
+        Some(_) => "a card".to_owned(),
+        None => recipe.device.name().to_string(),
+    };
+    let unasked = if assumed.compute {
         " (assumed: the device can't be asked whether it computes in this format)"
     } else {
         ""
@@ -208,8 +286,8 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, assumed: bool) -> String {
     };
 
     let mut text = format!(
-        "{name}: {} parameters{active}, {} of them trained, {}, on {}{assumed}\n\
-         {}, prompts to {} and completions to {} tokens; \
+        "{name}: {} parameters{active}, {} of them trained, {}, on {on}{unasked}\n\
+         {}{}, prompts to {} and completions to {} tokens; \
          micro-batches to {} tokens, {} of {} layers kept whole\n\n",
         thousands(facts.parameters as u64),
         thousands(facts.trainable as u64),
@@ -218,7 +296,7 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, assumed: bool) -> String {
         } else {
             facts.compute.clone()
         },
-        recipe.device.name(),
+        assumed.in_words(),
         if facts.work.elsewhere {
             "sampled by servers".to_owned()
         } else {
@@ -319,7 +397,7 @@ fn as_json(
     recipe: &Recipe,
     memory: &Memory,
     loads: bool,
-) -> String {
+) -> Value {
     let (peak, moment) = plan.peak();
     let by_moment = |bytes: [u64; 6]| -> serde_json::Map<String, serde_json::Value> {
         let cells = Moment::ALL.into_iter().zip(bytes);
@@ -333,7 +411,7 @@ fn as_json(
         .collect();
     let least_peak = plan.least().peak();
 
-    let value = json!({
+    json!({
         "device": recipe.device.name(),
         "facts": plan.facts,
         "parts": parts,
@@ -348,13 +426,12 @@ fn as_json(
             json!({"set": settings.collect::<Vec<_>>(), "bytes": remedy.plan.peak().0})
         }),
         "longest": memory.bytes.and_then(|bytes| plan.longest(bytes)),
-    });
-    format!("{value}\n")
+    })
 }
 
 /// Reads a size with its unit, in capital or small letters. MB and GB are powers of 1000; M, MiB, G and GiB are
 /// powers of 1024. A bare number is an error, because nobody means bytes by it.
-fn bytes(text: &str) -> Result<u64, String> {
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor: f64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" => return Err(format!("{text} has no unit: say {text}GiB, or {text}GB")),

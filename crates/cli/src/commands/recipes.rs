@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use firebrick::{
     Error,
-    recipe::{Loaded, Recipe, read_text},
+    recipe::{Loaded, Recipe, likely, read_text},
 };
 use firebrick_import::{Origin, import};
 use firebrick_recipes::{ALL, BuiltIn};
@@ -110,8 +110,7 @@ pub(super) fn load(name: &Path, set: &[String]) -> Result<Loaded, ProgramError> 
     match built_in(name) {
         Some(recipe) => {
             // A built-in recipe belongs to no folder, so that its paths begin at the current folder.
-            let name = recipe.name.rsplit('/').next().unwrap_or(recipe.name);
-            let file = format!("{name}.toml");
+            let file = format!("{}.toml", last_part(recipe.name));
             Ok(Recipe::load_text(file.as_ref(), recipe.text, set)?)
         }
         // The system's own error says why a file can't be read.
@@ -130,24 +129,25 @@ fn is_file_name(path: &Path) -> bool {
 fn no_recipe(given: PathBuf) -> ProgramError {
     let query = if is_file_name(&given) { given.with_extension("") } else { given.clone() };
     let query = query.to_string_lossy().to_lowercase();
-    let last_part = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
     let part = last_part(&query);
 
-    // A name is likely if it is as close as clap wants misspelt commands to be, or if `given` is a part of it,
-    // such as `dapo` of `5-dapo`.
-    let likeness = |name: &str| {
-        let contained = part.len() > 2 && last_part(name).contains(&part);
-        let alike = strsim::jaro_winkler(&query, name);
-        if contained {
-            1.0 + alike
-        } else {
-            alike.max(strsim::jaro_winkler(&part, &last_part(name)))
-        }
-    };
+    // A whole word of a name is enough, such as `clip-higher` of `ablation/2-clip-higher`.
+    let words = format!("-{part}-");
+    let has_words = |name: &&str| format!("-{}-", last_part(name)).contains(&words);
+    let names = || ALL.iter().map(|recipe| recipe.name);
+    let with_words = || names().filter(has_words).min_by_key(|name| name.len());
 
-    let names = ALL.iter().map(|recipe| (likeness(recipe.name), recipe.name));
-    let likely = names.filter(|(likeness, _)| *likeness > 0.7).max_by(|a, b| a.0.total_cmp(&b.0));
-    ProgramError::NoRecipe { given, likely: likely.map(|(_, name)| name) }
+    let near = likely(&query, names()).or_else(with_words);
+    let near = near.or_else(|| {
+        let last = likely(part, names().map(last_part))?;
+        names().find(|name| last_part(name) == last)
+    });
+    ProgramError::NoRecipe { given, likely: near }
+}
+
+/// Returns a recipe's name without the folder that it is in.
+fn last_part(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
 }
 
 fn list(json: bool) -> String {

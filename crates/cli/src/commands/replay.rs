@@ -10,7 +10,7 @@ use firebrick::{
 use firebrick_core::printable;
 use serde_json::json;
 
-use crate::{ProgramError, bars::Bars};
+use crate::{ProgramError, bars::Bars, terminal::for_stdout};
 
 /// Arguments of `firebrick replay`.
 #[derive(Args)]
@@ -31,8 +31,7 @@ Examples:
   firebrick replay runs/quickstart/skipped-step-000012-0.json
   firebrick replay runs/quickstart/skipped-step-000012-0.json --json
 
-A completion whose loss or gradient is not finite is to blame. If all of them
-are finite, they are too large together.";
+The last line says what is to blame.";
 
 /// Number of completions that are shown, those with the largest gradients.
 const SHOWN: usize = 20;
@@ -46,6 +45,7 @@ impl Replay {
         drop(computing);
 
         let texts = |Gradient { loss, norm }: Gradient| (number(loss), number(norm));
+        let conclusion = replay.conclusion();
         if self.json {
             let rows = replay.completions.iter().map(|row| {
                 let (loss, norm) = texts(row.gradient);
@@ -58,7 +58,7 @@ impl Replay {
             let (loss, norm) = texts(replay.whole);
             let object = json!({
                 "checkpoint": replay.checkpoint, "loss": loss, "grad_norm": norm,
-                "completions": rows.collect::<Vec<_>>(),
+                "conclusion": conclusion, "completions": rows.collect::<Vec<_>>(),
             });
             return super::print(&format!("{object}\n"));
         }
@@ -90,7 +90,7 @@ impl Replay {
         if rows.len() > SHOWN {
             text += &format!("not shown, with smaller gradients: {}\n", rows.len() - SHOWN);
         }
-        super::print(&text)
+        super::print(&(text + "\n" + &for_stdout(&conclusion, 0) + "\n"))
     }
 }
 

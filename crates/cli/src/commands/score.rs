@@ -1,5 +1,6 @@
 //! `firebrick score`: judges rows of gold answers and responses as a recipe's reward would.
 
+mod by_recipe;
 mod explain;
 mod lines;
 mod row;
@@ -36,6 +37,7 @@ Examples:
   firebrick score answers.jsonl
   firebrick score --rows answers.jsonl > verdicts.jsonl
   firebrick score --kind dapo --disagreements answers.jsonl
+  firebrick score --recipe my-task/recipe.toml answers.jsonl
   firebrick score --explain row-17 answers.jsonl
   zcat answers.jsonl.gz | firebrick score -";
 
@@ -49,6 +51,10 @@ pub struct Score {
     /// Judge every row by this rule, whatever its config.mode says; its other options stay
     #[arg(long, value_enum, value_name = "RULE", hide_possible_values = true, long_help = KINDS)]
     kind: Option<Mode>,
+    /// Judge answers by this recipe's own reward, whatever its kind. A row then has "question", "reference" and
+    /// "completion", as `firebrick eval --completions` writes them
+    #[arg(long, value_name = "RECIPE", conflicts_with_all = ["kind", "disagreements", "explain"])]
+    recipe: Option<PathBuf>,
     /// Print one JSON object per row, and the summary on standard error
     #[arg(long)]
     rows: bool,
@@ -67,9 +73,10 @@ dapo_strict_box, gsm8k, gsm8k_flexible, choice, or any other name that config.mo
 impl Score {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let lines = Lines::open(&self.files)?;
-        match &self.explain {
-            Some(id) => self.explain(lines, id),
-            None => self.score(lines),
+        match (&self.recipe, &self.explain) {
+            (Some(recipe), _) => by_recipe::score(recipe, lines, self.rows),
+            (None, Some(id)) => self.explain(lines, id),
+            (None, None) => self.score(lines),
         }
     }
 

@@ -86,12 +86,18 @@ impl Train {
 
         // A dashboard would be drawn over, and JSON and silence allow no bars.
         let bars = if show == Show::Lines { Bars::on_stderr() } else { Bars::hidden() };
-        let terminal = terminal(&bars, loaded.recipe.train.steps)
-            .with_next_commands(loaded.recipe.device.name());
+        let (steps, device) = (loaded.recipe.train.steps, loaded.recipe.device.name());
+        let terminal = terminal(&bars, steps).with_next_commands(device);
         let own = (show == Show::Lines).then(|| bars.clone());
 
         let stop = Arc::new(AtomicBool::new(false));
         let screen = screen(show, terminal, &loaded.name, LEAVE, &stop);
+        let screen: Box<dyn Watcher> = if show == Show::Lines && stdout_is_a_log() {
+            let log = Terminal::new(Box::new(std::io::stdout()), Bars::hidden(), false, steps);
+            Box::new((screen, log.with_next_commands(device)))
+        } else {
+            screen
+        };
         let interrupted = move || watch_for_interrupts(stop, own);
 
         let session = session(loaded, &self.runs, screen, &bars, interrupted);
@@ -185,10 +191,36 @@ pub(super) fn screen(
 
 /// Makes the view that writes a run's lines to standard error, between `bars`.
 pub(super) fn terminal(bars: &Bars, steps: Step) -> Terminal {
+    let color = std::io::stderr().is_terminal() && wants_color();
+    Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, steps).within(Width::Terminal)
+}
+
+/// Tells whether the environment allows colors on a terminal.
+pub(super) fn wants_color() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    let color = std::io::stderr().is_terminal() && !refused;
-    Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, steps).within(Width::Terminal)
+    !refused
+}
+
+/// Tells whether standard output is a file, and not the one that standard error writes already. Such a file gets the
+/// lines that the terminal gets.
+fn stdout_is_a_log() -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::{fd::AsFd, unix::fs::MetadataExt as _};
+
+        let metadata = |stream: &dyn AsFd| {
+            let file = std::fs::File::from(stream.as_fd().try_clone_to_owned()?);
+            file.metadata()
+        };
+        let file = |metadata: &std::fs::Metadata| (metadata.dev(), metadata.ino());
+        let Ok(out) = metadata(&std::io::stdout()) else { return false };
+        let error = metadata(&std::io::stderr());
+        out.is_file() && error.map_or(true, |error| file(&error) != file(&out))
+    }
+    // Elsewhere nothing tells whether both are the same file, in which each line would come twice.
+    #[cfg(not(unix))]
+    false
 }
 
 /// Makes a [`Session`] with the Hub as the environment has it. `watcher` shows the session.

@@ -1,7 +1,8 @@
 //! `firebrick watch`: shows a run in the terminal or as a web page while it is running.
 
 use std::{
-    path::PathBuf,
+    io::{self, IsTerminal as _, Write},
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,13 +13,17 @@ use std::{
 
 use clap::Args;
 use firebrick::{
-    Step, Watcher, data::Tokenizer, follow::Follow, reason, recipe_of_run, runs::Store,
+    Step, Watcher,
+    data::Tokenizer,
+    follow::Follow,
+    reason, recipe_of_run,
+    runs::{RunFolder, Store, resume_command},
 };
 use firebrick_core::printable;
 use firebrick_view::{PageServer, Run, TokenTexts};
 
-use super::train::{Show, has_dashboard, interrupted, screen, terminal};
-use crate::{ProgramError, bars::Bars};
+use super::train::{Show, has_dashboard, interrupted, screen, wants_color};
+use crate::{ProgramError, bars::Bars, terminal::Terminal, width::Width};
 
 /// Arguments of `firebrick watch`.
 #[derive(Args)]
@@ -42,7 +47,7 @@ pub struct Watch {
     /// Link the page's charts and findings to the book at this address
     #[arg(long, value_name = "ADDRESS", requires = "web")]
     book: Option<String>,
-    /// Print a line for each step and evaluation, also on a terminal, instead of the dashboard
+    /// Print a line for each step and evaluation to standard output, also on a terminal, instead of the dashboard
     #[arg(long, conflicts_with = "web")]
     plain: bool,
 }
@@ -106,11 +111,14 @@ impl Watch {
         let show = if self.plain || !has_dashboard() { Show::Lines } else { Show::Dashboard };
 
         let stop = interrupted(None);
-        let mut watcher = screen(show, terminal(&bars, steps), &name, LEAVE, &stop);
+        let mut watcher = screen(show, lines(&bars, steps, &stop), &name, LEAVE, &stop);
         let mut follow = Follow::new();
 
         let ended = loop {
+            // This is asked before the record is read, so that nothing that the process wrote is missed.
+            let is_left = RunFolder::is_left(&run);
             let ended = follow.catch_up(&store, &mut watcher)?;
+            let ended = ended.or_else(|| is_left.then(|| left(&run)));
             // A dashboard stays until its reader leaves.
             if stop.load(Ordering::Relaxed) || ended.is_some() && show == Show::Lines {
                 break ended;
@@ -126,6 +134,39 @@ impl Watch {
     }
 }
 
+/// Says what to do about a run whose process wrote no reason for its end, such as one that was killed.
+fn left(run: &Path) -> String {
+    let command = resume_command(run);
+    format!("no process writes it any more, and none said why it ended: `{command}` continues it")
+}
+
+/// Makes the view that writes a run's lines to standard output, between `bars`. Once nobody reads them, it sets `stop`.
+fn lines(bars: &Bars, steps: Step, stop: &Arc<AtomicBool>) -> Terminal {
+    let is_terminal = io::stdout().is_terminal();
+    let width = if is_terminal { Width::Terminal } else { Width::Endless };
+    let out = Box::new(StdoutUntilClosed { stop: stop.clone() });
+    Terminal::new(out, bars.clone(), is_terminal && wants_color(), steps).within(width)
+}
+
+/// Standard output, whose reader may leave.
+struct StdoutUntilClosed {
+    stop: Arc<AtomicBool>,
+}
+
+impl Write for StdoutUntilClosed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = io::stdout().write(bytes);
+        if matches!(&written, Err(error) if error.kind() == io::ErrorKind::BrokenPipe) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush()
+    }
+}
+
 /// Waits until it is time to look again, or the reader leaves.
 fn wait(stop: &Arc<AtomicBool>, watcher: &mut Box<dyn Watcher>) {
     let began = Instant::now();
@@ -137,7 +178,7 @@ fn wait(stop: &Arc<AtomicBool>, watcher: &mut Box<dyn Watcher>) {
 }
 
 /// Returns the number of steps in the run's recipe.
-fn steps(run: &std::path::Path) -> Option<Step> {
+fn steps(run: &Path) -> Option<Step> {
     recipe_of_run(run).ok().map(|loaded| loaded.recipe.train.steps)
 }
 
@@ -152,7 +193,7 @@ pub(super) fn open(folders: &[PathBuf]) -> Result<Vec<Run>, ProgramError> {
 }
 
 /// Returns the function that reads tokens with the tokenizer of the run's newest checkpoint that has one.
-fn pieces(run: &std::path::Path) -> Option<TokenTexts> {
+fn pieces(run: &Path) -> Option<TokenTexts> {
     let checkpoints = std::fs::read_dir(run.join("checkpoints")).ok()?;
     let mut checkpoints: Vec<PathBuf> =
         checkpoints.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -36,10 +36,10 @@ pub fn sft_folders(recipes: &[&Recipe], out: &Path) -> Vec<Option<PathBuf>> {
     keys.iter().zip(recipes).map(folder).collect()
 }
 
-/// Returns whether the model and the problems follow from the recipe alone and from no file.
+/// Returns whether the model, the problems and the examples follow from the recipe alone and from no file.
 fn from_itself(recipe: &Recipe) -> bool {
     let new = recipe.model.new.as_ref().filter(|new| new.tokenizer.is_none());
-    new.is_some() && recipe.data.task.is_some()
+    new.is_some() && recipe.data.task.is_some() && recipe.sft.data.is_none()
 }
 
 /// Returns the recipe without the keys that matter only once the first step begins. A key that is forgotten here costs
@@ -60,7 +60,7 @@ fn before_the_steps(recipe: &Recipe) -> Recipe {
     reward.length = None;
 
     let optim = &mut recipe.optim;
-    optim.lr = 0.0;
+    optim.lr = Some(0.0);
     optim.warmup_steps = 0;
     optim.warmup_from_zero = false;
     optim.schedule = Schedule::Constant;
@@ -114,6 +114,8 @@ mod tests {
             recipe(&["optim.kind=muon"]),
             recipe(&["sft.steps=0"]),
             recipe(&["seed=18", "train.steps=3"]),
+            recipe(&["sft.data=rows.jsonl"]),
+            recipe(&["sft.data=rows.jsonl", "train.steps=3"]),
         ];
 
         let folders = sft_folders(&recipes.each_ref(), Path::new("out"));
@@ -121,5 +123,7 @@ mod tests {
         assert!(base.is_some() && *base == folders[1] && *base == folders[2]);
         assert!(other.is_some() && *other == folders[7] && other != base);
         assert!(folders[4..7].iter().all(Option::is_none));
+        // A file may have changed by the next time.
+        assert!(folders[8..].iter().all(Option::is_none));
     }
 }

@@ -90,7 +90,10 @@ const FAILS: [&str; 1] = ["firebrick train quickstart --set rollout.group_siz=4"
 /// Commands that a page's reader has run before.
 const BEFORE: [(&str, &str); 13] = [
     ("after-a-run.md", "firebrick train quickstart"),
-    ("flat.md", "firebrick train quickstart; firebrick init own; cp own/judge.py ."),
+    (
+        "flat.md",
+        "firebrick train quickstart; firebrick init own; cp own/recipe.toml own/judge.py .",
+    ),
     ("flat.md", "firebrick train smollm2-arithmetic --set model.path=SMALL --set name=NAME"),
     (
         "flat.md",
@@ -114,13 +117,14 @@ const BEFORE: [(&str, &str); 13] = [
 ];
 
 /// Names on pages, and what stands in for them.
-const STANDS_IN: [(&str, &str); 7] = [
+const STANDS_IN: [(&str, &str); 8] = [
     ("cargo run --release -- ", "firebrick "),
     ("SmolLM2-135M-Instruct.Q4_1.gguf", "SMALL"),
     ("HuggingFaceTB/SmolLM2-135M-Instruct", "SMALL"),
     ("model.gguf", "SMALL"),
     ("Qwen/Qwen3-0.6B", "SMALL"),
     ("generate Qwen/Qwen2.5-0.5B-Instruct", "generate SMALL"),
+    ("chat Qwen/Qwen2.5-0.5B-Instruct", "chat SMALL"),
     ("openai/gsm8k", "gsm8k"),
 ];
 

@@ -27,6 +27,8 @@ fn prompts_are_what_their_options_say() {
         [("a", "a"), ("b", "a"), ("b", "a"), ("c", "a"), ("c", "d"), ("d", "a"), ("e", "a")];
     bench.rows("twice.jsonl", &twice);
 
+    bench.scratch.write("red.csv", "question,answer\na,a\n\"b\",a\n");
+
     let columns = r#"{"question": "a", "back": "h", "answer": "c", "level": 1}
         {"question": "b", "back": "g", "answer": "d", "level": "hard"}"#;
     bench.scratch.write("columns.jsonl", columns);
@@ -50,6 +52,7 @@ const SET: &[&str] = &["data.train=set", "data.split=train", "sampling.dynamic=f
 
 pub(crate) const CASES: &[Case] = &[
     case(&["data.train=set/red/train.jsonl"], LETTERS, ASK, |run| asks(run, "ab")),
+    case(&["data.train=red.csv"], LETTERS, ASK, |run| asks(run, "ab")),
     case(&["data.subset=blue"], LETTERS, SET, |run| {
         asks(run, "ef");
         run.without().fails(1, "name the subset");

@@ -1,6 +1,6 @@
 //! The verifiers that are not a rule: a reward model, a program, and a sum of several.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use crate::{
     bench::{Bench, CHECKPOINT, Case, LETTERS, case, default},
@@ -12,11 +12,60 @@ fn judges_do_what_their_options_say() {
     let bench = Bench::new();
     bench.scratch.fixture("reward-qwen2-f32", "judge");
     bench.scratch.write("judge.sh", JUDGE);
+    let row = |letter: char| {
+        format!("{{\"question\": \"{letter}\", \"answer\": {{\"z\": [1], \"a\": 2}}}}\n")
+    };
+    bench.scratch.write("json.jsonl", ('a'..='h').map(row).collect::<String>());
     bench.try_all(CASES);
 }
 
+/// Needs Python, which is not on every machine.
+#[test]
+fn a_judge_in_python_does_what_its_options_say() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no python3 to run a judge with");
+        return;
+    }
+    let bench = Bench::new();
+    bench.scratch.write("judge.py", PYTHON_JUDGE);
+    bench.scratch.write("slow.py", SLOW_JUDGE);
+    bench.try_all(PYTHON_CASES);
+}
+
+/// Functions that judge.
+const PYTHON_JUDGE: &str = r#"
+import time
+
+def score(question, completion):
+    print("this is no answer", question)
+    return (1.0 if "a" in completion else 0.5), question
+
+def letter(completion, reference=None, **others):
+    assert "prompt" in others
+    return 0.25 * ("a" in completion)
+
+def sleepy(completion):
+    if "h" in completion:
+        time.sleep(60)
+    return 1
+
+def failing(completion, finish):
+    return 1 / (0 if "h" in completion else 1)
+"#;
+
+/// A function that takes its time, in a file that notes each process that reads it.
+const SLOW_JUDGE: &str = r#"
+import os, time
+open(os.path.join(os.path.dirname(__file__), "starts"), "a").write("start\n")
+
+def score(completion):
+    time.sleep(0.05)
+    return 0
+"#;
+
 /// A judge that notes each of its starts in a file of the name that it is given. A text with an `a` is worth 1,
-/// and any other text a half. Under the name `sleepy` it falls asleep over an `h`.
+/// and any other text a half. Under the name `sleepy` it falls asleep over an `h`. Under the name `taking` only the
+/// reference counts.
 const JUDGE: &str = r#"
 echo start >> "$1"
 [ "$1" = failing ] && exit 7
@@ -25,6 +74,7 @@ while read -r line; do
     text=${line#*'"completion":"'}; text=${text%%'"'*}
     case $1-$text in sleepy-*h*) sleep 60;; slow-*) sleep 0.02;; esac
     case $text in *a*) score=1;; *) score=0.5;; esac
+    case $1-$line in taking-*'"reference":{"z":[1],"a":2},'*) score=1;; taking-*) score=0;; esac
     echo "{\"id\": $id, \"score\": $score}"
 done
 "#;
@@ -74,6 +124,21 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(done.credit, if done.text.contains('a') { 1.0 } else { 0.5 });
         }
     }),
+    // A program takes references that are objects, and the record has them on one line. Other verifiers refuse them.
+    case(
+        &["reward={kind='command',program=['sh','judge.sh','taking']}"],
+        LETTERS,
+        &["data.train=json.jsonl", "sampling.dynamic=false", "train.steps=1"],
+        |run| {
+            for done in run.completions() {
+                assert_eq!((done.credit, done.reference.as_str()), (1.0, "{\"z\":[1],\"a\":2}"));
+            }
+            run.instead(&["reward={kind='exact'}"]).fails(
+                1,
+                "column `answer` should hold a text or a number, but holds {\"z\":[1],\"a\":2}",
+            );
+        },
+    ),
     case(
         &[
             "reward={kind='command',program=['sh','judge.sh','sleepy'],time_limit=1.5}",
@@ -130,6 +195,71 @@ pub(crate) const CASES: &[Case] = &[
             };
             assert_near(run.first("reward/part/left"), mean('a'));
             assert_near(run.first("reward/part/right"), mean('b'));
+        },
+    ),
+];
+
+pub(crate) const PYTHON_CASES: &[Case] = &[
+    case(&["reward={kind='python',file='judge.py'}"], LETTERS, FEW, |run| {
+        for done in run.completions() {
+            assert_eq!(done.credit, if done.text.contains('a') { 1.0 } else { 0.5 });
+        }
+        run.instead(&["reward={kind='python',file='none.py'}"]).fails(2, "none.py");
+    }),
+    case(&["reward={kind='python',file='judge.py',function='letter'}"], LETTERS, FEW, |run| {
+        for done in run.completions() {
+            assert_eq!(done.credit, if done.text.contains('a') { 0.25 } else { 0.0 });
+        }
+        run.instead(&["reward={kind='python',file='judge.py',function='leter'}"])
+            .fails(2, "no function `leter`; its functions are: failing, letter, score");
+    }),
+    case(
+        &["reward={kind='python',file='judge.py',python='no-such-python'}"],
+        LETTERS,
+        FEW,
+        |run| {
+            run.fails(2, "`no-such-python` can't be started");
+        },
+    ),
+    case(
+        &[
+            "reward={kind='python',file='judge.py',function='sleepy',time_limit=1.5}",
+            "reward.restarts=1000",
+            "reward.max_errors=1.0",
+        ],
+        LETTERS,
+        FEW,
+        |run| {
+            let done = run.completions();
+            assert!(done.iter().any(|done| done.text.contains('h')));
+            for done in done {
+                assert_eq!(done.verdict == "error", done.text.contains('h'), "{}", done.text);
+            }
+        },
+    ),
+    case(
+        &[
+            "reward={kind='python',file='judge.py',function='failing',restarts=0}",
+            "reward.max_errors=1.0",
+        ],
+        LETTERS,
+        FEW,
+        |run| {
+            run.fails(
+                1,
+                "judge.py, line 18: ZeroDivisionError: division by zero (for the completion",
+            );
+        },
+    ),
+    case(
+        &["reward={kind='python',file='slow.py',processes=2}"],
+        LETTERS,
+        &["sampling.dynamic=false", "train.steps=1"],
+        |run| {
+            assert_eq!((starts(run, "starts"), run.first("reward/error")), (2, 0.0));
+            fs::remove_file(run.bench.scratch.path("starts")).unwrap();
+            let one = run.instead(&["reward={kind='python',file='slow.py'}"]);
+            assert_eq!(starts(&one, "starts"), 1);
         },
     ),
 ];

@@ -48,6 +48,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         curriculum::CASES,
         reward::CASES,
         judges::CASES,
+        judges::PYTHON_CASES,
         loss::CASES,
         critic::CASES,
         optim::CASES,

@@ -378,7 +378,9 @@ fn refusals_say_what_to_do() {
     {
         assert!(file(path).contains("leads out of its folder"), "{path}");
     }
-    assert!(file("model.bin").contains("it has no .parquet or .jsonl file; it has model.bin"));
+    assert!(
+        file("model.bin").contains("it has no .parquet, .jsonl or .csv file; it has model.bin")
+    );
 }
 
 #[test]

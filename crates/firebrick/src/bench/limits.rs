@@ -22,6 +22,11 @@ pub struct Limits {
 impl Limits {
     /// Measures the limits, each as the best of half a second.
     pub fn measure(device: &Device) -> Self {
+        Limits::measure_within(device, Duration::from_millis(500))
+    }
+
+    /// Measures the limits, each as the best of this time.
+    pub fn measure_within(device: &Device, time: Duration) -> Self {
         let device = device.clone().inner();
         let side = 1024;
         let x = Tensor::<2>::random([side, side], Distribution::Default, &device);
@@ -32,18 +37,18 @@ impl Limits {
         };
 
         let count = if device == Device::flex() { 1 << 26 } else { 1 << 25 };
-        let flops = 2.0 * (side as f64).powi(3) / best(multiply);
+        let flops = 2.0 * (side as f64).powi(3) / best_within(time, multiply);
         let seconds = if device == Device::flex() {
             // On the CPU a tensor is copied by one thread, into newly mapped memory, so this copy is made by hand.
             let x = vec![1f32; count];
             let mut y = vec![0f32; count];
-            best(|| {
+            best_within(time, || {
                 let pieces = y.par_chunks_mut(1 << 16).zip(x.par_chunks(1 << 16));
                 pieces.for_each(|(y, x)| y.copy_from_slice(x));
             })
         } else {
             let x = Tensor::<1>::zeros([count], &device);
-            best(|| {
+            best_within(time, || {
                 let y = x.clone().add_scalar(1.0);
                 let _ = device.sync();
                 drop(y);
@@ -58,7 +63,7 @@ impl Limits {
                 let _ = device.sync();
                 drop(y);
             };
-            best(chain) / LAUNCHES as f64
+            best_within(time, chain) / LAUNCHES as f64
         });
 
         let bandwidth = 8.0 * count as f64 / seconds;
@@ -66,11 +71,7 @@ impl Limits {
     }
 }
 
-/// Returns the seconds of the fastest run. There are as many as fit into half a second, after one warm-up run.
-fn best(work: impl FnMut()) -> f64 {
-    best_within(Duration::from_millis(500), work)
-}
-
+/// Returns the seconds of the fastest run. There are as many as fit into `time`, after one warm-up run.
 pub(super) fn best_within(time: Duration, mut work: impl FnMut()) -> f64 {
     work();
     let all = Instant::now();

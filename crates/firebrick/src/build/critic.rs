@@ -36,7 +36,7 @@ impl CriticPlan {
         };
 
         let optim = recipe.optim.clone();
-        let lr = critic.lr.unwrap_or(recipe.optim.lr);
+        let lr = critic.lr.unwrap_or_else(|| recipe.learning_rate());
         Some(CriticPlan { kind: critic.kind, config, optim, lr, steps: recipe.train.steps })
     }
 

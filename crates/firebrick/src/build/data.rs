@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::{
     environment::{alphabet, openings, tell_alike},
-    references,
+    references, sft,
 };
 use crate::{Error, model::Folders, recipe, recipe::Recipe, source::Sources};
 
@@ -41,6 +41,8 @@ pub(super) struct DataRequest<'a> {
     pub(super) sft_examples: bool,
     /// True if a verifier may want to read a prompt's messages.
     pub(super) messages: bool,
+    /// True if the verifier takes references that are JSON objects or lists.
+    pub(super) json_references: bool,
     /// Environment whose episodes are the problems, if the recipe says so.
     pub(super) environment: Option<&'a dyn Environment>,
 }
@@ -69,7 +71,13 @@ impl Data {
         preparation.max_tokens = context(recipe, folders)?;
         preparation.keep_messages = request.messages;
 
-        let sft_examples = request.sft_examples && recipe.sft.steps > 0;
+        let imitates = request.sft_examples && recipe.sft.steps > 0;
+        let sft_rows = match &recipe.sft.data {
+            Some(path) if imitates => Some(sft::rows(&recipe.sft, path, sources)?),
+            _ => None,
+        };
+        // Without rows of their own, the solutions of the training problems are imitated.
+        let sft_examples = imitates && sft_rows.is_none();
         let ProblemSets { train, mut heldout, dropped } =
             if request.train || request.heldout || sft_examples {
                 let request = DataRequest { sft_examples, ..request };
@@ -81,7 +89,10 @@ impl Data {
 
         // The episodes of an environment may all open with the same text.
         let compared: &[Problem] = if request.environment.is_none() { &train } else { &[] };
-        tell_shared("data.heldout", compared, &heldout, notes);
+        tell_shared("data.heldout", "training questions", compared, &heldout, notes);
+        if let (Some(rows), None) = (&sft_rows, request.environment) {
+            tell_shared("data.heldout", "questions of sft.data", rows, &heldout, notes);
+        }
 
         let data = &recipe.data;
         let lost = |file| move |error| no_prompts(data, file, error);
@@ -107,15 +118,17 @@ impl Data {
             prompts
         };
 
-        let (sft_examples, sft_prompts) = if sft_examples {
-            let examples = preparation.sft_examples(&train).map_err(lost(train_file))?.0;
-            examples.into_iter().unzip()
-        } else {
-            (Vec::new(), Vec::new())
+        let (sft_examples, sft_prompts) = match sft_rows {
+            Some(rows) => sft::examples(&rows, recipe, &preparation, notes)?,
+            None if sft_examples => {
+                let examples = preparation.sft_examples(&train).map_err(lost(train_file))?.0;
+                examples.into_iter().unzip()
+            }
+            None => (Vec::new(), Vec::new()),
         };
 
         let sets = if request.heldout {
-            eval_sets(recipe, sources, &preparation, compared, notes)?
+            eval_sets(recipe, sources, request, &preparation, compared, notes)?
         } else {
             Vec::new()
         };
@@ -135,16 +148,20 @@ impl Data {
 }
 
 impl Data {
-    /// Leaves out prompts that can't be judged, and checks that the rest can be answered right.
+    /// Tries the verifier, leaves out prompts that can't be judged, and checks that the rest can be answered right.
     ///
     /// # Errors
-    /// When most of them can't be answered right.
+    /// When the verifier can't judge, or most prompts can't be answered right.
     pub(super) fn check_references(
         &mut self,
         recipe: &Recipe,
         verifier: &dyn Verifier,
         notes: &Sender<String>,
     ) -> Result<(), Error> {
+        if let Some(first) = self.train.first().or(self.heldout.first()) {
+            references::probe(verifier, first)?;
+        }
+
         let own = [("data.train", &mut self.train), ("data.heldout", &mut self.heldout)];
         let further = self.sets.iter_mut().map(|set| (set.name.as_str(), &mut set.prompts));
         for (key, prompts) in own.into_iter().chain(further) {
@@ -169,11 +186,12 @@ pub struct EvalSet {
 fn eval_sets(
     recipe: &Recipe,
     sources: &Sources,
+    request: DataRequest<'_>,
     preparation: &Preparation<'_>,
     train: &[Problem],
     notes: &Sender<String>,
 ) -> Result<Vec<EvalSet>, Error> {
-    let columns = columns(&recipe.data);
+    let columns = columns(&recipe.data, request);
     let read = |set: &recipe::EvalSet| {
         let subset = set.subset.clone();
         let split = set.split.clone();
@@ -184,7 +202,7 @@ fn eval_sets(
             problems.truncate(set.prompts);
         }
 
-        tell_shared(&set.name, train, &problems, notes);
+        tell_shared(&set.name, "training questions", train, &problems, notes);
         let lost = |error| no_prompts(&recipe.data, Some(&set.data), error);
         let (prompts, report) = preparation.prompts(&problems).map_err(lost)?;
         if report.kept < report.read {
@@ -197,22 +215,29 @@ fn eval_sets(
     recipe.eval.sets.iter().map(read).collect()
 }
 
-/// Warns the user if questions to evaluate on are trained on: their accuracy says little about other questions.
-fn tell_shared(set: &str, train: &[Problem], problems: &[Problem], notes: &Sender<String>) {
+/// Warns the user if questions to evaluate on are trained on: their accuracy says little about other questions. `what`
+/// names the questions of `train`.
+fn tell_shared(
+    set: &str,
+    what: &str,
+    train: &[impl AsRef<Problem>],
+    problems: &[Problem],
+    notes: &Sender<String>,
+) {
     let shared = shared_questions(train, problems);
     if shared > 0 {
         let _ = notes.send(format!(
-            "{set}: {shared} of {} questions are training questions too: their accuracy says little \
+            "{set}: {shared} of {} questions are {what} too: their accuracy says little \
              about questions that are new",
             problems.len()
         ));
     }
 }
 
-fn columns(data: &recipe::Data) -> ColumnNames {
+fn columns(data: &recipe::Data, request: DataRequest<'_>) -> ColumnNames {
     let given = data.columns.clone().unwrap_or_default();
     let recipe::Columns { prompt, reference, difficulty } = given;
-    ColumnNames { prompt, reference, difficulty }
+    ColumnNames { prompt, reference, json_reference: request.json_references, difficulty }
 }
 
 /// Keeps the first `eval.prompts` of the prompts to evaluate on, or all if that is 0.
@@ -312,7 +337,7 @@ fn problems(
     seed: Seed,
     notes: &Sender<String>,
 ) -> Result<ProblemSets, Error> {
-    let columns = columns(data);
+    let columns = columns(data, request);
     let read = |key: &'static str, path: &Path, part: &Part| -> Result<ProblemSet, Error> {
         let files = sources.data_files(key, path, part)?;
         let set = read_problems(&files, &columns, data.deduplicate)?;

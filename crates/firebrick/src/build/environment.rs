@@ -266,6 +266,7 @@ pub(super) fn openings(
                     id,
                     question,
                     reference: String::new(),
+                    json_reference: false,
                     worked: None,
                     difficulty: String::new(),
                     origin: None,

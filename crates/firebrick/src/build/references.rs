@@ -11,6 +11,24 @@ use crate::{
     recipe::{Extraction, Recipe, RewardKind},
 };
 
+/// Tries a verifier on the reference of a prompt ([`Verifier::probe`]).
+pub(super) fn probe(verifier: &dyn Verifier, prompt: &Prompt) -> Result<(), Error> {
+    let completion = Completion::of_text(prompt.reference.clone());
+    verifier.probe(prompt, &completion).map_err(|problem| Error::Judge {
+        question: shortened(prompt.question_text()),
+        completion: shortened(&prompt.reference),
+        problem,
+    })
+}
+
+/// Cuts a text to what fits into a message.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// Leaves out the prompts whose references the verifier can't read, because no answer to them has a verdict, and says
 /// how many there are. An answer of the same text as the reference would be right, but any other answer an error, so
 /// that a policy could only lose its prompt.
@@ -45,11 +63,13 @@ pub(super) fn leave_out(
     if count == 0 {
         return Ok(());
     }
+    let kind = recipe.reward_kind().name();
     if count == of {
-        return Err(Error::Unreadable { key: key.to_owned(), total: of, first });
+        return Err(Error::Unreadable { key: key.to_owned(), kind, total: of, first });
     }
     let _ = notes.send(format!(
-        "{key}: the verifier can't read {count} of {of} references, such as {first}: their prompts are left out"
+        "{key}: reward.kind = \"{kind}\" can't read {count} of {of} references, such as {first}: their prompts are \
+         left out"
     ));
     let mut unreadable = unreadable.into_iter();
     prompts.retain(|_| !unreadable.next().unwrap_or(false));
@@ -61,7 +81,7 @@ pub(super) fn leave_out(
 /// checked.
 ///
 /// # Errors
-/// When most references are not right, and there are more than a handful.
+/// When no reference is right, or most are not and there are more than a handful.
 pub(super) fn check(
     key: &str,
     prompts: &[Prompt],
@@ -80,12 +100,16 @@ pub(super) fn check(
     let count = useless.len();
     let of = looked_at.len();
     let first = first(&useless);
-    if 2 * count > of && of > HANDFUL {
-        return Err(Error::References { key: key.to_owned(), count, total: of, first });
+    let kind = recipe.reward_kind().name();
+    let most = 2 * count > of && of > HANDFUL;
+    // A single reference may be the odd one.
+    let all = count == of && of > 1;
+    if most || all {
+        return Err(Error::References { key: key.to_owned(), kind, count, total: of, first });
     }
     if count > 0 {
         let _ = notes.send(format!(
-            "{key}: given the reference itself as the answer, the verifier judges {count} of {of} \
+            "{key}: given the reference itself as the answer, reward.kind = \"{kind}\" judges {count} of {of} \
              wrong, such as {first}: these prompts teach nothing"
         ));
     }
@@ -131,6 +155,7 @@ impl Forms {
                         RewardKind::Model { .. }
                             | RewardKind::Environment { .. }
                             | RewardKind::Command { .. }
+                            | RewardKind::Python { .. }
                             | RewardKind::Weighted { .. }
                     )
                 };
@@ -143,7 +168,8 @@ impl Forms {
             | RewardKind::Countdown { .. }
             | RewardKind::Model { .. }
             | RewardKind::Environment { .. }
-            | RewardKind::Command { .. } => return None,
+            | RewardKind::Command { .. }
+            | RewardKind::Python { .. } => return None,
         };
         let usual =
             ["{reference}", "\\boxed{{reference}}", "Answer: {reference}", "#### {reference}"];

@@ -8,7 +8,9 @@ use burn::tensor::Device;
 use firebrick_core::{RewardShaper, Verifier};
 use firebrick_data::DateTime;
 use firebrick_models::{Compute, Transform};
-use firebrick_reward::{Command, CommandOptions, Overlong, StopPenalty, StopProperly};
+use firebrick_reward::{
+    Command, CommandOptions, Overlong, PythonFunction, StopPenalty, StopProperly,
+};
 
 use super::data::generator;
 use crate::{
@@ -71,16 +73,29 @@ fn other(
         }
         RewardKind::Command { program, time_limit, restarts, processes } => {
             let options = CommandOptions { program, time_limit, restarts, processes };
-            let notes = context.notes.clone();
-            let command = Command::new(options)?.without(secrets.iter().cloned());
-            let command = command.on_failure(move |reason| {
-                let _ = notes.send(reason.to_owned()); // A run that is over receives nothing.
-            });
+            let command = judge(Command::new(options)?, secrets, context);
             command.start()?; // This fails before a run instead of at its first completion.
             Ok(Box::new(command))
         }
+        RewardKind::Python { file, function, python, time_limit, restarts, processes } => {
+            let options =
+                CommandOptions { time_limit, restarts, processes, ..CommandOptions::default() };
+            let function = PythonFunction { python, file, function };
+            let judge = judge(Command::python(function, options)?, secrets, context);
+            judge.start()?;
+            Ok(Box::new(judge))
+        }
         kind => kind.build(None, &|kind| other(kind, secrets, context)),
     }
+}
+
+/// Gives a judge everything but its program: it gets none of the variables in `secrets`, and its first failure becomes
+/// a note.
+fn judge(command: Command, secrets: &[String], context: &VerifierContext) -> Command {
+    let notes = context.notes.clone();
+    command.without(secrets.iter().cloned()).on_failure(move |reason| {
+        let _ = notes.send(reason.to_owned()); // A run that is over receives nothing.
+    })
 }
 
 /// Builds the shapers of a group's rewards, in this order: first factors on the earned reward, and then the parts that

@@ -133,7 +133,7 @@ pub(super) fn flat(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
         format!(
             "Raise optim.lr ({}) threefold, and again if loss/approx_kl stays below some thousandths. If that is no \
              help, look at the completions: the judge may reward something else than you want.",
-            recipe.optim.lr
+            recipe.learning_rate()
         )
     };
 
@@ -164,6 +164,9 @@ pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
             RewardKind::Command { .. } => {
                 "Let more copies of the program judge at once (reward.processes), or make the \
                  program of reward.program faster."
+            }
+            RewardKind::Python { .. } => {
+                "Let more copies of Python judge at once (reward.processes), or make the function of reward.file faster."
             }
             RewardKind::Model { .. } => {
                 "Let the reward model score more at once (reward.batch_tokens), or take a smaller one."

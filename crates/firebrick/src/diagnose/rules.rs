@@ -9,6 +9,7 @@ use super::{
     history::History,
     reward_rules::{by_form, by_heart, flat, slow},
 };
+use crate::rates::Rates;
 
 /// A rule that looks for one kind of fault.
 pub(super) struct Rule {
@@ -66,6 +67,10 @@ fn judge(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
             "Fix the program of reward.program: give it a line by hand, as the book shows. The \
              run's notes say why it failed first."
         }
+        RewardKind::Python { .. } => {
+            "Fix the function of reward.file; `firebrick try` asks it about a few completions. The run's notes say \
+             why it failed first."
+        }
         RewardKind::Environment { .. } => {
             "Look at the notes of the run, which say why the environment failed first."
         }
@@ -109,7 +114,8 @@ fn skipped(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
             "Find the completion to blame: run `firebrick replay` on \
              skipped-step-{first:06}-0.json in the run's folder. If no completion is to blame by \
              itself, lower optim.lr ({}) or optim.max_grad_norm ({}).",
-            recipe.optim.lr, recipe.optim.max_grad_norm
+            recipe.learning_rate(),
+            recipe.optim.max_grad_norm
         ),
         ..RuleFinding::default()
     })
@@ -130,9 +136,13 @@ fn still(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     let rate = history.mean("update/lr")?;
     let change = history.mean("loss/logprob_change_max").unwrap_or(f64::INFINITY);
     let mean = history.mean("loss/logprob_change").unwrap_or(f64::INFINITY);
-    let moved = change > MOVED && mean > MOVED_ON_AVERAGE;
-    let one_update = history.mean("update/count")? < 2.0;
-    if rate > 0.0 && (one_update || moved) {
+    // The numbers of a step's single update are from before it.
+    let single = history.mean("update/logprob_moved");
+    let moved = match single {
+        Some(moved) => moved > MOVED_ON_AVERAGE,
+        None => history.mean("update/count")? < 2.0 || change > MOVED && mean > MOVED_ON_AVERAGE,
+    };
+    if rate > 0.0 && moved {
         return None;
     }
 
@@ -140,16 +150,21 @@ fn still(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
         what: "The policy does not move.".into(),
         evidence: vec![
             format!("update/lr is {rate:.1e} on average in the recent steps"),
-            format!(
-                "loss/logprob_change is {mean:.1e}, and loss/logprob_change_max {change:.1e}: the mean and the largest \
-                 change of a log-probability within a step"
-            ),
+            match single {
+                Some(moved) => format!(
+                    "update/logprob_moved is {moved:.1e}: the mean change of a log-probability by a step's update"
+                ),
+                None => format!(
+                    "loss/logprob_change is {mean:.1e}, and loss/logprob_change_max {change:.1e}: the mean and the \
+                     largest change of a log-probability within a step"
+                ),
+            },
         ],
         remedy: format!(
-            "Raise optim.lr ({}): 1e-6 is usual for all weights of a large model, 5e-6 to 3e-4 for adapters, 1e-4 to \
-             1e-3 for a model of a few million. A schedule may have taken the rate to 0 (optim.schedule, \
+            "Raise optim.lr ({}): {}. A schedule may have taken the rate to 0 (optim.schedule, \
              train.steps).",
-            recipe.optim.lr
+            recipe.learning_rate(),
+            Rates::USUAL
         ),
         ..RuleFinding::default()
     })
@@ -235,7 +250,7 @@ fn too_fast(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
         remedy: format!(
             "Begin a new run with a tenth of optim.lr ({}), and divide it by ten again if the \
              finding comes back: a policy that was thrown off does not recover by itself.",
-            recipe.optim.lr
+            recipe.learning_rate()
         ),
         ..RuleFinding::default()
     })
@@ -458,7 +473,7 @@ fn entropy_gone(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     let higher = if high > low {
         format!(
             "Raise loss.clip_ratio_high ({high}) further, or lower optim.lr ({}).",
-            recipe.optim.lr
+            recipe.learning_rate()
         )
     } else {
         format!(
@@ -504,7 +519,7 @@ fn entropy_grows(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
             "Lower optim.lr ({}) and loss.clip_ratio_high ({}), and continue from a checkpoint with a \
              higher accuracy, or begin a new run. checkpoint.best = true keeps the best \
              checkpoint.",
-            recipe.optim.lr,
+            recipe.learning_rate(),
             recipe.loss.kind.clip_ratios().1
         ),
         which: Some(Which::Any),

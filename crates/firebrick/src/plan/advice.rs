@@ -232,12 +232,12 @@ impl RemedyStep {
                 let lora = Lora::of_rank(RANK);
                 models.lora = Some(model::adapters(&lora));
                 recipe.model.lora = Some(lora);
+                let mut settings = vec![("model.lora", format!("{{ rank = {RANK} }}"))];
                 // Adapters learn at ten times the rate.
-                let lora = format!("{{ rank = {RANK} }}");
-                vec![
-                    ("model.lora", lora),
-                    ("optim.lr", format!("{:e}", (10.0 * recipe.optim.lr) as f32)),
-                ]
+                settings.extend(
+                    recipe.optim.lr.map(|lr| ("optim.lr", format!("{:e}", (10.0 * lr) as f32))),
+                );
+                settings
             }
 
             _ => Vec::new(),

@@ -25,18 +25,28 @@ pub struct Card {
 
 impl Card {
     /// All known cards.
-    pub const ALL: [Card; 10] = [
+    pub const ALL: [Card; 14] = [
         Card { name: "h100", flops: 989e12, bandwidth: 3.35e12, memory: 80e9 },
         Card { name: "h200", flops: 989e12, bandwidth: 4.8e12, memory: 141e9 },
         Card { name: "h20", flops: 148e12, bandwidth: 4.0e12, memory: 96e9 },
         Card { name: "b200", flops: 2250e12, bandwidth: 8.0e12, memory: 180e9 },
         Card { name: "a100", flops: 312e12, bandwidth: 2.039e12, memory: 80e9 },
         Card { name: "mi300x", flops: 1307e12, bandwidth: 5.3e12, memory: 192e9 },
+        Card { name: "l40s", flops: 362e12, bandwidth: 0.864e12, memory: 48e9 },
+        Card { name: "rtx4060", flops: 30.2e12, bandwidth: 0.272e12, memory: 8e9 },
+        Card { name: "rtx4070", flops: 58.3e12, bandwidth: 0.504e12, memory: 12e9 },
+        Card { name: "rtx4080", flops: 97.5e12, bandwidth: 0.717e12, memory: 16e9 },
         Card { name: "rtx4090", flops: 165e12, bandwidth: 1.008e12, memory: 24e9 },
         Card { name: "rtx5090", flops: 209e12, bandwidth: 1.792e12, memory: 32e9 },
         Card { name: "rx7900xt", flops: 103e12, bandwidth: 0.8e12, memory: 20e9 },
         Card { name: "rx7900xtx", flops: 122.8e12, bandwidth: 0.96e12, memory: 24e9 },
     ];
+
+    /// Returns the first two cards whose memory is this much, in GB or in GiB.
+    pub fn with_memory(bytes: u64) -> impl Iterator<Item = Card> {
+        let near = move |card: &Card| (0.9..1.02).contains(&(card.memory / bytes as f64));
+        Card::ALL.into_iter().filter(near).take(2)
+    }
 
     /// Finds the card of that name.
     pub fn named(name: &str) -> Option<Card> {
@@ -111,28 +121,17 @@ impl Engines {
     /// Works out the plan of a recipe whose facts are known.
     pub fn new(facts: &Facts, recipe: &Recipe, load: Load) -> Engines {
         let work = &facts.work;
-        let shape = &facts.shape;
         let number = |number: u128| number as f64;
         let mean = load.mean_tokens;
         let prompt = number(work.prompt).min(mean);
         let active = number(facts.active);
         let weights = 2.0 * number(facts.parameters);
-        // Keys and values are in 16 bits.
-        let remembered = 4.0 * number(shape.layers - shape.recurrent) * number(shape.key);
+        let remembered = cache_bytes(facts, 2.0);
 
         let trained = number(work.completions) * mean;
-        // Forward takes two operations for each weight, and backward four, or two if the weight has no gradient.
-        // Attention covers half of the text, on average.
-        let forward = 2.0 * active
-            + 4.0 * number(shape.layers - shape.recurrent) * number(shape.query) * (prompt + mean)
-                / 2.0;
-        let backward = if facts.frozen { 1.0 } else { 2.0 };
-        let recompute = if recipe.train.recompute == Recompute::None { 0.0 } else { 1.0 };
-
         let rate = load.trainer.flops * REACHED.update * load.trainers;
-        let seconds = |passes: f64| trained * forward * passes / rate;
-        let recomputed =
-            recipe.loss.tis_cap.is_some() || recipe.train.old_logprobs == OldLogprobs::Recomputed;
+        let seconds = |passes: f64| trained * forward(facts, prompt + mean) * passes / rate;
+        let recompute = if recipe.train.recompute == Recompute::None { 0.0 } else { 1.0 };
 
         let card = load.server;
         // The weights may take four fifths of that memory: keys and values need the rest.
@@ -152,8 +151,8 @@ impl Engines {
             load,
             trained,
             sampled: trained * load.sampled,
-            update_seconds: seconds(1.0 + backward + recompute),
-            old_logprobs_seconds: if recomputed { seconds(1.0) } else { 0.0 },
+            update_seconds: seconds(1.0 + backward(facts) + recompute),
+            old_logprobs_seconds: seconds(logprobs(recipe)),
             cards,
             sequences,
             tokens_per_second: sequences / read.max(multiplied),
@@ -191,6 +190,32 @@ impl Engines {
     pub fn balanced(&self) -> f64 {
         (self.sampled / (self.tokens_per_second * self.train_seconds())).ceil().max(1.0)
     }
+}
+
+/// Returns the operations of a forward pass for a token of a text of this many tokens: two for each weight, and
+/// attention, which covers half of the text on average.
+pub(super) fn forward(facts: &Facts, tokens: f64) -> f64 {
+    let shape = &facts.shape;
+    let attending = (shape.layers - shape.recurrent) as f64;
+    2.0 * facts.active as f64 + 4.0 * attending * shape.query as f64 * tokens / 2.0
+}
+
+/// Returns the bytes of a token's keys and values, of which each number takes `number` bytes.
+pub(super) fn cache_bytes(facts: &Facts, number: f64) -> f64 {
+    let shape = &facts.shape;
+    2.0 * number * (shape.layers - shape.recurrent) as f64 * shape.key as f64
+}
+
+/// Returns the operations of a backward pass by those of a forward pass: two, or one if the weights have no gradient.
+pub(super) fn backward(facts: &Facts) -> f64 {
+    if facts.frozen { 1.0 } else { 2.0 }
+}
+
+/// Returns the number of forward passes in which log-probabilities are computed again before the updates.
+pub(super) fn logprobs(recipe: &Recipe) -> f64 {
+    let recomputed =
+        recipe.loss.tis_cap.is_some() || recipe.train.old_logprobs == OldLogprobs::Recomputed;
+    if recomputed { 1.0 } else { 0.0 }
 }
 
 /// Returns the next power of two.

@@ -21,6 +21,8 @@ pub struct Models {
     pub lora: Option<Lora>,
     /// Number of values of the models that judge.
     pub reward: u64,
+    /// True if the policy's sizes are built in, because neither this machine nor the Hub's cache has its `config.json`.
+    pub published: bool,
 }
 
 /// Facts of a run that are known before it starts. Another way to train, such as adapters or half

@@ -90,6 +90,33 @@ fn an_answer_is_a_score_or_a_verdict() {
 }
 
 #[test]
+fn a_reference_that_is_json_is_asked_about_as_json() {
+    let ask = |reference: &str, json_reference: bool| {
+        let reference = reference.to_owned();
+        let text = "<|u|>2\n".to_owned();
+        let prompt =
+            Prompt { text, reference, json_reference, question: "2".into(), ..Prompt::default() };
+        let line = String::from_utf8(request(7, &prompt, &Completion::of_text("a\u{2028}\"b\"\n")))
+            .unwrap();
+        let rest = line
+            .strip_prefix(r#"{"id":7,"question":"2","prompt":"<|u|>2\n","reference":"#)
+            .unwrap();
+        let end = format!(
+            "{},\"finish\":\"stop\"}}\n",
+            r#","completion":"a@\"b\"\n""#.replace('@', "\u{2028}")
+        );
+        rest.strip_suffix(&end).unwrap().to_owned()
+    };
+
+    let long = r#"{"z":10000000000000000000000000000031,"a":["\n",1.50]}"#;
+    assert_eq!(ask(long, true), long);
+    // A text that looks like JSON is a text.
+    assert_eq!(ask("[1]", false), r#""[1]""#);
+    // A program of one's own may bring a reference that is not on one line.
+    assert_eq!(ask("[\r\n  1\n]", true), "[    1 ]");
+}
+
+#[test]
 fn every_failure_ends_a_copy_and_the_next_completion_has_a_new_one() {
     let command = script(0, 1);
     for (text, verdict) in [("wrong", Wrong), ("half", Wrong), ("right\n\"72\"", Right)] {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -345,6 +345,7 @@ impl<M: PolicyModel> DecodeScheduler<M> {
         sampled: Vec<(TokenId, f32)>,
         engine: &LocalEngine<M>,
     ) -> Result<(), RolloutError> {
+        let mut count = 0;
         let mut ended = Vec::new();
         for (row, (token, logprob)) in self.rows[first..].iter_mut().zip(sampled) {
             if row.live() {
@@ -354,12 +355,14 @@ impl<M: PolicyModel> DecodeScheduler<M> {
                 }
 
                 row.push((token, logprob));
+                count += 1;
                 if let Some(why) = row.finish {
                     ended.push((row.request, row.index, row.completion(why, engine)));
                 }
             }
         }
 
+        engine.tokens.fetch_add(count, Ordering::Relaxed);
         for (request, index, completion) in ended {
             self.finish_completion(request, index, completion);
         }

@@ -16,7 +16,8 @@ use crate::{
         loss_scale::LossScale,
         oom::OomBackoff,
         optim::{Optimizer, StepOutcome, global_norm, read},
-        update::{TokenStats, UpdateTarget, Updater},
+        token_stats::TokenStats,
+        update::{UpdateTarget, Updater},
     },
     sample::Sample,
 };

@@ -7,7 +7,7 @@ use burn::{
     optim::GradientsParams,
     tensor::{DType, Device, Tensor},
 };
-use firebrick_core::{Metrics, Trained, config::Aggregation};
+use firebrick_core::{Metrics, config::Aggregation};
 use firebrick_kernels::{run_on_compute_thread, sum_all};
 use firebrick_models::{
     GradientSum, Loads, PolicyModel, head_backward, head_logprobs, head_logprobs_saving,
@@ -27,6 +27,7 @@ use crate::{
         micro_batch::{Layout, MicroBatch, MicroBatching, micro_batches, prompt_sharing_saving},
         optim::{Optimizer, StepOutcome, read},
         replicas::Replicas,
+        token_stats::TokenStats,
     },
     sample::Sample,
 };
@@ -93,70 +94,6 @@ pub struct UpdateReport {
     pub prompt_sharing: f64,
     /// Log-probability and entropy of each token.
     pub token_stats: TokenStats,
-}
-
-/// Log-probability and entropy of each token that the policy wrote, before an update. They stay on the device
-/// until they are read.
-#[derive(Default)]
-pub struct TokenStats {
-    /// Indices of a micro-batch's samples, with its log-probabilities and its entropies.
-    parts: Vec<(Vec<usize>, [Tensor<1>; 2])>,
-}
-
-impl TokenStats {
-    /// Reads the log-probabilities of each sample's tokens, as [`Updater::logprobs`] does.
-    pub(crate) fn logprobs(&self, samples: &[Sample]) -> Result<Vec<Vec<f32>>, TrainError> {
-        let mut by_sample = vec![Vec::new(); samples.len()];
-        if self.parts.is_empty() {
-            return Ok(by_sample);
-        }
-
-        let all = self.parts.iter().map(|(_, [logprobs, _])| logprobs.clone()).collect();
-        let mut logprobs = read(Tensor::cat(all, 0))?.into_iter();
-
-        for &index in self.parts.iter().flat_map(|(indices, _)| indices) {
-            by_sample[index] = vec![0.0; samples[index].completion.len()];
-            for (token, logprob) in samples[index].policy_tokens().zip(&mut logprobs) {
-                by_sample[index][token] = logprob;
-            }
-        }
-
-        Ok(by_sample)
-    }
-
-    /// Reads per-token ratios and entropies of each sample, in the order of `samples`. A ratio is that of the
-    /// policy before the update to the policy that sampled the token. A sample that does not count has
-    /// neither.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn read(self, samples: &[Sample]) -> Result<Vec<Trained>, TrainError> {
-        let mut trained: Vec<Trained> = samples.iter().map(Sample::trained).collect();
-        if self.parts.is_empty() {
-            return Ok(trained);
-        }
-
-        let tensors = |which: usize| {
-            Tensor::cat(self.parts.iter().map(|(_, stats)| stats[which].clone()).collect(), 0)
-        };
-        // One read-back for all numbers.
-        let numbers = read(Tensor::cat(vec![tensors(0), tensors(1)], 0))?;
-        let (logprobs, entropies) = numbers.split_at(numbers.len() / 2);
-
-        let mut stats = logprobs.iter().zip(entropies);
-        for &index in self.parts.iter().flat_map(|(indices, _)| indices) {
-            let sample = &samples[index];
-            let trained = &mut trained[index];
-            trained.ratios = vec![0.0; sample.completion.len()];
-            trained.entropies = trained.ratios.clone();
-            for (token, (logprob, entropy)) in sample.policy_tokens().zip(&mut stats) {
-                trained.ratios[token] = (logprob - sample.rollout_logprobs[token]).exp();
-                trained.entropies[token] = *entropy;
-            }
-        }
-
-        Ok(trained)
-    }
 }
 
 const TOTAL_LOSS: &str = "loss/total";
@@ -288,43 +225,6 @@ impl Updater {
             prompt_sharing,
             token_stats,
         })
-    }
-
-    /// Returns the samples with weights of 0 for all tokens that have no policy loss, because their entropy is not in the
-    /// largest `share` ([`Updater::top_entropy_quantile`]).
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn keep_top_entropy<M: PolicyModel>(
-        &self,
-        policy: &M,
-        samples: &[Sample],
-        share: f64,
-    ) -> Result<Vec<Sample>, TrainError> {
-        let entropy = |policy: &M, hidden: Tensor<2>, batch: &MicroBatch| {
-            let head = policy.head().val();
-            let max_logits = self.micro_batching.max_logits;
-            head_logprobs(&hidden, &head, &batch.labels, self.temperature, max_logits).entropy
-        };
-        let entropies = self.per_token(&policy.valid(), samples, false, entropy)?;
-
-        let in_loss = samples.iter().zip(&entropies).filter(|(sample, _)| sample.in_loss);
-        let of_tokens = in_loss
-            .flat_map(|(sample, entropies)| sample.policy_tokens().map(|token| entropies[token]));
-        let threshold = quantile(of_tokens.collect(), 1.0 - share);
-
-        let mut chosen = samples.to_vec();
-        for (sample, entropies) in chosen.iter_mut().zip(entropies) {
-            if sample.importance.is_empty() {
-                sample.importance = vec![1.0; sample.completion.len()];
-            }
-            for (weight, entropy) in sample.importance.iter_mut().zip(entropies) {
-                if entropy < threshold {
-                    *weight = 0.0;
-                }
-            }
-        }
-        Ok(chosen)
     }
 
     /// Counts the divisors of an update.
@@ -493,7 +393,7 @@ impl Updater {
     }
 
     /// Computes a number for each completion token, from the hidden state of `policy` that predicts it.
-    fn per_token<M: PolicyModel>(
+    pub(super) fn per_token<M: PolicyModel>(
         &self,
         policy: &M,
         samples: &[Sample],
@@ -819,33 +719,5 @@ fn add(sums: &mut BTreeMap<&'static str, Tensor<1>>, parts: MetricSums) {
             None => part,
         };
         sums.insert(name, sum);
-    }
-}
-
-/// Returns the number below which the share `q` of `values` lies, with a straight line between two neighbours (R's
-/// type 7, the default of NumPy and PyTorch); −∞ without values.
-fn quantile(mut values: Vec<f32>, q: f64) -> f32 {
-    values.sort_by(f32::total_cmp);
-    let position = q * values.len().saturating_sub(1) as f64;
-    let below = position.floor() as usize;
-
-    match (values.get(below), values.get(below + 1)) {
-        (Some(&low), Some(&high)) => low + (position - below as f64) as f32 * (high - low),
-        (Some(&last), None) => last,
-        (None, _) => f32::NEG_INFINITY,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quantile_lies_on_the_line_between_its_neighbours() {
-        // The upper 40 % begin at 0.6 · 4 = 2.4, four tenths of the way from 0.3 to 0.4.
-        let values = || vec![0.5, 0.1, 0.3, 0.2, 0.4];
-        assert!((quantile(values(), 0.6) - 0.34).abs() < 1e-6);
-        assert_eq!([0.0, 0.5, 1.0].map(|q| quantile(values(), q)), [0.1, 0.3, 0.5]);
-        assert_eq!(quantile(Vec::new(), 0.6), f32::NEG_INFINITY);
     }
 }

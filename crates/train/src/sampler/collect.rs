@@ -10,7 +10,7 @@ use firebrick_rollout::{GroupRequest, InFlight, RequestId, RolloutEngine};
 
 use crate::{
     error::TrainError,
-    observer::{Observer, Phase},
+    observer::{Observer, Phase, PhaseTokens},
     sampler::{
         config::SamplerConfig,
         draw::{PromptSelector, selector},
@@ -129,6 +129,8 @@ impl<'a> Collection<'a> {
         // Every request before this one was finished before the last call to the engine.
         let mut settled = 0;
         let mut waited = 0.0;
+        let tokens = PhaseTokens::begin(engine);
+        let longest = self.config.sampling.max_completion_tokens as u64;
         loop {
             // ANCHOR: tour
             let requests = self.draw(source);
@@ -144,7 +146,14 @@ impl<'a> Collection<'a> {
             let until = (self.offered + quarter).min(self.drawn);
             while self.in_flight.open() > 0 && settled < until {
                 settled = self.in_flight.first_open().unwrap_or(self.drawn);
-                let answers = self.in_flight.fetch(engine, &mut |units| observer.advance(units))?;
+                let most = self.drawn * self.config.group_size as u64 * longest;
+                let mut advance = |units| {
+                    if let Some(sampled) = tokens.sampled() {
+                        observer.tokens(sampled, most);
+                    }
+                    observer.advance(units);
+                };
+                let answers = self.in_flight.fetch(engine, &mut advance)?;
                 known_tokens(&answers, vocab)?;
                 judge.give(answers);
             }

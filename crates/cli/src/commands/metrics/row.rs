@@ -12,7 +12,7 @@ use crate::{
 };
 
 const HEAD: &str = "\
-| recipe | device | held-out accuracy | steps | completions | time | memory of the host |
+| run | device | held-out accuracy | steps | completions | time | memory of the host |
 |---|---|---|---|---|---|---|";
 
 /// Writes the row below the table's head, in Markdown. The recipe's device is looked up on this machine, so the row
@@ -26,8 +26,7 @@ pub(super) fn row(run: &Path) -> Result<String, ProgramError> {
         return Err(ProgramError::NotFinished { run: run.to_owned() });
     }
     let summary = Summary::read(&summary).map_err(Error::from)?;
-    let loaded = recipe_of_run(run)?;
-    let device = machine([loaded.recipe.device.name()]);
+    let device = machine([recipe_of_run(run)?.recipe.device.name()]);
 
     let heldout = &summary.heldout;
     let accuracy = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.3}"));
@@ -38,9 +37,13 @@ pub(super) fn row(run: &Path) -> Result<String, ProgramError> {
     }
     let memory = summary.peak_rss_bytes.map_or_else(|| "–".into(), bytes);
 
+    // `.` has no name, but the folder that it stands for has one.
+    let folder = std::path::absolute(run).unwrap_or_else(|_| run.to_owned());
+    let name = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
+
     Ok(format!(
         "{HEAD}\n| {} | {device} | {} | {} | {} | {} | {memory} |",
-        printable(&loaded.name).replace('|', "\\|"),
+        printable(&name).replace('|', "\\|"),
         accuracies.join(" → "),
         summary.steps,
         summary.completions.generated,

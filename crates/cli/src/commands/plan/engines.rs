@@ -4,46 +4,57 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use firebrick::{
-    plan::{Card, Engines, Facts, Load},
-    recipe::{Dynamic, Recipe},
+    plan::{Card, Engines, Facts, Lengths, Load},
+    recipe::Recipe,
     thousands,
 };
 
-/// Facts about servers that a recipe lacks.
+/// Facts about servers, and about the completions of a step, that a recipe lacks.
 #[derive(Args)]
 pub(super) struct Servers {
     /// Instead of the memory, say how many inference servers keep the trainer busy, and how long a step takes. The
     /// numbers come from data sheets, with guesses of the share that is reached
     #[arg(long)]
     pub(super) engines: bool,
-    /// The card of the servers, with --engines
-    #[arg(long, value_name = "CARD", default_value = "h100", value_parser = card, requires = "engines")]
-    card: Card,
+    /// The card that the time of a step is calculated for; with --engines that of the servers, h100 by default
+    #[arg(long, value_name = "CARD", value_parser = card)]
+    pub(super) card: Option<Card>,
     /// The card of the trainer, with --engines; by default the same as the servers'
     #[arg(long, value_name = "CARD", value_parser = card, requires = "engines")]
     trainer_card: Option<Card>,
-    /// The mean number of tokens of a completion, with --engines; by default half of rollout.max_completion_tokens
-    #[arg(long, value_name = "TOKENS", requires = "engines")]
+    /// The mean number of tokens of a completion, for the time of a step; by default half of
+    /// rollout.max_completion_tokens
+    #[arg(long, value_name = "TOKENS")]
     mean_tokens: Option<u32>,
-    /// The number of groups sampled for each group that is trained on, with --engines; by default 2 with dynamic
-    /// sampling, else 1
-    #[arg(long, value_name = "NUMBER", value_parser = at_least_one, requires = "engines")]
+    /// The number of groups sampled for each group that is trained on, for the time of a step; by default 2 with
+    /// dynamic sampling, else 1
+    #[arg(long, value_name = "NUMBER", value_parser = at_least_one)]
     sampled: Option<f64>,
 }
 
 impl Servers {
     /// Computes the plan for a recipe.
     pub(super) fn plan(&self, facts: &Facts, recipe: &Recipe) -> Engines {
-        let most = recipe.rollout.max_completion_tokens as f64;
-        let dynamic = recipe.sampling.dynamic != Dynamic::Off;
+        let Lengths { mean_tokens, sampled } = self.lengths(recipe);
+        let server = self.card.unwrap_or(Card::ALL[0]);
         let load = Load {
-            mean_tokens: self.mean_tokens.map_or(most / 2.0, f64::from).clamp(1.0, most),
-            sampled: self.sampled.unwrap_or(if dynamic { 2.0 } else { 1.0 }),
-            trainer: self.trainer_card.unwrap_or(self.card),
+            mean_tokens,
+            sampled,
+            trainer: self.trainer_card.unwrap_or(server),
             trainers: recipe.device.count as f64,
-            server: self.card,
+            server,
         };
         Engines::new(facts, recipe, load)
+    }
+
+    /// Returns what completions of a recipe are taken to be like.
+    pub(super) fn lengths(&self, recipe: &Recipe) -> Lengths {
+        let most = recipe.rollout.max_completion_tokens as f64;
+        let likely = Lengths::likely(recipe);
+        Lengths {
+            mean_tokens: self.mean_tokens.map_or(likely.mean_tokens, f64::from).clamp(1.0, most),
+            sampled: self.sampled.unwrap_or(likely.sampled),
+        }
     }
 }
 

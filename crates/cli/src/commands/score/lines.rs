@@ -150,7 +150,21 @@ impl Line {
 
     /// Returns the row's own id, or else the file and line.
     pub(super) fn id(&self, row: &Row) -> String {
-        row.id.clone().unwrap_or_else(|| format!("{}:{}", self.file.display(), self.number))
+        self.name(row.id.clone().map(Into::into).as_ref())
+    }
+
+    /// Returns the line's bytes; `None` if it is too long.
+    pub(super) fn bytes(&self) -> Option<&[u8]> {
+        self.bytes.as_deref()
+    }
+
+    /// Names the row by its own id, or else by file and line.
+    pub(super) fn name(&self, id: Option<&serde_json::Value>) -> String {
+        match id {
+            Some(serde_json::Value::String(id)) => id.clone(),
+            Some(id) if !id.is_null() => id.to_string(),
+            _ => format!("{}:{}", self.file.display(), self.number),
+        }
     }
 
     /// Names the file and the line's number.
