@@ -239,6 +239,8 @@ fn the_page_of_metrics_names_every_metric() {
             "time/clock",
             "memory/peak_bytes",
             "eval/heldout_accuracy",
+            "eval/heldout_credit",
+            "eval/data_source/NAME",
             "eval/difficulty/LEVEL",
             "eval/NAME/accuracy",
             "eval/NAME/majority",
@@ -353,8 +355,14 @@ impl Options {
                 let mut meaning = text(described);
                 let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
 
-                let items = self.resolve(&target["items"]);
-                if is_table(target) {
+                // A value may be a text, or a list instead.
+                let mut forms = target["anyOf"].as_array().into_iter().flatten();
+                let array = forms.find(|shape| shape["type"] == "array");
+                let items = self.resolve(&array.unwrap_or(target)["items"]);
+                // The kinds of a data set's own reward are those of `[reward]`.
+                if below == "data.train.reward" {
+                    meaning += " `[reward]` has the kinds.";
+                } else if is_table(target) {
                     inner.push((below, target, false));
                 } else if is_table(items) {
                     inner.push((below, items, true));
@@ -412,6 +420,7 @@ fn kind_of(schema: &Value, items: &Value, property: &Value) -> String {
     let kind = match schema["type"].as_str() {
         _ if is_table(schema) && choices(schema).is_some() => return "choice or table".into(),
         _ if is_table(schema) => return "table".into(),
+        _ if schema["anyOf"].is_array() => return "text or list of tables".into(),
         Some("object") => return "table".into(),
         _ if choices(schema).is_some() => return "choice".into(),
         Some("string") => return "text".into(),

@@ -201,36 +201,41 @@ fn the_programs_judge() {
     }
 }
 
-/// Runs the judge of the page on one's own question, and reads its recipe.
+/// Asks the judges of the page on one's own question about their rows: the reference earns everything, and silence
+/// nothing.
 #[cfg(unix)]
 #[test]
-fn the_judge_of_letters_judges() {
+fn the_judges_of_the_first_hour_judge() {
+    use firebrick_core::Verifier as _;
     use firebrick_reward::{Command, CommandOptions, PythonFunction};
 
-    let folder = book().join("examples/letters");
-    let recipe = fs::read_to_string(folder.join("recipe.toml")).unwrap();
-    Recipe::parse("recipe.toml".as_ref(), &recipe, &[]).unwrap();
-
     if std::process::Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("the judge of letters is not tried: there is no python3");
+        eprintln!("SKIPPED: there is no python3 to run the judges with");
         return;
     }
 
-    let file = folder.join("judge.py");
-    let function = PythonFunction { python: "python3".into(), file, function: "score".into() };
-    let judge = Command::python(function, CommandOptions::default()).unwrap();
-    let question = "Write one word that begins with the letter B.";
-    let prompt = Prompt { question: question.into(), ..Prompt::default() };
+    for task in ["units", "weekdays", "fractions", "json"] {
+        let folder = book().join("examples/first-hour").join(task);
+        let (python, function) = ("python3".into(), "score".into());
+        let function = PythonFunction { python, file: folder.join("judge.py"), function };
+        let judge = Command::python(function, CommandOptions::default()).unwrap();
 
-    for (text, credit) in
-        [("Bread.", 1.0), ("bread", 1.0), ("A bread", 0.0), ("Toast", 0.0), ("", 0.0)]
-    {
-        let completion = Completion::of_text(text);
-        assert_eq!(
-            firebrick_core::Verifier::score(&judge, &prompt, &completion).credit,
-            credit,
-            "{text}"
-        );
+        let rows = fs::read_to_string(folder.join("rows.jsonl")).unwrap();
+        assert_eq!(rows.lines().count(), 30);
+        for row in rows.lines() {
+            let row: serde_json::Value = serde_json::from_str(row).unwrap();
+            let json_reference = row["answer"].is_object();
+            let reference = match &row["answer"] {
+                serde_json::Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            let text = row["prompt"].as_str().unwrap().to_owned();
+            let prompt =
+                Prompt { text, reference: reference.clone(), json_reference, ..Prompt::default() };
+
+            let credit = |answer: &str| judge.score(&prompt, &Completion::of_text(answer)).credit;
+            assert_eq!((credit(&reference), credit("")), (1.0, 0.0), "{row}");
+        }
     }
 }
 

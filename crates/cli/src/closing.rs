@@ -19,6 +19,8 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
         ("held-out accuracy", "initial", accuracy(heldout.initial)),
         ("held-out accuracy", "after SFT", accuracy(heldout.after_sft)),
         ("held-out accuracy", last_label, accuracy(heldout.r#final)),
+        ("held-out credit", "initial", partial(heldout.initial_credit, heldout.initial)),
+        ("held-out credit", last_label, partial(heldout.final_credit, heldout.r#final)),
         ("steps", "", Some(summary.steps.to_string())),
         ("completions", "generated", Some(completions.generated.to_string())),
         ("completions", "trained", Some(completions.trained.to_string())),
@@ -45,6 +47,12 @@ pub(crate) fn table(summary: &Summary, checkpoint: Option<&Path>) -> Vec<String>
         lines.push(format!("{subject_cell:<17}  {part:<13}  {value}"));
     }
     lines
+}
+
+/// Writes a mean credit, if it says more than the accuracy: only with partial credit do the two differ.
+pub(crate) fn partial(credit: Option<f64>, accuracy: Option<f64>) -> Option<String> {
+    let credit = credit.map(|credit| decimals(credit, 3))?;
+    (Some(&credit) != accuracy.map(|accuracy| decimals(accuracy, 3)).as_ref()).then_some(credit)
 }
 
 /// Returns the commands that a user would give next: to measure the model, to ask it `prompt` on `device`, and

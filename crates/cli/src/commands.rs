@@ -29,13 +29,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{Parser, Subcommand};
+use clap::{
+    Parser, Subcommand,
+    builder::{PathBufValueParser, TypedValueParser},
+};
 use firebrick::{
     Error,
     source::{Need, Sources},
 };
 use firebrick_core::printable_lines;
 use firebrick_models::{is_adapter, is_gguf};
+use firebrick_runs::{RUNS, RunFolder};
 use serde::Serialize;
 
 use crate::{
@@ -227,4 +231,13 @@ fn written(text: &str) -> std::io::Result<()> {
 
 fn not_written(source: std::io::Error) -> Error {
     Error::File { path: STDOUT.into(), source }
+}
+
+/// Reads a run's folder, or its name in the folder of runs. What is there under the given path comes first.
+fn run() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|given| {
+        let named = Path::new(RUNS).join(&given);
+        let is_name = given.components().count() == 1 && !given.exists();
+        if is_name && RunFolder::is_run(&named) { named } else { given }
+    })
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use firebrick::{Example, Stage, Watcher, runs::json_object};
-use firebrick_core::{Metrics, Step, printable};
+use firebrick_core::{Metrics, Prompt, Step, printable};
 use firebrick_device::Name;
 use firebrick_runs::Summary;
 use serde::Serialize;
@@ -18,6 +18,12 @@ pub(crate) fn line(event: &str, rest: impl Serialize) -> String {
         object.extend(rest);
     }
     format!("{}\n", printable(&Value::Object(object).to_string()))
+}
+
+/// Returns a prompt's reference: the object or the list that the data has, or a text.
+pub(crate) fn reference(prompt: &Prompt) -> Value {
+    let value = prompt.json_reference.then(|| serde_json::from_str(&prompt.reference).ok());
+    value.flatten().unwrap_or_else(|| prompt.reference.as_str().into())
 }
 
 /// A fact about a device.
@@ -79,7 +85,7 @@ impl Watcher for JsonLines {
     fn example(&mut self, example: &Example) {
         let Example { prompt, completion, score, .. } = example;
         let example = json!({
-            "prompt": prompt.question_text(), "reference": prompt.reference, "text": completion.text,
+            "prompt": prompt.question_text(), "reference": reference(prompt), "text": completion.text,
             "verdict": score.verdict.name(), "extracted": score.extracted,
         });
         self.say("example", example);

@@ -258,7 +258,7 @@ impl Terminal {
         }
 
         if let Some(accuracy) = metrics.get("eval/heldout_accuracy") {
-            self.evaluation(step, accuracy)?;
+            self.evaluation(step, accuracy, metrics.get("eval/heldout_credit"))?;
         }
 
         self.out.flush()
@@ -288,7 +288,7 @@ impl Terminal {
         columns.map(|column| format!("{GAP}{:>1$}", cell(column), column.width)).collect()
     }
 
-    fn evaluation(&mut self, step: Step, accuracy: f64) -> io::Result<()> {
+    fn evaluation(&mut self, step: Step, accuracy: f64, credit: Option<f64>) -> io::Result<()> {
         let change = match self.heldout {
             // So large a change would only fill the line with digits.
             Some(before) if (accuracy - before).abs() > 1e6 => String::new(),
@@ -303,8 +303,10 @@ impl Terminal {
         };
 
         self.heldout = Some(accuracy);
+        let credit = closing::partial(credit, Some(accuracy));
+        let credit = credit.map_or_else(String::new, |credit| format!(", credit {credit},"));
         let accuracy = closing::decimals(accuracy, 3);
-        let text = format!("held-out accuracy {accuracy}{change} {when}");
+        let text = format!("held-out accuracy {accuracy}{change}{credit} {when}");
         self.painted(Some("36"), &text)?;
 
         let room = self.width.columns().unwrap_or(ANSWER);

@@ -167,6 +167,11 @@ fn a_run_stands_for_its_newest_checkpoint() {
     for arguments in [&["inspect", "mine"][..], &["eval", "mine"], &["export", "mine", "out"]] {
         scratch.succeed(arguments);
     }
+    for arguments in
+        [&["metrics", "mine"][..], &["diagnose", "mine"], &["watch", "--plain", "mine"]]
+    {
+        scratch.succeed(arguments);
+    }
 
     // An older one takes the place of one that lost a file, and a folder that of a run.
     fs::remove_file(scratch.path(&format!("{newest}/model.safetensors"))).unwrap();

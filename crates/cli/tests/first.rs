@@ -176,6 +176,15 @@ fn a_model_is_tried_before_it_is_trained() {
         assert!(!scratch.path("runs").exists(), "a run began");
     }
 
+    // A trial says on how many answers a judge failed, and why.
+    let rare = "return float(len(completion) % 2 == 1 or word_that_is_not_there";
+    scratch.write("task/judge.py", judge.replacen("return float(word", rare, 1));
+    let outcome = scratch.run(&[&["try", "task/recipe.toml"], &short[..]].concat());
+    assert!(outcome.stdout.contains("32 answers have no verdict, because"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("  0.00 error: "), "{}", outcome.stdout);
+    let reason = "judge.py, line 9: NameError: name 'word_that";
+    assert!(outcome.stderr.replace('\n', " ").contains(reason), "{}", outcome.stderr);
+
     scratch.write("task/judge.py", judge.replacen("import re", "import re\nprint('loud')", 1));
     scratch.write("answers.jsonl", ANSWERS);
     let scored =
@@ -191,7 +200,26 @@ fn a_model_is_tried_before_it_is_trained() {
         "{}",
         scored.stderr
     );
+
+    // As in a run, the judge of a row's data set is asked, and gets a reference that is an object as one.
+    scratch.write("task/judge.py", "def score(reference):\n    return reference['worth']\n");
+    let recipe = fs::read_to_string(scratch.path("task/recipe.toml")).unwrap();
+    let list = "[{ path = 'rows.jsonl', name = 'own', reward = { kind = 'exact' } }]";
+    scratch.write("task/two.toml", recipe.replacen("\"rows.jsonl\"", list, 1));
+    scratch.write("answers.jsonl", OBJECTS);
+    let scored =
+        scratch.succeed(&["score", "--recipe", "task/two.toml", "--rows", "answers.jsonl"]);
+    let scores: Vec<String> = scored.stdout.lines().map(str::to_owned).collect();
+    assert!(
+        scores[0].contains("\"score\":0.5") && scores[1].contains("\"score\":1.0"),
+        "{scores:?}"
+    );
 }
+
+/// A reference that is an object, and a row of a data set with a judge of its own.
+const OBJECTS: &str = r#"{"question": "?", "reference": {"worth": 0.5}, "completion": "a"}
+{"question": "?", "reference": "b", "completion": "b", "data_source": "own"}
+"#;
 
 /// A right answer and a wrong one, with the keys of a judge's requests and of `eval --completions`.
 const ANSWERS: &str = r#"{"id": 7, "question": "Write one word that begins with the letter B.", "reference": "B", "completion": "Bread."}

@@ -125,7 +125,10 @@ fn a_seed_makes_a_run() {
             "stopped_because"
         ]
     );
-    assert_eq!(keys(&summary["heldout"]), ["initial", "after_sft", "final"]);
+    assert_eq!(
+        keys(&summary["heldout"]),
+        ["initial", "after_sft", "final", "initial_credit", "final_credit"]
+    );
     assert_eq!(keys(&summary["completions"]), ["generated", "trained"]);
     assert_eq!(
         keys(&summary["seconds"]),

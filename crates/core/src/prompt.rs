@@ -37,6 +37,9 @@ pub struct Prompt {
     /// Difficulty of the question, as the data states it; empty if it does not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub difficulty: String,
+    /// Name of the data set that the prompt is from, if there are several; else empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub data_source: String,
 }
 
 impl Prompt {

@@ -27,9 +27,10 @@ pub trait Verifier: Send + Sync {
         Ok(score_each(self, pairs))
     }
 
-    /// Tells whether two extracted answers are the same although their texts differ. maj@k counts the votes of
-    /// such answers together. By default only equal texts are the same answer.
-    fn same(&self, one: &str, other: &str) -> bool {
+    /// Tells whether two answers that were extracted from completions of `prompt` are the same although their texts
+    /// differ. maj@k counts the votes of such answers together. By default only equal texts are the same answer.
+    fn same(&self, prompt: &Prompt, one: &str, other: &str) -> bool {
+        let _ = prompt;
         one.trim() == other.trim()
     }
 
@@ -89,8 +90,8 @@ impl<T: Verifier + ?Sized> Verifier for Box<T> {
         (**self).score_all(pairs)
     }
 
-    fn same(&self, one: &str, other: &str) -> bool {
-        (**self).same(one, other)
+    fn same(&self, prompt: &Prompt, one: &str, other: &str) -> bool {
+        (**self).same(prompt, one, other)
     }
 
     fn takes_json(&self) -> bool {

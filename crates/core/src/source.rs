@@ -19,7 +19,8 @@ pub trait PromptSource: Send {
     /// Continues as if `cursor` prompts had been drawn, which is how a resumed run finds its position.
     fn seek(&mut self, cursor: u64);
 
-    /// Returns the number of different prompts; at least 1.
+    /// Returns the number of draws in which every prompt comes at least once, which is the number of prompts if all come
+    /// equally often; at least 1.
     fn size(&self) -> u64;
 
     /// Returns a number made from all prompts, or 0 if the source has none. A resumed run compares it, to refuse

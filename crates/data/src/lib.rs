@@ -56,7 +56,7 @@ pub use hub::{Hub, HubError, HubName, Progress};
 pub use number::{answer_in, parse_json};
 pub use part::Part;
 pub use prepare::Preparation;
-pub use problem::{ColumnNames, Columns, Problem, Question};
+pub use problem::{ColumnNames, Columns, Problem, Question, reference};
 pub use prompts::Prompts;
 pub use report::{PromptReport, SftReport};
 pub use row::{Origin, Position, Row};

@@ -236,8 +236,19 @@ impl<'a> Preparation<'a> {
 
         let words = problem.question.words();
         let question = if words == text { String::new() } else { words.to_owned() };
-        let Problem { id, reference, json_reference, difficulty, .. } = problem.clone();
-        Ok(Prompt { id, text, tokens, reference, json_reference, question, messages, difficulty })
+        let Problem { id, reference, json_reference, difficulty, data_source, .. } =
+            problem.clone();
+        Ok(Prompt {
+            id,
+            text,
+            tokens,
+            reference,
+            json_reference,
+            question,
+            messages,
+            difficulty,
+            data_source,
+        })
     }
     // ANCHOR_END: tour
 
@@ -290,13 +301,8 @@ mod tests {
             .iter()
             .zip(0..)
             .map(|((text, reference), id)| Problem {
-                id,
-                question: Question::Text(text.to_string()),
                 reference: reference.to_string(),
-                json_reference: false,
-                worked: None,
-                difficulty: String::new(),
-                origin: None,
+                ..Problem::new(id, Question::Text(text.to_string()))
             })
             .collect()
     }

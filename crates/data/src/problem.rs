@@ -25,11 +25,27 @@ pub struct Problem {
     pub worked: Option<String>,
     /// Difficulty in the data's own words, or an empty text if the data does not say.
     pub difficulty: String,
+    /// Name of the problem's data set, if there are several; else empty.
+    pub data_source: String,
     /// Row that the problem is from, for messages.
     pub origin: Option<Origin>,
 }
 
 impl Problem {
+    /// Makes a problem of its question alone, without a reference.
+    pub fn new(id: u64, question: Question) -> Self {
+        Problem {
+            id,
+            question,
+            reference: String::new(),
+            json_reference: false,
+            worked: None,
+            difficulty: String::new(),
+            data_source: String::new(),
+            origin: None,
+        }
+    }
+
     /// Makes the problem of one row. `id` is the row's index among the rows of its source.
     ///
     /// # Errors
@@ -51,7 +67,14 @@ impl Problem {
             None => (reference, None),
         };
         let origin = Some(row.origin());
-        Ok(Problem { id, question, reference, json_reference, worked, difficulty, origin })
+        Ok(Problem {
+            reference,
+            json_reference,
+            worked,
+            difficulty,
+            origin,
+            ..Problem::new(id, question)
+        })
     }
 
     /// Returns a completion to imitate: the worked completion, else the reference.
@@ -371,15 +394,29 @@ fn answer(row: &Row, column: &str) -> Result<String, DataError> {
     }
 
     let value = value(row, column)?;
-    // Some data sets wrap the one accepted answer in a list.
-    let answer_value = match value {
-        Value::Array(list) if list.len() == 1 => &list[0],
-        value => value,
-    };
-    number::answer(answer_value).ok_or_else(|| {
+    text_of(value).ok_or_else(|| {
         let remedy = if is_json(value) { TAKE_JSON } else { CORRECT };
         refused(row, column, "a text or a number", value, remedy)
     })
+}
+
+/// Reads a reference answer as a run reads it from a row: a text, a number as a person writes it, or the answer of a
+/// solution in the manner of GSM8K. Returns it, and whether it is the JSON of an object or a list, which only a verifier
+/// that takes JSON gets. `None` if it is none of these.
+pub fn reference(value: &Value, takes_json: bool) -> Option<(String, bool)> {
+    if takes_json && is_json(value) {
+        return Some((number::to_json(value), true));
+    }
+    let text = text_of(value)?;
+    Some((final_answer(&text).unwrap_or(text), false))
+}
+
+/// Returns a text, or a number as a person writes it. Some data sets wrap the one accepted answer in a list.
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::Array(list) if list.len() == 1 => number::answer(&list[0]),
+        value => number::answer(value),
+    }
 }
 
 /// Returns the JSON of an object or a list in a column, with its keys in their order. `None` for any other value.

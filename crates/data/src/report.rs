@@ -1,6 +1,6 @@
 //! Reports of a preparation: how many prompts or examples were kept, and why the others were dropped.
 
-use std::fmt;
+use std::{fmt, ops::AddAssign};
 
 /// A report on the problems that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,17 @@ pub struct PromptReport {
     pub duplicates: usize,
     /// Prompts dropped because another one has the same question and another reference.
     pub conflicting: usize,
+}
+
+impl AddAssign for PromptReport {
+    fn add_assign(&mut self, other: Self) {
+        self.read += other.read;
+        self.kept += other.kept;
+        self.too_long += other.too_long;
+        self.empty += other.empty;
+        self.duplicates += other.duplicates;
+        self.conflicting += other.conflicting;
+    }
 }
 
 impl fmt::Display for PromptReport {

@@ -74,17 +74,7 @@ impl SftRow {
             return Err(no_value(row, column, "answers nothing"));
         }
 
-        let origin = Some(row.origin());
-        let (reference, difficulty) = (String::new(), String::new());
-        let problem = Problem {
-            id,
-            question,
-            reference,
-            json_reference: false,
-            worked: None,
-            difficulty,
-            origin,
-        };
+        let problem = Problem { origin: Some(row.origin()), ..Problem::new(id, question) };
         Ok(SftRow { problem, answer })
     }
 }

@@ -168,13 +168,9 @@ impl Task {
             if belongs(key.stream().uniform_at(0)) && seen_ids.insert(id) {
                 misses = 0;
                 problems.push(Problem {
-                    id,
-                    question: Question::Text(sketch.prompt),
                     reference: sketch.reference,
-                    json_reference: false,
                     worked: Some(sketch.worked),
-                    difficulty: String::new(),
-                    origin: None,
+                    ..Problem::new(id, Question::Text(sketch.prompt))
                 });
             } else {
                 misses += 1;

@@ -178,17 +178,7 @@ mod tests {
             let reference = reference.to_string();
             let file = Path::new("data/set.parquet").into();
             let origin = Some(Origin { file, position: Position::Row(id + 1) });
-            let json_reference = false;
-            let difficulty = String::new();
-            collector.add(Problem {
-                id,
-                question,
-                reference,
-                json_reference,
-                worked: None,
-                difficulty,
-                origin,
-            });
+            collector.add(Problem { reference, origin, ..Problem::new(id, question) });
         }
         collector.finish()
     }

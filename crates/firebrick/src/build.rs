@@ -4,6 +4,8 @@ mod algorithm;
 mod critic;
 mod data;
 mod environment;
+mod judges;
+mod problems;
 mod references;
 mod reward;
 mod servers;
@@ -21,7 +23,7 @@ use std::{
 
 use burn::tensor::Device;
 use firebrick_core::{Prompt, PromptSource, Seed, SftExample, Verifier};
-use firebrick_data::{DateTime, PromptFormat, PromptReport, Prompts, Tokenizer};
+use firebrick_data::{DateTime, PromptFormat, PromptReport, Tokenizer};
 use firebrick_device::Kind;
 use firebrick_models::{Decoder, DecoderConfig, PolicyModel, RewardModel};
 use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn, Sampling};
@@ -32,7 +34,7 @@ use firebrick_train::{
     sampler::Task,
 };
 
-pub(crate) use self::data::room_for_a_prompt;
+pub(crate) use self::data::{first_of_each, room_for_a_prompt};
 use crate::{
     CustomPart, Error, HuggingFace, PolicyFiles,
     cancellable::CancellableVerifier,
@@ -49,8 +51,10 @@ use crate::{
 use algorithm::{
     eval_sampling, optimizer, sampler_config, schedule, task, train_config, train_sampling, updater,
 };
-use data::{Data, DataRequest, text_folder, tokenizer};
+use data::{Data, text_folder, tokenizer};
 use environment::ConversationSetup;
+use judges::Judges;
+use problems::DataRequest;
 
 pub use crate::layout::{TRAINER, WEIGHTS};
 pub use critic::CriticPlan;
@@ -142,25 +146,26 @@ pub(crate) fn build_with_parts(
     let environment = parts.environment.clone();
 
     let own_verifier = parts.verifier.is_some();
-    let verifier = match parts.verifier.take() {
-        Some(verifier) => verifier,
-        None => verifier(recipe, &device, sources, now, &notes_tx)?,
+    let judges = match parts.verifier.take() {
+        Some(verifier) => Judges::one(verifier),
+        None => judges(recipe, &device, sources, now, &notes_tx)?,
     };
 
     let request = DataRequest {
         train: parts.source.is_none(),
         heldout: parts.heldout.is_none(),
         sft_examples: parts.sft_examples.is_none(),
-        messages: own_verifier || recipe.reward_kind().reads_conversations(),
-        json_references: verifier.takes_json(),
+        messages: own_verifier || !recipe.reward_models().is_empty(),
+        judges: &judges,
         environment: environment.as_deref(),
     };
 
     let folders = Folders::of_recipe(recipe, resume, sources, Need::Model)?;
     let mut data = Data::read(recipe, request, folders.as_ref(), sources, seed, now, &notes_tx)?;
     if !own_verifier {
-        data.check_references(recipe, &*verifier, &notes_tx)?;
+        data.check_references(recipe, &judges, &notes_tx)?;
     }
+    let verifier = judges.into_verifier();
 
     // Only the policy needs autodiff: a reward model is on the plain device.
     let device = device.autodiff();
@@ -183,7 +188,7 @@ pub(crate) fn build_with_parts(
 
     let source = match parts.source.take() {
         Some(source) => source,
-        None => Box::new(Prompts::new(data.train, seed)?),
+        None => Box::new(data::source(recipe, data.train, seed)?),
     };
     parts.heldout.get_or_insert(data.heldout);
     let talking = parts.environment.take().map(|environment| {
@@ -331,7 +336,7 @@ fn assemble<M: PolicyModel>(
     let prompts = source.fingerprint();
     let mut state = TrainerState { prompts, ..TrainerState::default() };
     let mut learner_state = LearnerState::default();
-    let plan = CriticPlan::from_recipe(recipe).filter(|_| parts.advantage.is_none());
+    let plan = CriticPlan::from_recipe(recipe, origin).filter(|_| parts.advantage.is_none());
     let mut critic = None;
     if let Some(checkpoint) = resume {
         let trainer = checkpoint.join(TRAINER);
@@ -359,7 +364,9 @@ fn assemble<M: PolicyModel>(
         return Err(Error::NoSftExamples);
     }
     let mut heldout = parts.heldout.unwrap_or_default();
-    data::shorten(&mut heldout, recipe);
+    if recipe.eval.prompts > 0 {
+        heldout.truncate(recipe.eval.prompts); // A program brings as many as it likes.
+    }
 
     let engine =
         parts.engine.unwrap_or_else(|| Box::new(engine(recipe, &policy, &tokenizer, context)));
@@ -439,7 +446,7 @@ pub fn evaluation(
     let seed = Seed::run(recipe.seed);
     let device = device::of_recipe(recipe)?;
     let (notes_tx, notes) = channel();
-    let verifier = verifier(recipe, &device, sources, now, &notes_tx)?;
+    let judges = judges(recipe, &device, sources, now, &notes_tx)?;
     let folders = Folders::find(checkpoint, sources, Need::Model)?;
     let environment = environment::environment(recipe, None, &notes_tx)?;
 
@@ -447,12 +454,13 @@ pub fn evaluation(
         train: false,
         heldout: true,
         sft_examples: false,
-        messages: recipe.reward_kind().reads_conversations(),
-        json_references: verifier.takes_json(),
+        messages: !recipe.reward_models().is_empty(),
+        judges: &judges,
         environment: environment.as_deref(),
     };
     let mut data = Data::read(recipe, request, Some(&folders), sources, seed, now, &notes_tx)?;
-    data.check_references(recipe, &*verifier, &notes_tx)?;
+    data.check_references(recipe, &judges, &notes_tx)?;
+    let verifier = judges.into_verifier();
 
     let tokenizer = &data.tokenizer;
     let policy = Policy::read(recipe, Some(&folders), tokenizer, seed, &device, &notes_tx)?.decoder;
@@ -494,21 +502,21 @@ pub struct Judge {
 pub fn judge(recipe: &Recipe, sources: &Sources, now: DateTime) -> Result<Judge, Error> {
     let device = device::of_recipe(recipe)?;
     let (notes_tx, notes) = channel();
-    let verifier = verifier(recipe, &device, sources, now, &notes_tx)?;
+    let verifier = judges(recipe, &device, sources, now, &notes_tx)?.into_verifier();
     Ok(Judge { verifier, notes })
 }
 
-/// Builds the verifier. A reward model is put on `device`, which is a device without autodiff.
-fn verifier(
+/// Builds the verifiers. A reward model is put on `device`, which is a device without autodiff.
+fn judges(
     recipe: &Recipe,
     device: &Device,
     sources: &Sources,
     now: DateTime,
     notes_tx: &Sender<String>,
-) -> Result<Box<dyn Verifier>, Error> {
+) -> Result<Judges, Error> {
     let compute = model::compute(recipe.model.dtype, recipe.device.name(), device)?;
     device::unsaved(recipe, device, "loading the reward", device::smaller_model(), || {
-        reward::verifier(
+        reward::judges(
             recipe,
             &reward::VerifierContext { device, compute, sources, now, notes: notes_tx },
         )
@@ -580,8 +588,8 @@ pub fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, Error> 
     }
 
     let mut reward = 0;
-    for folder in recipe.reward_kind().models().into_iter().filter(|folder| folder.is_dir()) {
-        reward += RewardModel::count(folder)?;
+    for folder in recipe.reward_models().into_iter().filter(|folder| folder.is_dir()) {
+        reward += RewardModel::count(&folder)?;
     }
     Ok(Models { policy, lora, reward, published })
 }

@@ -57,8 +57,8 @@ impl Verifier for CancellableVerifier {
         scores
     }
 
-    fn same(&self, one: &str, other: &str) -> bool {
-        self.verifier.same(one, other)
+    fn same(&self, prompt: &Prompt, one: &str, other: &str) -> bool {
+        self.verifier.same(prompt, one, other)
     }
 
     fn takes_json(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Model card of a checkpoint: its `README.md`, which the Hugging Face Hub shows.
 
-use std::fmt;
+use std::{fmt, path::PathBuf};
 
 use firebrick_core::{Step, counted};
 use firebrick_data::HubName;
@@ -10,7 +10,7 @@ use firebrick_train::TrainerState;
 
 use crate::{
     CustomPart, FileFormat,
-    recipe::{LossKind, Recipe},
+    recipe::{LossKind, Recipe, TrainData},
     source::data_name,
 };
 
@@ -140,11 +140,12 @@ impl Card<'_> {
 
         let solutions = imitates && imitated.is_none();
         let train = data.train.as_ref().filter(|_| !own(CustomPart::Source) || solutions);
-        let heldout = data.heldout.as_ref().filter(|_| !own(CustomPart::Heldout));
+        let train = train.map(TrainData::paths).unwrap_or_default();
+        let heldout = data.heldout.as_deref().filter(|_| !own(CustomPart::Heldout));
 
-        let read = train.into_iter().chain(heldout).chain(imitated);
+        let read = train.into_iter().chain(heldout).chain(imitated.map(PathBuf::as_path));
         let mut names: Vec<String> = Vec::new();
-        for name in read.filter_map(|path| data_name(path)) {
+        for name in read.filter_map(data_name) {
             if !names.iter().any(|known| known == name.repository()) {
                 names.push(name.repository().to_owned());
             }
@@ -306,7 +307,7 @@ mod tests {
         );
         let recipe = Recipe::parse(Path::new("a.toml"), &text, &[]).unwrap().recipe;
         let state = TrainerState { step: 3, generated: 48, trained: 32, ..Default::default() };
-        let heldout = Heldout { initial: Some(0.25), after_sft: None, r#final: Some(0.5) };
+        let heldout = Heldout { initial: Some(0.25), r#final: Some(0.5), ..Heldout::default() };
 
         let card = Card {
             name: "odd # name_",

@@ -27,7 +27,12 @@ impl Change {
     /// Paths may change, because folders are moved. Only the weights under an adapter are read again from a model. The
     /// matmul precision may change, as the device may.
     pub fn refused(&self) -> bool {
-        let free = FREE.contains(&self.key.as_str());
+        // Of a list of data sets, the paths and the judges may change.
+        let in_list = self.key.strip_prefix("data.train[").and_then(|rest| rest.split_once("]."));
+        let free = match in_list {
+            Some((_, key)) => key == "path" || key.starts_with("reward."),
+            None => FREE.contains(&self.key.as_str()),
+        };
         let held = ["model.", "data."].iter().any(|table| self.key.starts_with(table));
         let sides = [&self.before, &self.now];
         match self.key.as_str() {
@@ -104,6 +109,12 @@ pub fn values(recipe: &Recipe) -> BTreeMap<String, Value> {
                 for (name, value) in fields {
                     let key = if key.is_empty() { name } else { format!("{key}.{name}") };
                     collect(key, value, into);
+                }
+            }
+            // Each data set of a list has a path and a reward, which may change, and a weight, which may not.
+            Value::Array(items) if key == "data.train" => {
+                for (index, item) in items.into_iter().enumerate() {
+                    collect(format!("{key}[{index}]"), item, into);
                 }
             }
             value => {

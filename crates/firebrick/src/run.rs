@@ -111,9 +111,13 @@ pub(crate) struct Progress {
     /// Last step after which the policy was evaluated.
     #[serde(default)]
     evaluated: Step,
-    /// Step with the best held-out accuracy, the first of equals, and that accuracy.
+    /// Step with the best held-out accuracy, and that accuracy. Of equals it is the one with the most credit, or else
+    /// the first.
     #[serde(default)]
     best: Option<(Step, f64)>,
+    /// Mean credit after that step.
+    #[serde(default)]
+    best_credit: Option<f64>,
     /// Number of evaluations since then.
     #[serde(default)]
     since_best: u64,
@@ -313,8 +317,11 @@ impl<M: PolicyModel> Run<M> {
             // Another evaluation of the same step follows SFT, so the one before it has a different name.
             let has_sft = self.recipe.sft.steps > 0;
             let source = if has_sft { "initial" } else { HELDOUT };
-            self.progress.heldout.initial = self.evaluate(source)?.map(|of| of.accuracy);
-            self.show_accuracy(0, self.progress.heldout.initial);
+            if let Some(report) = self.evaluate(source)? {
+                self.progress.heldout.initial = Some(report.accuracy);
+                self.progress.heldout.initial_credit = Some(report.credit);
+                self.show_accuracy(0, &report);
+            }
         }
 
         let mut is_pending = !self.progress.sft_done;
@@ -325,10 +332,13 @@ impl<M: PolicyModel> Run<M> {
         // A run that ended during this evaluation repeats it when it continues.
         let Heldout { after_sft, .. } = self.progress.heldout;
         let measures = self.recipe.sft.steps > 0 && after_sft.is_none();
-        if measures && self.built.trainer.state.step == 0 {
-            self.progress.heldout.after_sft = self.evaluate(HELDOUT)?.map(|of| of.accuracy);
-            self.show_accuracy(0, self.progress.heldout.after_sft);
-            is_pending |= self.progress.heldout.after_sft.is_some();
+        if measures
+            && self.built.trainer.state.step == 0
+            && let Some(report) = self.evaluate(HELDOUT)?
+        {
+            self.progress.heldout.after_sft = Some(report.accuracy);
+            self.show_accuracy(0, &report);
+            is_pending = true;
         }
 
         if is_pending {

@@ -28,7 +28,7 @@ use crate::{
     diagnose::ENDED,
     journal::Journal,
     plan,
-    recipe::{Loaded, Recipe},
+    recipe::{Loaded, Recipe, TrainData},
     resume::{Change, changes},
     run::{Finished, HELDOUT_PROMPTS, Progress, Run, Steps, is_done, read_progress},
     source::{Sources, recipe_of_run},
@@ -407,7 +407,7 @@ impl<M: PolicyModel> Session<M> {
             None => {}
         }
         if takes_over {
-            store.truncate_after(0)?;
+            store.clear()?;
             let folder = folder.path().display();
             notes.push(format!(
                 "the run in {folder} ended before its first step: this one takes its place"
@@ -443,11 +443,11 @@ impl<M: PolicyModel> Session<M> {
 
 /// Returns the recipe of a session that has none.
 fn without_a_file() -> Recipe {
-    let own = || Some("(the program's own)".into());
+    const OWN: &str = "(the program's own)";
     let mut recipe = Recipe::default();
     // A recipe has to name both. This one is kept with the run, and is read again when the run continues.
-    recipe.model.path = own();
-    recipe.data.train = own();
+    recipe.model.path = Some(OWN.into());
+    recipe.data.train = Some(TrainData::One(OWN.into()));
     recipe
 }
 
@@ -484,7 +484,7 @@ struct EarlierRun {
 impl EarlierRun {
     /// Takes the folder of a run that made no step.
     fn replaced(runs: &Path, name: &str) -> Result<Self> {
-        let folder = RunFolder::take_over(runs, name)?;
+        let folder = RunFolder::take_over(runs, name, made_no_step)?;
         Ok(EarlierRun { folder, checkpoint: None, damaged: Vec::new(), changes: Vec::new() })
     }
 

@@ -1,5 +1,7 @@
 //! A trial of a recipe before its run: one step with a few prompts, of which nothing is kept.
 
+use std::path::PathBuf;
+
 use burn::module::Module as _;
 use firebrick_core::{Completion, RewardedGroup, Score};
 use firebrick_data::DateTime;
@@ -11,7 +13,7 @@ use crate::{
     build::{BuiltRun, build_with_parts},
     custom_parts::CustomParts,
     device,
-    recipe::{Dynamic, Recipe},
+    recipe::{Dynamic, Recipe, RewardKind},
     source::Sources,
 };
 
@@ -24,8 +26,6 @@ pub struct Trial {
     pub references: Vec<Option<Score>>,
     /// Description of the policy's size.
     pub size: String,
-    /// What data, model and verifier had to say.
-    pub notes: Vec<String>,
     /// Seconds that sampling took.
     pub rollout_seconds: f64,
     /// Seconds that judging took.
@@ -37,7 +37,8 @@ pub struct Trial {
 }
 
 /// Samples `prompts` of the prompts to train on, each as often as the recipe's step would, judges the completions, and
-/// makes one update with all of them. The recipe's SFT is left out.
+/// makes one update with all of them. The recipe's SFT is left out. Once the model is loaded, what data, model and verifier
+/// have to say goes to `hear`, also if the step then fails: a judge says why it could not judge.
 ///
 /// # Errors
 /// As for a run of the recipe, until its first step is done.
@@ -47,9 +48,19 @@ pub fn trial(
     sources: &Sources,
     now: DateTime,
     observer: &mut dyn Observer,
+    hear: &mut dyn FnMut(String),
 ) -> Result<Trial, Error> {
-    // An engine on servers writes weights there.
-    let folder = std::env::temp_dir().join(format!("firebrick-try-{}", std::process::id()));
+    // An engine on servers writes weights there, or into a folder of this one's name next to those of other runs.
+    let name = format!("firebrick-try-{}", std::process::id());
+    let folder = std::env::temp_dir().join(&name);
+    if recipe.rollout.engine.is_remote() {
+        // What is there already is somebody else's.
+        std::fs::create_dir(&folder)
+            .map_err(|source| Error::File { path: folder.clone(), source })?;
+    }
+    let shared = recipe.rollout.engine.weights.as_ref();
+    let _removed = [shared.map(|weights| weights.join(name)), Some(folder.clone())]
+        .map(|folder| folder.map(RemovedFolder));
     let parts = CustomParts { run_folder: Some(folder), ..CustomParts::default() };
     let recipe = of_trial(recipe, prompts);
     let mut built = build_with_parts(&recipe, parts, None, sources, now)?;
@@ -65,7 +76,9 @@ pub fn trial(
     let device = trainer.learner.policy.device().inner();
     let smaller = device::fewer_sequences(&recipe);
     let report =
-        device::unsaved(&recipe, &device, "the trial", smaller, || Ok(trainer.step(observer)?))?;
+        device::unsaved(&recipe, &device, "the trial", smaller, || Ok(trainer.step(observer)?));
+    notes.try_iter().for_each(&mut *hear);
+    let report = report?;
 
     let verifier = &trainer.sampler.task.verifier;
     let references = report.groups.iter().map(|group| {
@@ -73,18 +86,28 @@ pub fn trial(
         let reference = Some(&prompt.reference).filter(|reference| !reference.is_empty())?;
         Some(verifier.score(prompt, &Completion::of_text(reference.clone())))
     });
+    let references = references.collect();
+    notes.try_iter().for_each(hear);
 
     let further = sets.iter().map(|set| set.prompts.len() * set.samples).sum::<usize>();
     Ok(Trial {
-        references: references.collect(),
+        references,
         size,
-        notes: notes.try_iter().collect(),
         rollout_seconds: report.sampling.rollout_seconds,
         reward_seconds: report.sampling.reward_seconds,
         update_seconds: report.update.seconds,
         eval_completions: heldout.len() * recipe.eval.samples.max(1) + further,
         groups: report.groups,
     })
+}
+
+/// A folder that is removed at the end, if it is there.
+struct RemovedFolder(PathBuf);
+
+impl Drop for RemovedFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0); // Nobody may have written it.
+    }
 }
 
 /// Returns the recipe of the trial: one step that trains on every group, with the same work for each completion as the
@@ -99,6 +122,14 @@ fn of_trial(recipe: &Recipe, prompts: usize) -> Recipe {
     recipe.train.steps = 1;
     recipe.train.mini_batch = recipe.train.mini_batch.min(prompts * recipe.rollout.group_size);
     recipe.train.adaptive = None;
+
+    // A trial is for finding out on how many answers a judge fails.
+    recipe.reward.max_errors = 1.0;
+    for kind in recipe.reward_kinds_mut() {
+        if let RewardKind::Python { restarts, .. } | RewardKind::Command { restarts, .. } = kind {
+            *restarts = u32::MAX;
+        }
+    }
     recipe
 }
 

@@ -130,6 +130,11 @@ impl<A: Watcher, B: Watcher> Watcher for (A, B) {
         self.1.advance(units);
     }
 
+    fn tokens(&mut self, sampled: u64, most: u64) {
+        self.0.tokens(sampled, most);
+        self.1.tokens(sampled, most);
+    }
+
     fn end(&mut self) {
         self.0.end();
         self.1.end();

@@ -199,6 +199,31 @@ fn a_rate_that_is_far_too_low_is_found() {
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         assert_eq!(names, expected, "at a rate of {rate}");
     }
+
+    // SmolLM2-135M with one update a step: adapters at three rates, and all weights at the first of them.
+    // The last two have nothing to learn from.
+    for (rate, moved, credit, expected) in [
+        (1e-6, 0.002, 0.1, &["still"] as &[&str]),
+        (1e-5, 0.02, 0.1, &[]),
+        (3e-4, 0.2, 0.1, &[]),
+        (1e-6, 0.046, 0.1, &[]),
+        (3e-4, 0.002, 0.95, &[]),
+        (3e-4, 0.002, 0.0, &[]),
+    ] {
+        let numbers = |_| {
+            [
+                ("sampling/completions", 160.0),
+                ("update/count", 1.0),
+                ("update/lr", rate),
+                ("update/logprob_moved", moved),
+                ("reward/credit", credit),
+                ("loss/logprob_change_max", 0.0),
+            ]
+        };
+        let findings = found_in(&tiny().recipe, 20, numbers);
+        let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
+        assert_eq!(names, expected, "{moved} at a rate of {rate}");
+    }
 }
 
 #[test]

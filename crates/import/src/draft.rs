@@ -1,8 +1,11 @@
 //! A recipe in the making: keys with their values, and the keys that these came from.
 
-use std::{collections::HashMap, fmt::Write as _};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt::Write as _,
+};
 
-use firebrick_recipe::{Invalid, Recipe};
+use firebrick_recipe::{Invalid, Recipe, TrainSource};
 use serde_json::Value as Json;
 
 use super::{Notes, Settings, settings::Value};
@@ -50,6 +53,9 @@ impl<'a> Draft<'a> {
     pub(super) fn take_path(&mut self, here: &str, from: &str) {
         let value = self.settings.get(from);
         let path = match &value {
+            Value::List(paths) if here == "data.train" && paths.len() > 1 => {
+                return self.take_paths(paths, from);
+            }
             Value::List(paths) => {
                 if paths.len() > 1 {
                     let says = format!(
@@ -92,6 +98,46 @@ impl<'a> Draft<'a> {
         }
 
         self.set(here, path, from);
+    }
+
+    /// Writes several paths under `data.train`, each as a data set without a weight.
+    fn take_paths(&mut self, paths: &[Value], from: &str) {
+        let mut list = toml_edit::Array::new();
+        let mut names = BTreeSet::new();
+        for path in paths {
+            let text = match path {
+                Value::Text(text) => text.clone(),
+                other => other.to_string(),
+            };
+            if text.is_empty() || text.contains(char::is_control) {
+                let says = "one of the paths of `data.train` is none, and is left out";
+                self.notes.differs(from, &path.to_string(), says);
+                continue;
+            }
+            let path = &text;
+            if Value::Text(text.clone()).is_open() || path.starts_with('~') {
+                self.notes.differs(
+                    from,
+                    path,
+                    "`data.train` is taken as it stands: write the path out",
+                );
+            }
+
+            let mut source = toml_edit::InlineTable::from_iter([("path", path.as_str())]);
+            let name = TrainSource { path: path.into(), ..TrainSource::default() }.name();
+            // Files of one name in several folders are told apart by their number.
+            if !names.insert(name.clone()) {
+                source.insert("name", format!("{name}-{}", list.len() + 1).into());
+            }
+            list.push(source);
+        }
+
+        if list.is_empty() {
+            let says = "`data.train` is not a path there: replace PATH with one";
+            self.notes.differs(from, &Value::List(paths.to_vec()).to_string(), says);
+            return self.set("data.train", "PATH", from);
+        }
+        self.set("data.train", list, from);
     }
 
     /// Writes a value under `here`; it comes from the key `from`. A later value wins, although a default never

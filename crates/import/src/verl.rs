@@ -110,8 +110,8 @@ pub(super) static ROWS: &[Row] = &[
 
     // Reward
     by("reward_model.reward_manager", "naive", "reward.kind", reward,
-        "verl's manager chooses a function by the rows' data_source; here the recipe names the verifier. For \
-         the DAPO data that is `dapo` with 1 and -1, for GSM8K `gsm8k` with 1 and 0."),
+        "verl's manager chooses a function by the rows' data_source; here the recipe names the verifier, \
+         or one for each data set of `data.train`. For the DAPO data that is `dapo` with 1 and -1, for GSM8K `gsm8k` with 1 and 0."),
     read("reward.reward_manager.name", "", "reward.kind", "As `reward_model.reward_manager`."),
     by("reward_model.overlong_buffer.enable", "false", "reward.overlong",
         |settings, draft| overlong("reward_model.overlong_buffer", settings, draft), ""),
@@ -383,7 +383,8 @@ fn reward(settings: &Settings, draft: &mut Draft) {
     } else {
         draft.lacks(
             key,
-            "There the rows' data_source chooses the judge. Here choose `reward.kind`.",
+            "There the rows' data_source chooses the judge. Here choose `reward.kind`, or a `reward` for each data set of \
+             `data.train`.",
         );
     }
 }

@@ -406,6 +406,17 @@ fn a_name_stays_a_name() {
 
 /// A short text can stand for a long one, and a file can have any number of keys.
 #[test]
+fn several_files_are_several_data_sets() {
+    let files = "actor_rollout_ref: {rollout: {n: 4}}\n\
+                 data: {train_files: [gsm8k/gsm8k.parquet, a/x.parquet, b/x.parquet]}";
+    let recipe = recipe("c.yaml", files);
+    let names: Vec<String> =
+        recipe.train_sources().iter().map(firebrick_recipe::TrainSource::name).collect();
+    assert_eq!(names, ["gsm8k", "x", "x-3"]);
+    assert!(recipe.train_sources().iter().all(|source| source.weight.is_none()));
+}
+
+#[test]
 fn a_configuration_is_bounded_as_a_whole() {
     // Each of these is small as a file, and large with its references filled in.
     let list = |item: &str| format!("[{}]", [item; 10].join(", "));

@@ -21,7 +21,7 @@ impl firebrick_core::Verifier for Verifier {
         }
     }
 
-    fn same(&self, one: &str, other: &str) -> bool {
+    fn same(&self, _: &Prompt, one: &str, other: &str) -> bool {
         one.trim() == other.trim() || self.are_same(one, other)
     }
 }

@@ -1,20 +1,27 @@
 //! Table `[data]` of a recipe: the prompts of training and evaluation.
 
-use std::path::PathBuf;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
+use firebrick_core::is_data_file;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{SeqAccess, Visitor, value::SeqAccessDeserializer},
+};
 
-use super::bounds;
+use super::{RewardKind, bounds};
 
 /// The prompts: a data set (`train`) or generated problems (`task`), one of the two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Data {
     /// Training prompts: a JSONL, CSV, TSV or Parquet file, a folder of them, or a data set on the Hugging Face
-    /// Hub, as `owner/name` or `owner/name@revision`.
+    /// Hub, as `owner/name` or `owner/name@revision`. Or a list of several, each a table with its `path`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub train: Option<PathBuf>,
+    pub train: Option<TrainData>,
     /// The subset of `train`, if it has several. The Hub calls a subset a configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subset: Option<String>,
@@ -35,7 +42,7 @@ pub struct Data {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heldout_split: Option<String>,
     /// True if rows with the same question become one row, and questions with different references are left out.
-    /// This happens before anything is split off.
+    /// This happens before anything is split off, and in each data set of a list for itself.
     pub deduplicate: bool,
     /// Number of training problems to generate. A task that has fewer gives all that it has.
     #[schemars(range(max = bounds::SIZE))]
@@ -83,6 +90,115 @@ impl Default for Data {
             prompt: None,
             max_prompt_tokens: 512,
         }
+    }
+}
+
+/// The training prompts: one data set, or several.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum TrainData {
+    /// One data set, of which `data.subset` and `data.split` choose a part.
+    One(PathBuf),
+    /// Several, which are drawn from together.
+    Several(#[schemars(length(min = 1))] Vec<TrainSource>),
+}
+
+/// One of several data sets to train on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TrainSource {
+    /// A file, a folder or a data set on the Hub, as in `data.train`.
+    pub path: PathBuf,
+    /// The subset of a folder or a data set on the Hub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub subset: Option<String>,
+    /// The split of a folder or a data set on the Hub. By default it is `train`, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub split: Option<String>,
+    /// Names of its columns, in place of `data.columns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<Columns>,
+    /// Name of the source, of letters, digits, `-`, `_` and `.`, by default the last part of its path, without a
+    /// file's ending. The metric `eval/data_source/NAME` is the accuracy on its held-out prompts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub name: Option<String>,
+    /// Its share of the drawn prompts, relative to the other weights, at least a thousandth of their sum. Either every
+    /// source has one or none has, and then every prompt is drawn equally often, as if all were one file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
+    pub weight: Option<f64>,
+    /// The verifier of its completions, with the options of `[reward]` for that kind; by default the one of `[reward]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward: Option<RewardKind>,
+}
+
+impl TrainData {
+    /// Returns the sources if there are several, else none.
+    pub fn several(&self) -> &[TrainSource] {
+        match self {
+            TrainData::One(_) => &[],
+            TrainData::Several(sources) => sources,
+        }
+    }
+
+    /// Returns where the data sets are: paths, or names on the Hub.
+    pub fn paths(&self) -> Vec<&Path> {
+        match self {
+            TrainData::One(path) => vec![path],
+            TrainData::Several(sources) => sources.iter().map(|source| &*source.path).collect(),
+        }
+    }
+}
+
+impl TrainSource {
+    /// Returns the name, which is made from the path if the recipe gives none.
+    pub fn name(&self) -> String {
+        let of_path = || {
+            // Only the last part counts, because it is the same in a relative and in an absolute path.
+            let is_file = is_data_file(&self.path);
+            let last = if is_file { self.path.file_stem() } else { self.path.file_name() };
+            let last = last.unwrap_or_default().to_string_lossy();
+            // A name on the Hub may end with a revision.
+            let last = if is_file { &*last } else { last.split('@').next().unwrap_or_default() };
+
+            let plain = |c: char| if is_name_letter(c) { c } else { '-' };
+            last.chars().map(plain).collect()
+        };
+        self.name.clone().unwrap_or_else(of_path)
+    }
+}
+
+/// Tells whether a name that becomes a part of a metric's name may have this letter.
+pub(super) fn is_name_letter(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// By the type of the value, so that a fault within a list is reported for itself: with serde's derive it would only be
+/// said that the value is neither of the two.
+impl<'de> Deserialize<'de> for TrainData {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PathOrList;
+
+        impl<'de> Visitor<'de> for PathOrList {
+            type Value = TrainData;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a path, or a list of tables with a `path`")
+            }
+
+            fn visit_str<E>(self, path: &str) -> Result<TrainData, E> {
+                Ok(TrainData::One(path.into()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<TrainData, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(TrainData::Several)
+            }
+        }
+
+        deserializer.deserialize_any(PathOrList)
     }
 }
 
@@ -167,8 +283,8 @@ pub struct Columns {
     /// Column of the question: a string, or a list of chat messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Column of the reference answer: a text or a number, or also an object or a list with a program of your own as
-    /// the verifier. It is `""` if the verifier needs no reference.
+    /// Column of the reference answer: a text or a number, or also an object or a list if a function or a program of your
+    /// own judges. It is `""` if the verifier needs no reference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
     /// Column of a question's difficulty, such as `level`: a text or a number. Evaluations then give the accuracy

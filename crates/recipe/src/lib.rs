@@ -48,7 +48,7 @@ pub mod yaml;
 use std::{
     fs::{self, File},
     io::Read as _,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use firebrick_core::text_from;
@@ -59,7 +59,7 @@ use toml::{Spanned, de::DeTable};
 use overrides::Override;
 
 pub use critic::{Critic, CriticKind};
-pub use data::{Columns, Data, Task, Template};
+pub use data::{Columns, Data, Task, Template, TrainData, TrainSource};
 pub use engine::{Engine, EngineKind};
 pub use environment::{Environment, EnvironmentKind, Role};
 pub use error::{Invalid, Label, Problem, RecipeError};
@@ -368,7 +368,7 @@ impl Recipe {
     pub fn records_graphs(&self) -> bool {
         let alone = !self.rollout.engine.is_remote()
             && self.rollout.max_staleness == 0
-            && self.reward_kind().models().is_empty();
+            && self.reward_models().is_empty();
         // Other devices gain nothing from a recording by default.
         let gains = matches!(self.device.kind, DeviceKind::Cuda | DeviceKind::Rocm);
         self.rollout.graphs.unwrap_or(alone && gains)
@@ -391,6 +391,46 @@ impl Recipe {
             None if self.environment.pays() => RewardKind::environment(),
             None => RewardKind::Gsm8k,
         })
+    }
+
+    /// Returns the verifier of the prompts of a data set of that name: its own, or that of `[reward]`.
+    pub fn reward_kind_of(&self, source: &str) -> RewardKind {
+        let mut sources = self.train_sources().iter();
+        let own = sources.find(|one| one.name() == source).and_then(|one| one.reward.clone());
+        own.unwrap_or_else(|| self.reward_kind())
+    }
+
+    /// Returns the verifiers of all prompts: that of `[reward]`, and those of sources with their own.
+    pub fn reward_kinds(&self) -> Vec<RewardKind> {
+        let own = self.train_sources().iter().filter_map(|source| source.reward.clone());
+        std::iter::once(self.reward_kind()).chain(own).collect()
+    }
+
+    /// Returns the verifiers that the recipe names itself, for changes.
+    pub fn reward_kinds_mut(&mut self) -> impl Iterator<Item = &mut RewardKind> {
+        let sources = match &mut self.data.train {
+            Some(TrainData::Several(sources)) => &mut sources[..],
+            _ => &mut [],
+        };
+        let own = sources.iter_mut().filter_map(|source| source.reward.as_mut());
+        self.reward.kind.iter_mut().chain(own)
+    }
+
+    /// Returns the verifier that is most likely to fail or to be slow: one that asks a program or a model, if there is one.
+    pub fn fallible_kind(&self) -> RewardKind {
+        let mut kinds = self.reward_kinds().into_iter();
+        kinds.find(RewardKind::asks_others).unwrap_or_else(|| self.reward_kind())
+    }
+
+    /// Returns the paths of the reward models that judge, alone or as parts.
+    pub fn reward_models(&self) -> Vec<PathBuf> {
+        let kinds = self.reward_kinds();
+        kinds.iter().flat_map(RewardKind::models).map(Path::to_owned).collect()
+    }
+
+    /// Returns the sources of training prompts if there are several, else none.
+    pub fn train_sources(&self) -> &[TrainSource] {
+        self.data.train.as_ref().map_or(&[], TrainData::several)
     }
 
     /// Returns the JSON schema of a recipe. Editors complete from it, unknown keys are compared with it, and the

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use firebrick_core::{hub_name, is_data_file};
 use toml_edit::{DocumentMut, Item, Value};
 
-use super::{Loaded, Recipe, Reward, RewardKind, overrides::Override};
+use super::{Loaded, Recipe, RewardKind, TrainData, overrides::Override};
 
 /// Makes the relative paths of `loaded`, which was read from `file`, begin at the right folder. In the values
 /// they then lead there from the current folder, in the text from any folder.
@@ -145,10 +145,15 @@ fn replace_paths(
     let mut changed = Vec::new();
     let Recipe { model, data, sft, reward, eval, rollout, .. } = recipe;
     let tokenizer = model.new.as_mut().and_then(|new| new.tokenizer.as_mut());
+    let (train, sources) = match &mut data.train {
+        Some(TrainData::One(path)) => (Some(path), &mut [][..]),
+        Some(TrainData::Several(sources)) => (None, &mut sources[..]),
+        None => (None, &mut [][..]),
+    };
     let paths = [
         ("model.path", model.path.as_mut(), Kind::PathOrName),
         ("model.new.tokenizer", tokenizer, Kind::Path),
-        ("data.train", data.train.as_mut(), Kind::PathOrName),
+        ("data.train", train, Kind::PathOrName),
         ("data.heldout", data.heldout.as_mut(), Kind::PathOrName),
         ("sft.data", sft.data.as_mut(), Kind::PathOrName),
         ("rollout.engine.weights", rollout.engine.weights.as_mut(), Kind::Path),
@@ -179,7 +184,18 @@ fn replace_paths(
         }
     }
 
-    for (key, verifier) in verifiers(reward) {
+    let mut judges: Vec<(Vec<String>, &mut RewardKind)> = Vec::new();
+    for (index, source) in sources.iter_mut().enumerate() {
+        let of =
+            |name: &str| ["data", "train", &index.to_string(), name].map(String::from).to_vec();
+        if let Some(new_path) = change(of("path"), &source.path, Kind::PathOrName) {
+            source.path = new_path.into();
+        }
+        judges.extend(source.reward.iter_mut().map(|kind| (of("reward"), kind)));
+    }
+    judges.extend(reward.kind.iter_mut().map(|kind| (vec!["reward".to_owned()], kind)));
+
+    for (key, verifier) in judges.into_iter().flat_map(parts) {
         match verifier {
             RewardKind::Model { path, .. } => {
                 let key = [key, vec!["path".into()]].concat();
@@ -213,15 +229,14 @@ fn replace_paths(
 }
 
 /// Returns the verifier with its key, or each of its parts if it has parts.
-fn verifiers(reward: &mut Reward) -> Vec<(Vec<String>, &mut RewardKind)> {
-    let key = || vec!["reward".to_owned()];
-    match &mut reward.kind {
-        Some(RewardKind::Weighted { parts }) => {
-            let key = |index: usize| [key(), vec!["parts".into(), index.to_string()]].concat();
+fn parts((key, verifier): (Vec<String>, &mut RewardKind)) -> Vec<(Vec<String>, &mut RewardKind)> {
+    match verifier {
+        RewardKind::Weighted { parts } => {
+            let of = |index: usize| [&key[..], &["parts".into(), index.to_string()]].concat();
             let parts = parts.iter_mut().enumerate();
-            parts.map(|(index, part)| (key(index), &mut part.kind)).collect()
+            parts.map(|(index, part)| (of(index), &mut part.kind)).collect()
         }
-        kind => kind.iter_mut().map(|kind| (key(), kind)).collect(),
+        kind => vec![(key, kind)],
     }
 }
 

@@ -168,7 +168,7 @@ impl<'schema> Walk<'schema> {
     }
 
     fn value(&mut self, value: &Spanned<DeValue<'_>>, schema: &'schema Json) {
-        let schema = self.resolve(schema);
+        let schema = self.shape(value.get_ref(), self.resolve(schema));
         let span = value.span();
         let names = string_choices(schema);
         let is = |kind: &str| schema.get("type").is_some_and(|named| named == kind);
@@ -207,7 +207,7 @@ impl<'schema> Walk<'schema> {
             other => {
                 // Whatever is left has the wrong type.
                 let kind = if is_table(schema) { Some("table") } else { kind_of_value(schema) };
-                let expected = kind.map_or_else(|| "another type".into(), article);
+                let expected = kind.map_or_else(|| self.shapes(schema), article);
                 let found = article(other.type_str());
                 let message = format!("{} is {found}, expected {expected}", self.dotted());
 
@@ -228,6 +228,26 @@ impl<'schema> Walk<'schema> {
                 self.problem(span, message, &format!("this is {found}"), help);
             }
         }
+    }
+
+    /// Returns the shape that a value has, if the schema allows several (a text, or a list), else the schema itself.
+    fn shape(&self, value: &DeValue<'_>, schema: &'schema Json) -> &'schema Json {
+        let shapes = schema.get("anyOf").and_then(Json::as_array).into_iter().flatten();
+        let kind = match value {
+            DeValue::Array(_) => "array",
+            DeValue::String(_) => "string",
+            _ => return schema,
+        };
+        let mut shapes = shapes.map(|shape| self.resolve(shape));
+        shapes.find(|shape| kind_of_value(shape) == Some(kind)).unwrap_or(schema)
+    }
+
+    /// Names the types of a schema that allows several.
+    fn shapes(&self, schema: &Json) -> String {
+        let shapes = schema.get("anyOf").and_then(Json::as_array).into_iter().flatten();
+        let kinds = shapes.filter_map(|shape| kind_of_value(self.resolve(shape)));
+        let kinds: Vec<String> = kinds.map(article).collect();
+        if kinds.is_empty() { "another type".into() } else { one_of(&kinds) }
     }
 
     /// Compares a number with the schema's bounds, in the type that it is computed in: 0.99999999999 is 1 in

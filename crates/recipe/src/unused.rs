@@ -43,6 +43,11 @@ impl Recipe {
         if let Some(kind) = &self.reward.kind {
             add_unused_verifier_keys("reward", kind, &mut unused);
         }
+        for (index, source) in self.train_sources().iter().enumerate() {
+            if let Some(kind) = &source.reward {
+                add_unused_verifier_keys(&format!("data.train.{index}.reward"), kind, &mut unused);
+            }
+        }
         unused
     }
 
@@ -245,7 +250,7 @@ impl Recipe {
             ),
             // A reward model judges meanwhile, on the same device, and its launches would be recorded too.
             (
-                self.reward_kind().models().is_empty(),
+                self.reward_models().is_empty(),
                 "rollout.graphs",
                 &["reward.kind"],
                 "no reward model",

@@ -15,7 +15,9 @@ use toml::{
 };
 
 use super::{
-    AdaptiveUpdates, LengthPenalty, NewModel, Recipe, RewardKind, Schedule, Task,
+    AdaptiveUpdates, Advantage, LengthPenalty, NewModel, Recipe, RewardKind, Schedule, Task,
+    TrainSource,
+    data::is_name_letter,
     error::{BACKSLASH, Problem},
     paths,
     unused::UnusedKey,
@@ -28,6 +30,7 @@ pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> V
     checks.paths();
     checks.model();
     checks.data();
+    checks.train_sources();
     checks.reward();
     checks.overlong();
     checks.critic();
@@ -46,6 +49,9 @@ pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> V
 
     checks.problems
 }
+
+/// Smallest share of the drawn prompts that a source may have.
+const SMALLEST_SHARE: f64 = 1e-3;
 
 struct Checks<'a> {
     recipe: &'a Recipe,
@@ -225,10 +231,15 @@ impl Checks<'_> {
             }
         }
 
-        if data.heldout.is_none()
-            && data.heldout_split.is_some()
-            && data.heldout_split.as_deref() == Some(data.split.as_deref().unwrap_or("train"))
-        {
+        let trained_on = |split: &Option<String>| {
+            data.heldout_split.as_deref() == Some(split.as_deref().unwrap_or("train"))
+        };
+        let sources = self.recipe.train_sources();
+        let same = match sources {
+            [] => trained_on(&data.split),
+            sources => sources.iter().any(|source| trained_on(&source.split)),
+        };
+        if data.heldout.is_none() && data.heldout_split.is_some() && same {
             self.fail(
                 &["data.heldout_split"],
                 "data.heldout_split is the split that is trained on".into(),
@@ -257,6 +268,108 @@ impl Checks<'_> {
                 ),
                 "below a number that may be given",
                 "raise `max_target` or lower `max_number`",
+            );
+        }
+    }
+
+    fn train_sources(&mut self) {
+        let recipe = self.recipe;
+        let sources = recipe.train_sources();
+        if sources.is_empty() {
+            return;
+        }
+
+        for (key, given) in [("subset", &recipe.data.subset), ("split", &recipe.data.split)] {
+            if given.is_some() {
+                self.fail(
+                    &[&format!("data.{key}")],
+                    format!("data.{key} is given, expected none next to a list in data.train"),
+                    "of which of them?",
+                    &format!("write `{key}` into the tables of data.train"),
+                );
+            }
+        }
+
+        let names: Vec<String> = sources.iter().map(TrainSource::name).collect();
+        for (index, message, label) in bad_names("data.train", "source", &names, &[]) {
+            let keys = [format!("data.train.{index}.name"), "data.train".to_owned()];
+            self.fail(
+                &keys.each_ref().map(String::as_str),
+                message,
+                label,
+                "give it another `name`",
+            );
+        }
+
+        self.source_weights(sources);
+        self.source_rewards(sources);
+    }
+
+    fn source_weights(&mut self, sources: &[TrainSource]) {
+        let weighted = sources.iter().filter(|source| source.weight.is_some()).count();
+        if weighted > 0 && weighted < sources.len() {
+            self.fail(
+                &["data.train"],
+                format!(
+                    "data.train has {weighted} of {} sources with a `weight`, expected one for each, or none",
+                    sources.len()
+                ),
+                "shares of what?",
+                "without weights, each source is drawn from as often as its number of prompts",
+            );
+        }
+
+        let sum: f64 = sources.iter().filter_map(|source| source.weight).sum();
+        for (index, source) in sources.iter().enumerate() {
+            if let Some(weight) = source.weight.filter(|weight| weight / sum < SMALLEST_SHARE) {
+                self.fail(
+                    &[&format!("data.train.{index}.weight"), "data.train"],
+                    format!(
+                        "the weight {weight} of a source is less than a thousandth of the sum of all weights, {sum}"
+                    ),
+                    "is hardly ever drawn",
+                    &format!("give it at least {:.3}, or take it out", sum * SMALLEST_SHARE),
+                );
+            }
+        }
+    }
+
+    fn source_rewards(&mut self, sources: &[TrainSource]) {
+        let recipe = self.recipe;
+        for (index, source) in sources.iter().enumerate() {
+            let Some(kind) = &source.reward else { continue };
+            let key = format!("data.train.{index}.reward");
+            self.reward_kind(&key, kind);
+            if kind.asks_environment() {
+                self.fail(
+                    &[&key, "data.train"],
+                    "the reward of a source is that of the environment, which all prompts have"
+                        .into(),
+                    "belongs to [reward]",
+                    "write it into `[reward]`",
+                );
+            }
+        }
+
+        // The parts of one reward are normalised over a step.
+        let own = sources.iter().filter(|source| source.reward.is_some()).count();
+        if own > 0 && matches!(recipe.advantage, Advantage::Gdpo { .. }) {
+            self.fail(
+                &["advantage.kind", "data.train"],
+                "advantage.kind is \"gdpo\", expected one `[reward]` for all of data.train".into(),
+                "needs the same parts everywhere",
+                "take the rewards out of data.train, or another kind of advantage",
+            );
+        }
+
+        let others = recipe.data.heldout.is_some() || !recipe.eval.sets.is_empty();
+        if own == sources.len() && others && recipe.reward.kind.is_none() {
+            self.fail(
+                &["data.heldout", "eval.sets", "data.train"],
+                "data.heldout and eval.sets are judged by `[reward]`, expected a `kind` in it"
+                    .into(),
+                "who judges these?",
+                "add `[reward]` with a `kind`; the rewards of data.train are for its own prompts",
             );
         }
     }
@@ -550,32 +663,10 @@ impl Checks<'_> {
     /// Checks the names of evaluation sets. They become names of metrics, and no two sets may share one.
     fn eval_sets(&mut self) {
         let sets = &self.recipe.eval.sets;
+        let names: Vec<String> = sets.iter().map(|set| set.name.clone()).collect();
+        let taken = ["train", "heldout", "initial", "difficulty", "data_source"];
 
-        // A name becomes a part of `eval/NAME/accuracy`.
-        let fine = |name: &str| {
-            name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-        };
-
-        let invalid_names: Vec<(usize, String, &str)> = sets
-            .iter()
-            .enumerate()
-            .filter_map(|(index, set)| {
-                let name = &set.name;
-                if !fine(name) || ["train", "heldout", "initial"].contains(&name.as_str()) {
-                    let message = format!(
-                        "eval.sets has a set named {name:?}, expected letters, digits, -, _ and ., and none of \
-                         train, heldout and initial"
-                    );
-                    return Some((index, message, "not a name for a metric"));
-                }
-
-                sets[..index].iter().any(|other| other.name == *name).then(|| {
-                    (index, format!("eval.sets has two sets named {name:?}"), "named once before")
-                })
-            })
-            .collect();
-
-        for (index, message, label) in invalid_names {
+        for (index, message, label) in bad_names("eval.sets", "set", &names, &taken) {
             self.fail(
                 &[&format!("eval.sets.{index}.name")],
                 message,
@@ -636,4 +727,31 @@ impl Checks<'_> {
 
         table.get(last_name)
     }
+}
+
+/// Lists the names of a list's tables that can't be parts of a metric's name, or that an earlier table has, each with its
+/// index, a message and a label.
+fn bad_names(
+    key: &str,
+    what: &str,
+    names: &[String],
+    taken: &[&str],
+) -> Vec<(usize, String, &'static str)> {
+    let but = match taken {
+        [] => String::new(),
+        taken => format!(", and none of {}", taken.join(", ")),
+    };
+
+    let check = |(index, name): (usize, &String)| {
+        if !name.chars().all(is_name_letter) || name.is_empty() || taken.contains(&name.as_str()) {
+            let message = format!(
+                "{key} has a {what} named {name:?}, expected letters, digits, -, _ and .{but}"
+            );
+            return Some((index, message, "not a name for a metric"));
+        }
+        names[..index]
+            .contains(name)
+            .then(|| (index, format!("{key} has two {what}s named {name:?}"), "named once before"))
+    };
+    names.iter().enumerate().filter_map(check).collect()
 }

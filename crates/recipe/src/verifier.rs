@@ -333,9 +333,25 @@ impl RewardKind {
         value["kind"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Returns true if a reward model judges, alone or as a part.
-    pub fn reads_conversations(&self) -> bool {
-        !self.models().is_empty()
+    /// Returns true if the environment's own reward counts, alone or as a part.
+    pub fn asks_environment(&self) -> bool {
+        match self {
+            RewardKind::Environment { .. } => true,
+            RewardKind::Weighted { parts } => parts.iter().any(|part| part.kind.asks_environment()),
+            _ => false,
+        }
+    }
+
+    /// Returns true if a program, a model or an environment judges, alone or as a part: it can fail, and costs something.
+    pub fn asks_others(&self) -> bool {
+        match self {
+            RewardKind::Model { .. }
+            | RewardKind::Environment { .. }
+            | RewardKind::Command { .. }
+            | RewardKind::Python { .. } => true,
+            RewardKind::Weighted { parts } => parts.iter().any(|part| part.kind.asks_others()),
+            _ => false,
+        }
     }
 
     /// Returns the paths of the reward models that judge, alone or as parts.

@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use firebrick_recipe::{
     Advantage, Aggregation, CriticKind, Dynamic, Loaded, LossKind, OptimKind, Recipe, RecipeError,
-    RewardKind, Schedule,
+    RewardKind, Schedule, TrainData, TrainSource,
 };
 use serde_json::Value;
 
@@ -579,7 +582,7 @@ fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
     let loaded = read(&[]);
     let joined = |name: &str| Some(here.join(name));
     assert_eq!(loaded.recipe.model.path, joined("qwen/tiny"));
-    assert_eq!(loaded.recipe.data.train, joined("data/train.jsonl"));
+    assert_eq!(trained_on(&loaded.recipe), joined("data/train.jsonl"));
     assert_eq!(loaded.recipe.sft.data, joined("data/train.jsonl"));
 
     // This is a name on the Hub, because no such path exists.
@@ -601,18 +604,68 @@ fn paths_begin_at_the_recipe_and_those_of_set_at_the_current_folder() {
     for (name, is_path) in [("org/set@refs/pr/1", false), ("rows.ndjson", true), ("qwen", true)] {
         let text = format!("[model]\npath = 'org/m'\n[data]\ntrain = '{name}'\n");
         let loaded = Recipe::load_text(&here.join("a.toml"), &text, &[]).unwrap();
-        assert_eq!(loaded.recipe.data.train.unwrap().is_absolute(), is_path, "{name}");
+        assert_eq!(trained_on(&loaded.recipe).unwrap().is_absolute(), is_path, "{name}");
         assert_eq!(loaded.text.contains(here.to_str().unwrap()), is_path, "{name}");
     }
 
     let set = read(&["data.train=rows/train.jsonl", "model={ path = 'qwen' }"]);
-    assert_eq!(set.recipe.data.train.as_deref(), Some(Path::new("rows/train.jsonl")));
+    assert_eq!(trained_on(&set.recipe), Some("rows/train.jsonl".into()));
     assert_eq!(set.recipe.model.path.as_deref(), Some(Path::new("qwen")));
 
     // The kept text has absolute paths for overrides, too.
     let kept = Recipe::parse(Path::new("a.toml"), &set.text, &[]).unwrap().recipe;
-    assert!(kept.data.train.as_ref().unwrap().is_absolute());
+    assert!(trained_on(&kept).unwrap().is_absolute());
     assert_eq!(kept, set.recipe.with_absolute_paths());
+}
+
+/// Returns where a recipe's only data set is.
+fn trained_on(recipe: &Recipe) -> Option<PathBuf> {
+    match recipe.data.train.clone()? {
+        TrainData::One(path) => Some(path),
+        TrainData::Several(_) => None,
+    }
+}
+
+#[test]
+fn several_data_sets_keep_their_names_wherever_the_recipe_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let read = |list: &str| {
+        let text =
+            format!("[model]\npath = 'qwen'\n[data]\ntrain = [{list}]\n[reward]\nkind = 'math'\n");
+        Recipe::load_text(&here.join("own.toml"), &text, &[])
+    };
+    let names = |recipe: &Recipe| -> Vec<String> {
+        recipe.train_sources().iter().map(TrainSource::name).collect()
+    };
+
+    let judge = "reward = { kind = 'python', file = 'judge.py' }";
+    let list = format!(
+        "{{ path = 'train.jsonl' }}, {{ path = 'sets/data.csv', {judge} }}, {{ path = 'org/set@v1' }}, \
+         {{ path = 'a@b.jsonl', name = 'own' }}"
+    );
+    let loaded = read(&list).unwrap();
+    assert_eq!(names(&loaded.recipe), ["train", "data", "set", "own"]);
+    let kept = Recipe::parse(Path::new("a.toml"), &loaded.text, &[]).unwrap().recipe;
+    assert_eq!(names(&kept), names(&loaded.recipe));
+    let [first, second, ..] = kept.train_sources() else { panic!() };
+    assert_eq!(first.path, here.join("train.jsonl"));
+    let Some(RewardKind::Python { file, .. }) = &second.reward else { panic!() };
+    assert_eq!(*file, here.join("judge.py"));
+
+    for (list, problem) in [
+        ("", "is empty"),
+        ("{ path = 'a/x.csv' }, { path = 'b/x.csv' }", "two sources named \"x\""),
+        ("{ path = 'a.csv', name = 'ö' }", "expected letters, digits, -, _ and ."),
+        ("{ path = 'a.csv', weight = 2 }, { path = 'b.csv' }", "1 of 2 sources with a `weight`"),
+        ("{ path = 'a.csv', weight = 1e5 }, { path = 'b.csv', weight = 1 }", "a thousandth"),
+        ("{ path = 'a.csv', share = 1 }", "unknown key `share` in [[data.train]]"),
+        ("{ weight = 1 }", "[[data.train]] has no key `path`"),
+        ("{ path = 'a.csv', reward = { kind = 'environment' } }", "is that of the environment"),
+    ] {
+        let error = read(list).unwrap_err().to_string();
+        assert!(error.contains(problem), "{list}: {error}");
+    }
 }
 
 #[test]

@@ -74,8 +74,8 @@ impl<V: Verifier> Verifier for OfConversations<V> {
         Ok(failed.into_iter().map_while(score).collect())
     }
 
-    fn same(&self, one: &str, other: &str) -> bool {
-        self.verifier.same(one, other)
+    fn same(&self, prompt: &Prompt, one: &str, other: &str) -> bool {
+        self.verifier.same(prompt, one, other)
     }
 
     fn takes_json(&self) -> bool {

@@ -101,8 +101,8 @@ impl Verifier for Weighted {
         Ok((0..count).map(join).collect())
     }
 
-    fn same(&self, one: &str, other: &str) -> bool {
-        self.parts[0].verifier.same(one, other)
+    fn same(&self, prompt: &Prompt, one: &str, other: &str) -> bool {
+        self.parts[0].verifier.same(prompt, one, other)
     }
 
     /// All parts get the same reference.

@@ -104,13 +104,21 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// Opens the folder `name` in `runs` for a new run, in place of one that did nothing worth keeping. Its checkpoints
-    /// are removed; its groups stay in the record, where only the same request finds them.
+    /// Opens the folder `name` in `runs` for a new run, in place of one that did nothing worth keeping, as `is_idle`
+    /// says once nobody else can write there. Its checkpoints are removed; its groups stay in the record, where only the
+    /// same request finds them.
     ///
     /// # Errors
-    /// As for [`RunFolder::resume`], and when a checkpoint can't be removed.
-    pub fn take_over(runs: &Path, name: &str) -> Result<Self, RunError> {
+    /// As for [`RunFolder::resume`], when the run did something, and when a checkpoint can't be removed.
+    pub fn take_over(
+        runs: &Path,
+        name: &str,
+        is_idle: impl FnOnce(&Path) -> bool,
+    ) -> Result<Self, RunError> {
         let folder = RunFolder::resume(runs, name)?;
+        if !is_idle(folder.path()) {
+            return Err(RunError::Exists { path: folder.path.clone() });
+        }
         for (_, path) in folder.checkpoints()? {
             remove_checkpoint(&path)?;
         }

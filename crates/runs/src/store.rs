@@ -209,6 +209,19 @@ impl Store {
     /// # Errors
     /// When it can't be written.
     pub fn truncate_after(&mut self, step: Step) -> Result<(), RunError> {
+        self.truncate(step, signed(step))
+    }
+
+    /// Forgets the numbers and completions of all steps and evaluations, for a run that takes the place of another.
+    ///
+    /// # Errors
+    /// As for [`Store::truncate_after`].
+    pub fn clear(&mut self) -> Result<(), RunError> {
+        self.truncate(0, -1)
+    }
+
+    /// Forgets what is after the step `last`, and says that the run continues from `step`.
+    fn truncate(&mut self, step: Step, last: i64) -> Result<(), RunError> {
         self.transaction(|transaction| {
             // The last step that was done is noted before its numbers are removed.
             let sql = "INSERT INTO info (key, value) SELECT ?1, coalesce(max(step), 0) FROM metrics \
@@ -222,7 +235,7 @@ impl Store {
                 "DELETE FROM completions WHERE group_id IN (SELECT group_id FROM groups WHERE step > ?1)",
                 "DELETE FROM trained WHERE group_id IN (SELECT group_id FROM groups WHERE step > ?1)",
             ] {
-                transaction.execute(sql, [signed(step)])?;
+                transaction.execute(sql, [last])?;
             }
 
             let sql = "INSERT INTO info (key, value) VALUES (?1, '1 ' || ?2) ON CONFLICT DO UPDATE SET \

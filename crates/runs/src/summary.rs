@@ -38,7 +38,7 @@ pub struct Summary {
     pub folder: Option<PathBuf>,
 }
 
-/// Accuracies on held-out prompts, in [0, 1]; `None` if none was measured.
+/// Accuracies and credits on held-out prompts, in [0, 1]; `None` if none was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Heldout {
     /// Accuracy before anything was learnt.
@@ -47,6 +47,12 @@ pub struct Heldout {
     pub after_sft: Option<f64>,
     /// Accuracy at the end.
     pub r#final: Option<f64>,
+    /// Mean credit before anything was learnt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_credit: Option<f64>,
+    /// Mean credit at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_credit: Option<f64>,
 }
 
 /// Numbers of completions that were sampled, and that taught something.

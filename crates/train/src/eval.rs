@@ -19,6 +19,8 @@ pub struct EvalReport {
     pub samples: usize,
     /// Share of right completions: avg@k, and the unbiased estimate of pass@1.
     pub accuracy: f64,
+    /// Mean credit of a completion, which is `accuracy` unless the verifier gives partial credit.
+    pub credit: f64,
     /// Standard error of `accuracy` over prompts.
     pub standard_error: f64,
     /// Range that holds `accuracy` with a probability of 95 %, by the bootstrap over prompts (Efron 1979),
@@ -28,6 +30,8 @@ pub struct EvalReport {
     pub solved: [usize; 3],
     /// Prompts of each difficulty, and the accuracy on them, if the data says how hard its prompts are.
     pub by_difficulty: BTreeMap<String, (usize, f64)>,
+    /// Prompts of each data set, and the accuracy on them, if there are several ([`Prompt::data_source`]).
+    pub by_data_source: BTreeMap<String, (usize, f64)>,
     /// pass@k, the chance that at least one of k completions is right, for k = 1, 2, 4, … up to `samples`,
     /// and up to the number of verdicts of the prompt that has the fewest.
     pub pass_at: Vec<(usize, f64)>,
@@ -98,6 +102,7 @@ impl EvalReport {
         let shares: Vec<f64> =
             rights.iter().map(|&(right, count)| right as f64 / count as f64).collect();
         let accuracy = shares.iter().sum::<f64>() / count;
+        let credit = judged.iter().map(|group| credit(group)).sum::<f64>() / count;
         let variance = shares.iter().map(|share| (share - accuracy).powi(2)).sum::<f64>()
             / (count - 1.0).max(1.0);
 
@@ -120,18 +125,8 @@ impl EvalReport {
             solved[usize::from(right > 0) + usize::from(right == count)] += 1;
         }
 
-        let mut by_difficulty: BTreeMap<String, (usize, f64)> = BTreeMap::new();
-        for (group, share) in judged.iter().zip(&shares) {
-            let difficulty = &group.group.prompt.difficulty;
-            if !difficulty.is_empty() {
-                let (prompts, sum) = by_difficulty.entry(difficulty.clone()).or_default();
-                (*prompts, *sum) = (*prompts + 1, *sum + share);
-            }
-        }
-
-        for (prompts, accuracy) in by_difficulty.values_mut() {
-            *accuracy /= *prompts as f64;
-        }
+        let by_difficulty = accuracies(&judged, &shares, |prompt| &prompt.difficulty);
+        let by_data_source = accuracies(&judged, &shares, |prompt| &prompt.data_source);
 
         let mut verdicts = [0; 5];
         let mut tokens = 0;
@@ -150,10 +145,12 @@ impl EvalReport {
             prompts: groups.len(),
             samples: completions_per_prompt,
             accuracy,
+            credit,
             standard_error: (variance / count).sqrt(),
             interval: interval(&shares),
             solved,
             by_difficulty,
+            by_data_source,
             pass_at,
             majority: majorities.iter().sum::<f64>() / count,
             verdicts,
@@ -161,6 +158,28 @@ impl EvalReport {
             truncated: truncated as f64 / completions.max(1) as f64,
         }
     }
+}
+
+/// Returns the number of prompts under each name that `name` gives them, and the mean of their shares. A prompt without
+/// a name is left out.
+fn accuracies(
+    groups: &[&RewardedGroup],
+    shares: &[f64],
+    name: impl Fn(&Prompt) -> &String,
+) -> BTreeMap<String, (usize, f64)> {
+    let mut accuracies: BTreeMap<String, (usize, f64)> = BTreeMap::new();
+    for (group, share) in groups.iter().zip(shares) {
+        let name = name(&group.group.prompt);
+        if !name.is_empty() {
+            let (prompts, sum) = accuracies.entry(name.clone()).or_default();
+            (*prompts, *sum) = (*prompts + 1, *sum + share);
+        }
+    }
+
+    for (prompts, accuracy) in accuracies.values_mut() {
+        *accuracy /= *prompts as f64;
+    }
+    accuracies
 }
 
 /// Fails if a larger share than `max_share` of some completions has no verdict, because the rest says little.
@@ -188,6 +207,12 @@ fn right(group: &RewardedGroup) -> usize {
     group.rewards.iter().filter(|reward| reward.score.verdict == Verdict::Right).count()
 }
 
+/// Returns the mean credit of a group's completions.
+fn credit(group: &RewardedGroup) -> f64 {
+    let credits = group.rewards.iter().map(|reward| f64::from(reward.score.credit));
+    credits.sum::<f64>() / group.rewards.len() as f64
+}
+
 /// Returns 1 if the most frequent answer is right, 0 if it is wrong, and the right answer's share in a tie.
 /// Completions without an answer do not vote.
 fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
@@ -209,7 +234,8 @@ fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
 
     let mut answers: Vec<(&str, usize)> = Vec::new();
     for (text, votes) in others {
-        match answers.iter_mut().find(|(other, _)| verifier.same(other, text)) {
+        match answers.iter_mut().find(|(other, _)| verifier.same(&group.group.prompt, other, text))
+        {
             Some((_, all)) => *all += votes,
             None => answers.push((text, votes)),
         }
@@ -259,12 +285,12 @@ mod tests {
         fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
             match completion.text.as_str() {
                 "crash" => Score::none(Verdict::Error),
-                text if self.same(text, &prompt.reference) => Score::right(text),
+                text if self.same(prompt, text, &prompt.reference) => Score::right(text),
                 text => Score::wrong(text),
             }
         }
 
-        fn same(&self, one: &str, other: &str) -> bool {
+        fn same(&self, _: &Prompt, one: &str, other: &str) -> bool {
             one.parse::<f64>().ok() == other.parse().ok()
         }
     }

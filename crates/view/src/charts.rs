@@ -76,6 +76,16 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 section: "time-memory-and-evaluation",
             },
             Chart {
+                id: "data_source",
+                title: "Held-out accuracy by data set",
+                unit: "share right",
+                lines: &[("eval/data_source/*", "")],
+                scale: Scale::Share,
+                about: "The held-out accuracy of each data set of data.train, if it is a list. If one of them falls while the \
+                        others rise, give it a larger weight.",
+                section: "time-memory-and-evaluation",
+            },
+            Chart {
                 id: "credit",
                 title: "Credit in training",
                 unit: "mean credit",

@@ -1,4 +1,4 @@
-"""An answer is right if its last number is the reference; a number near the beginning of an answer earns nothing."""
+"""An answer is right if its last number is the reference."""
 
 import re
 

@@ -17,7 +17,8 @@ use crate::{ProgramError, answer::Answer, terminal::columns_of_stdout};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Diagnose {
-    /// The run's folder, such as runs/quickstart; the run may still be under way
+    /// The run, by its name or folder; it may still be under way
+    #[arg(value_parser = super::run())]
     run: PathBuf,
     /// Print one JSON object
     #[arg(long)]

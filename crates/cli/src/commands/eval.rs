@@ -1,6 +1,7 @@
 //! `firebrick eval`: evaluates a checkpoint on the held-out prompts of a recipe.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{self, BufWriter, Write as _},
     path::{Path, PathBuf},
@@ -23,7 +24,7 @@ use firebrick_train::{
 };
 use serde_json::{Map, Value};
 
-use crate::{ProgramError, bars::Bars, out::Out, terminal::Terminal};
+use crate::{ProgramError, bars::Bars, json, out::Out, terminal::Terminal};
 
 /// Arguments of `firebrick eval`.
 #[derive(Args)]
@@ -137,7 +138,7 @@ impl Eval {
         let reports = sets.iter().zip(&measured).map(|(set, (report, _))| (set, report));
         let text = if self.json {
             // The held-out set comes first and is the object itself, of which further sets are a field.
-            let mut all = reports.map(|(set, report)| (set.name.clone(), json(report)));
+            let mut all = reports.map(|(set, report)| (set.name.clone(), report_json(report)));
             let mut first = all.next().map(|(_, first)| first).unwrap_or_default();
             let further: Map<String, Value> = all.collect();
             if !further.is_empty() {
@@ -189,7 +190,7 @@ fn write_lines<'a>(
         for (completion, reward) in group.completions.iter().zip(rewards) {
             let mut line = serde_json::json!({
                 "question": group.prompt.question_text(),
-                "reference": group.prompt.reference,
+                "reference": json::reference(&group.prompt),
                 "text": completion.text,
                 "extracted": reward.score.extracted,
                 "verdict": reward.score.verdict.name(),
@@ -199,6 +200,9 @@ fn write_lines<'a>(
                 "logprobs": completion.logprobs,
             });
 
+            if !group.prompt.data_source.is_empty() {
+                line["data_source"] = group.prompt.data_source.as_str().into();
+            }
             if !set.name.is_empty() {
                 line["set"] = set.name.as_str().into();
             }
@@ -226,6 +230,9 @@ fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String 
         format!("avg@{k:<4} {:.4}", report.accuracy),
     ];
 
+    if (report.credit - report.accuracy).abs() > 1e-9 {
+        lines.push(format!("credit   {:.4}", report.credit));
+    }
     for (k, pass) in report.pass_at.iter().skip(1) {
         lines.push(format!("pass@{k:<3} {pass:.4}"));
     }
@@ -236,6 +243,9 @@ fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String 
         lines.push(format!("prompts  {never} never right, {sometimes} sometimes, {always} always"));
     }
 
+    for (name, (prompts, accuracy)) in &report.by_data_source {
+        lines.push(format!("{}: {accuracy:.4} of {prompts} prompts", printable(name)));
+    }
     for (difficulty, (prompts, accuracy)) in report.by_difficulty.iter().take(DIFFICULTIES) {
         let difficulty = printable(difficulty);
         lines.push(format!("difficulty {difficulty}: {accuracy:.4} of {prompts} prompts"));
@@ -260,7 +270,7 @@ fn table(report: &EvalReport, sampling: &firebrick_rollout::Sampling) -> String 
     lines.join("\n") + "\n"
 }
 
-fn json(report: &EvalReport) -> Value {
+fn report_json(report: &EvalReport) -> Value {
     let pass: Map<String, Value> =
         report.pass_at.iter().map(|(k, pass)| (k.to_string(), (*pass).into())).collect();
 
@@ -270,24 +280,24 @@ fn json(report: &EvalReport) -> Value {
         .map(|(verdict, count)| (verdict.name().to_owned(), count.into()))
         .collect();
 
-    let difficulties: Map<String, Value> = report
-        .by_difficulty
-        .iter()
-        .map(|(difficulty, (prompts, accuracy))| {
-            let of = serde_json::json!({ "prompts": prompts, "pass@1": accuracy });
-            (difficulty.clone(), of)
-        })
-        .collect();
+    let by_name = |accuracies: &BTreeMap<String, (usize, f64)>| -> Map<String, Value> {
+        let of = |(name, (prompts, accuracy)): (&String, &(usize, f64))| {
+            (name.clone(), serde_json::json!({ "prompts": prompts, "pass@1": accuracy }))
+        };
+        accuracies.iter().map(of).collect()
+    };
 
     serde_json::json!({
         "prompts": report.prompts,
         "samples": report.samples,
         "pass@1": report.accuracy,
         "avg@k": report.accuracy,
+        "credit": report.credit,
         "standard_error": report.standard_error,
         "interval_95": [report.interval.0, report.interval.1],
         "solved": { "never": report.solved[0], "sometimes": report.solved[1], "always": report.solved[2] },
-        "difficulty": difficulties,
+        "difficulty": by_name(&report.by_difficulty),
+        "data_source": by_name(&report.by_data_source),
         "pass@k": pass,
         "maj@k": report.majority,
         "verdicts": verdicts,

@@ -27,7 +27,8 @@ use crate::{ProgramError, error::STDOUT, glob::matches, names::verl_name};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Metrics {
-    /// The run's folder, such as runs/quickstart; the run may still be under way
+    /// The run, by its name or folder; it may still be under way
+    #[arg(value_parser = super::run())]
     run: PathBuf,
     /// Metrics to print, such as reward/credit or 'time/*'; by default all, in a table the eight that say most
     names: Vec<String>,

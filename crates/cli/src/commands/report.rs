@@ -13,8 +13,8 @@ use crate::{ProgramError, bars::Bars, closing::bytes, out::Out};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Report {
-    /// The folders of one or several runs, such as runs/quickstart; several runs are laid over each other
-    #[arg(required = true, value_name = "RUN")]
+    /// One or several runs, by their names or folders; several are laid over each other
+    #[arg(required = true, value_name = "RUN", value_parser = super::run())]
     runs: Vec<PathBuf>,
     /// The file to write; by default report.html in the run's folder, or in the current folder for several runs
     #[arg(long, value_name = "FILE")]

@@ -18,6 +18,7 @@ use crate::{
     ProgramError,
     bars::{Bar, Bars},
     closing::duration,
+    json,
     terminal::Terminal,
 };
 
@@ -63,14 +64,21 @@ impl Try {
         let loading = bars.bar(Stage::Load.name(), 0);
         progress.bar = Some(loading);
         let prompts = usize::from(self.prompts);
-        let trial = trial(&recipe, prompts, &sources, build::now(), &mut progress)?;
+        let mut notes = Vec::new();
+        let mut hear = |note| notes.push(note);
+        let trial = trial(&recipe, prompts, &sources, build::now(), &mut progress, &mut hear);
         drop(progress);
 
         let mut terminal = Terminal::plain(bars);
-        for note in &trial.notes {
+        for note in &notes {
             terminal.note(note);
         }
-        super::print(&if self.json { as_json(&trial, &recipe) } else { in_words(&trial, &recipe) })
+        let trial = trial?;
+        super::print(&if self.json {
+            as_json(&trial, &recipe, &notes)
+        } else {
+            in_words(&trial, &recipe)
+        })
     }
 }
 
@@ -155,12 +163,15 @@ fn prompt(trial: &Trial, index: usize, group: &RewardedGroup) -> String {
 
     let mut order: Vec<usize> = (0..answers).collect();
     order.sort_by(|&a, &b| rewards[b].score.credit.total_cmp(&rewards[a].score.credit));
-    // The best answers alone would hide what the others look like.
+    // The best answers alone would hide what the others look like, and one on which the judge failed comes first.
     let step = answers.div_ceil(SHOWN).max(1);
-    for &index in order.iter().step_by(step) {
+    let failed = order.iter().find(|&&index| !rewards[index].is_judged());
+    let judged = order.iter().step_by(step).filter(|&&index| rewards[index].is_judged());
+    for &index in failed.into_iter().chain(judged) {
         let Reward { score, reward, .. } = &rewards[index];
         let completion = &group.completions[index];
-        let shaped = if (rewards[index].base_reward - reward).abs() > 1e-6 {
+        let is_shaped = (rewards[index].base_reward - reward).abs() > 1e-6;
+        let shaped = if is_shaped && rewards[index].is_judged() {
             format!(", reward {reward:.2}")
         } else {
             String::new()
@@ -191,7 +202,8 @@ fn shortened(text: &str, most: usize) -> String {
 fn expectation(trial: &Trial, recipe: &Recipe) -> String {
     let [least, most] = trial.step_seconds(recipe);
     let steps = recipe.train.steps as f64;
-    let evaluations = (recipe.train.steps / recipe.eval.every.max(1)) as f64 + 1.0;
+    // There is one before the first step, and one after the last.
+    let evaluations = recipe.train.steps.div_ceil(recipe.eval.every.max(1)) as f64 + 1.0;
     let evaluation = trial.eval_seconds();
     let span = |least: f64, most: f64| match (duration(least), duration(most)) {
         (least, most) if least == most => least,
@@ -232,7 +244,8 @@ fn findings(trial: &Trial, recipe: &Recipe) -> Vec<String> {
     let errors = rewards().filter(|reward| !reward.is_judged()).count();
     if errors > 0 {
         findings
-            .push(format!("{errors} of {all} answers have no verdict: the judge failed on them."));
+            .push(format!("{errors} of {all} answers have no verdict, because the judge failed on them: correct it first. A run ends if \
+                 more than reward.max_errors of them fail."));
     }
 
     let cut = completions().filter(|it| it.finish == FinishReason::Length).count();
@@ -266,7 +279,7 @@ fn findings(trial: &Trial, recipe: &Recipe) -> Vec<String> {
     findings
 }
 
-fn as_json(trial: &Trial, recipe: &Recipe) -> String {
+fn as_json(trial: &Trial, recipe: &Recipe, notes: &[String]) -> String {
     let groups: Vec<_> = trial
         .groups
         .iter()
@@ -286,7 +299,7 @@ fn as_json(trial: &Trial, recipe: &Recipe) -> String {
                 .collect();
             json!({
                 "question": group.prompt.question_text(), "prompt": group.prompt.text,
-                "reference": group.prompt.reference,
+                "reference": json::reference(&group.prompt),
                 "reference_score": reference.as_ref().map(|score| score.credit),
                 "answers": answers,
             })
@@ -297,7 +310,7 @@ fn as_json(trial: &Trial, recipe: &Recipe) -> String {
         "prompts": groups,
         "step_seconds": trial.step_seconds(recipe),
         "evaluation_seconds": trial.eval_seconds(),
-        "notes": trial.notes,
+        "notes": notes,
         "findings": findings(trial, recipe),
     });
     format!("{value}\n")

@@ -29,8 +29,8 @@ use crate::{ProgramError, bars::Bars, terminal::Terminal, width::Width};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Watch {
-    /// The folders of one or several runs, such as runs/quickstart; several runs need --web
-    #[arg(required = true, value_name = "RUN")]
+    /// One or several runs, by their names or folders; several need --web
+    #[arg(required = true, value_name = "RUN", value_parser = super::run())]
     runs: Vec<PathBuf>,
     /// Serve a page for browsers on this machine
     #[arg(long)]

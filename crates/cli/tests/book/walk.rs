@@ -26,8 +26,17 @@ use crate::{
 
 /// Beginnings of commands that are run. The test fails at any other command, until somebody has looked at it: a
 /// shell runs it on the developer's machine.
-const RUN: [&str; 8] =
-    ["firebrick ", "for ", "SAME=", "cd my-task", "cp -r ", "echo ", "mkdir -p ~", "sqlite3 "];
+const RUN: [&str; 9] = [
+    "firebrick ",
+    "for ",
+    "SAME=",
+    "cd my-task",
+    "cp -r ",
+    "echo ",
+    "mkdir -p ~",
+    "python3 -m unittest",
+    "sqlite3 ",
+];
 
 /// Beginnings of commands that are not run, and why not.
 const NOT_RUN: [(&str, &str); 39] = [
@@ -353,9 +362,6 @@ impl<'page> Walk<'page> {
         scratch.write("gsm8k/main/test.jsonl", first);
         scratch.write("answers.jsonl", read("crates/cli/tests/data/answers.jsonl"));
 
-        for name in ["judge.py", "recipe.toml", "rows.jsonl"] {
-            scratch.write(name, stand_in(&read(&format!("book/examples/letters/{name}"))));
-        }
         scratch.write("run_dapo_qwen2.5_32b.sh", read("crates/import/tests/data/verl.sh"));
 
         for entry in fs::read_dir(repository("recipes/ablation")).unwrap() {

@@ -50,9 +50,74 @@ const TELL: &[&str] = &[
 /// Settings for a folder with the subsets `red` and `blue` of a data set.
 const SET: &[&str] = &["data.train=set", "data.split=train", "sampling.dynamic=false"];
 
+/// Two data sets with a judge each.
+const JUDGED: &str = "data.train=[{path='set/red/train.jsonl',reward={kind='regex',pattern='.*',matches=true}},\
+                      {path='set/blue/test.jsonl',name='blue',reward={kind='regex',pattern='z',matches=true}}]";
+
 pub(crate) const CASES: &[Case] = &[
     case(&["data.train=set/red/train.jsonl"], LETTERS, ASK, |run| asks(run, "ab")),
     case(&["data.train=red.csv"], LETTERS, ASK, |run| asks(run, "ab")),
+    // The last letter of each is held out.
+    case(
+        &[
+            "data.train=[{path='set/red/train.jsonl'},{path='set',subset='blue',split='validation'}]",
+        ],
+        LETTERS,
+        ASK,
+        |run| {
+            asks(run, "adef");
+            assert!(run.prompts().iter().any(|prompt| prompt == "a"));
+            assert!(run.prompts().iter().any(|prompt| prompt != "a"));
+            assert_eq!(run.evaluated()["data_source"]["train"]["prompts"], 1);
+
+            let again = "data.train=[{path='set/red/train.jsonl'},{path='set/red/train.jsonl'}]";
+            run.instead(&[again]).fails(2, "data.train has two sources named \"train\"");
+        },
+    ),
+    // A weight counts prompts, whatever their number: three of four are the only one of its file.
+    case(
+        &[
+            "data.train=[{path='set/red/train.jsonl',weight=3},{path='set/blue/test.jsonl',weight=1,name='blue'}]",
+        ],
+        LETTERS,
+        ASK,
+        |run| {
+            let red = |run: &Run| {
+                let completions = run.completions();
+                let red = completions.iter().filter(|done| done.prompt == "a").count();
+                (4 * red, 3 * completions.len())
+            };
+            let (quadruple, triple) = red(run);
+            assert_eq!(quadruple, triple);
+
+            let one =
+                "data.train=[{path='set/red/train.jsonl',weight=3},{path='set/blue/test.jsonl'}]";
+            run.instead(&[one]).fails(2, "1 of 2 sources with a `weight`");
+        },
+    ),
+    // The first has columns of its own, so that a question is the letter of another column.
+    case(
+        &[
+            "data.train=[{path='columns.jsonl',columns={prompt='back',reference='question',difficulty='level'}},{path='set/red/train.jsonl'}]",
+        ],
+        LETTERS,
+        ASK,
+        |run| {
+            asks(run, "ah");
+            assert!(!run.values("eval/difficulty/hard").is_empty());
+        },
+    ),
+    // Of the first every answer is right, of the second none.
+    case(&[JUDGED], LETTERS, ASK, |run| {
+        for done in run.completions() {
+            assert_eq!(done.verdict == "right", done.prompt == "a", "{}", done.prompt);
+        }
+        let last = |name: &str| run.values(&format!("eval/data_source/{name}")).pop();
+        assert_eq!((last("train"), last("blue")), (Some(1.0), Some(0.0)));
+
+        let file = [JUDGED, "data.heldout='letters.jsonl'", "reward={}"];
+        run.instead(&file).fails(2, "data.heldout and eval.sets are judged by `[reward]`");
+    }),
     case(&["data.subset=blue"], LETTERS, SET, |run| {
         asks(run, "ef");
         run.without().fails(1, "name the subset");

@@ -83,12 +83,13 @@ impl Walk<'_> {
         if let Some(word) = choice.get("const") {
             self.word(word, path, given);
         } else if let Some(kind) = kind.as_str() {
-            // A part of a weighted reward is one of the verifiers, each of which is tried alone.
+            // A part of a weighted reward is one of the verifiers, each of which is tried alone, and so is the reward of
+            // one data set of several.
             let is_named = given.is_none_or(|given| given["kind"] == kind);
             let required = choice["required"].as_array().is_some_and(|keys| !keys.is_empty());
             let is_default = given.is_some_and(|given| given["kind"].is_null()) && !required;
 
-            if path != "reward(weighted).parts" {
+            if path != "reward(weighted).parts" && path != "data.train.reward" {
                 if is_named {
                     self.names.insert(format!("{path}.kind={kind}"));
                 }

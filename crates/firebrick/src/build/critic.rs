@@ -10,7 +10,7 @@ use firebrick_train::{
 };
 
 use super::algorithm::{optimizer, schedule};
-use crate::recipe::{Advantage, CriticKind, Optim, Recipe};
+use crate::recipe::{Advantage, CriticKind, Optim, PolicyOrigin, Recipe};
 
 /// A recipe's critic. It is made when the first step begins, from the policy at that time.
 #[derive(Clone, Debug)]
@@ -23,8 +23,8 @@ pub struct CriticPlan {
 }
 
 impl CriticPlan {
-    /// Reads the critic of a recipe; `None` if the recipe asks for none.
-    pub(super) fn from_recipe(recipe: &Recipe) -> Option<Self> {
+    /// Reads the critic of a recipe, whose policy began as `origin`; `None` if the recipe asks for none.
+    pub(super) fn from_recipe(recipe: &Recipe, origin: PolicyOrigin) -> Option<Self> {
         let Advantage::Gae { gamma, lambda, normalise } = recipe.advantage else { return None };
         let critic = &recipe.critic;
         let config = CriticConfig {
@@ -36,7 +36,7 @@ impl CriticPlan {
         };
 
         let optim = recipe.optim.clone();
-        let lr = critic.lr.unwrap_or_else(|| recipe.learning_rate());
+        let lr = critic.lr.unwrap_or_else(|| recipe.optim.learning_rate(origin));
         Some(CriticPlan { kind: critic.kind, config, optim, lr, steps: recipe.train.steps })
     }
 

@@ -1,22 +1,31 @@
 //! Reads the prompts of a run, and the tokenizer for them.
 
 use std::{
-    path::{Path, PathBuf},
+    collections::HashSet,
+    path::Path,
     sync::{Arc, mpsc::Sender},
 };
 
-use firebrick_core::{Environment, Prompt, Seed, SftExample, Verifier};
+use firebrick_core::{Prompt, Seed, SftExample};
 use firebrick_data::{
-    ChatTemplate, ColumnNames, DataError, DateTime, Part, Preparation, Problem, ProblemSet,
-    PromptFormat, PromptReport, Tokenizer, read_problems, shared_questions,
+    ChatTemplate, DataError, DateTime, Part, Preparation, Problem, PromptFormat, PromptReport,
+    Prompts, Tokenizer, read_problems, shared_questions,
 };
 use serde_json::{Map, Value};
 
 use super::{
-    environment::{alphabet, openings, tell_alike},
+    environment::alphabet,
+    judges::Judges,
+    problems::{DataRequest, ProblemSets, column_names, generator, problems, shares},
     references, sft,
 };
-use crate::{Error, model::Folders, recipe, recipe::Recipe, source::Sources};
+use crate::{
+    Error,
+    model::Folders,
+    recipe,
+    recipe::{Recipe, TrainData, TrainSource},
+    source::Sources,
+};
 
 /// Prompts and tokenizer.
 pub(super) struct Data {
@@ -31,20 +40,6 @@ pub(super) struct Data {
     pub(super) format: PromptFormat,
     /// Report on the training problems; `None` if they were not requested.
     pub(super) report: Option<PromptReport>,
-}
-
-/// What to read for the recipe. The program brings everything else.
-#[derive(Clone, Copy)]
-pub(super) struct DataRequest<'a> {
-    pub(super) train: bool,
-    pub(super) heldout: bool,
-    pub(super) sft_examples: bool,
-    /// True if a verifier may want to read a prompt's messages.
-    pub(super) messages: bool,
-    /// True if the verifier takes references that are JSON objects or lists.
-    pub(super) json_references: bool,
-    /// Environment whose episodes are the problems, if the recipe says so.
-    pub(super) environment: Option<&'a dyn Environment>,
 }
 
 impl Data {
@@ -85,20 +80,32 @@ impl Data {
             } else {
                 ProblemSets::default()
             };
-        shorten(&mut heldout, recipe);
+        if recipe.eval.prompts > 0 {
+            heldout = first_of_each(&heldout, recipe.eval.prompts, |problem| &problem.data_source);
+        }
 
         // The episodes of an environment may all open with the same text.
         let compared: &[Problem] = if request.environment.is_none() { &train } else { &[] };
-        tell_shared("data.heldout", "training questions", compared, &heldout, notes);
-        if let (Some(rows), None) = (&sft_rows, request.environment) {
-            tell_shared("data.heldout", "questions of sft.data", rows, &heldout, notes);
-        }
+        let tell = |set: &str, problems: &[Problem]| {
+            tell_shared(set, "training questions", compared, problems, notes);
+            if let (Some(rows), None) = (&sft_rows, request.environment) {
+                tell_shared(set, "questions of sft.data", rows, problems, notes);
+            }
+        };
+        tell("data.heldout", &heldout);
 
         let data = &recipe.data;
-        let lost = |file| move |error| no_prompts(data, file, error);
-        let train_file = data.train.as_ref();
+        let lost = |file: Option<&Path>, error| no_prompts(data, file, error);
         let (prompts, report) = if request.train {
-            let (prompts, mut report) = preparation.prompts(&train).map_err(lost(train_file))?;
+            let mut prompts = Vec::new();
+            let mut report = PromptReport::default();
+            // Each data set has to have a prompt left.
+            for (file, problems) in by_source(data, &train) {
+                let (of_source, report_of_source) =
+                    preparation.prompts(problems).map_err(|error| lost(file, error))?;
+                prompts.extend(of_source);
+                report += report_of_source;
+            }
             report.read += dropped.duplicates + dropped.conflicting;
             report.duplicates = dropped.duplicates;
             report.conflicting = dropped.conflicting;
@@ -107,28 +114,31 @@ impl Data {
             (Vec::new(), None)
         };
 
+        let file = first_path(data);
         let heldout = if heldout.is_empty() || !request.heldout {
             Vec::new()
         } else {
-            let file = data.heldout.as_ref().or(train_file);
-            let (prompts, report) = preparation.prompts(&heldout).map_err(lost(file))?;
+            let file = data.heldout.as_deref().or(file);
+            let (prompts, report) =
+                preparation.prompts(&heldout).map_err(|error| lost(file, error))?;
             if report.kept < report.read {
                 let _ = notes.send(format!("held out: {report}"));
             }
             prompts
         };
 
-        let (sft_examples, sft_prompts) = match sft_rows {
-            Some(rows) => sft::examples(&rows, recipe, &preparation, notes)?,
+        let (sft_examples, sft_prompts) = match &sft_rows {
+            Some(rows) => sft::examples(rows, recipe, &preparation, notes)?,
             None if sft_examples => {
-                let examples = preparation.sft_examples(&train).map_err(lost(train_file))?.0;
+                let examples =
+                    preparation.sft_examples(&train).map_err(|error| lost(file, error))?.0;
                 examples.into_iter().unzip()
             }
             None => (Vec::new(), Vec::new()),
         };
 
         let sets = if request.heldout {
-            eval_sets(recipe, sources, request, &preparation, compared, notes)?
+            eval_sets(recipe, sources, request, &preparation, &tell, notes)?
         } else {
             Vec::new()
         };
@@ -155,21 +165,53 @@ impl Data {
     pub(super) fn check_references(
         &mut self,
         recipe: &Recipe,
-        verifier: &dyn Verifier,
+        judges: &Judges,
         notes: &Sender<String>,
     ) -> Result<(), Error> {
-        if let Some(first) = self.train.first().or(self.heldout.first()) {
-            references::probe(verifier, first)?;
-        }
-
         let own = [("data.train", &mut self.train), ("data.heldout", &mut self.heldout)];
         let further = self.sets.iter_mut().map(|set| (set.name.as_str(), &mut set.prompts));
+        let mut tried = HashSet::new();
+
         for (key, prompts) in own.into_iter().chain(further) {
-            references::leave_out(key, prompts, recipe, verifier, notes)?;
-            references::check(key, prompts, recipe, verifier, notes)?;
+            let mut rest = std::mem::take(prompts);
+            while let Some(first) = rest.first() {
+                let source = first.data_source.clone();
+                let verifier = judges.of(&source);
+                if tried.insert(source.clone()) {
+                    references::probe(verifier, first)?;
+                }
+
+                let count = rest.iter().take_while(|prompt| prompt.data_source == source).count();
+                let others = rest.split_off(count);
+                let mut of_source = std::mem::replace(&mut rest, others);
+
+                // A task generates its own answers.
+                if recipe.data.task.is_none() {
+                    let kind = recipe.reward_kind_of(&source);
+                    let key = if source.is_empty() { key } else { &format!("{key} ({source})") };
+                    references::leave_out(key, &mut of_source, &kind, verifier, notes)?;
+                    references::check(key, &of_source, &kind, verifier, notes)?;
+                }
+                prompts.append(&mut of_source);
+            }
         }
         Ok(())
     }
+}
+
+/// Returns the source of the training prompts: one set of them all, or the data sets of the recipe by their weights.
+///
+/// # Errors
+/// When there is no prompt.
+pub(super) fn source(recipe: &Recipe, train: Vec<Prompt>, seed: Seed) -> Result<Prompts, Error> {
+    let weights = recipe.train_sources().iter().map(|source| source.weight);
+    let Some(weights) = weights.collect::<Option<Vec<f64>>>().filter(|all| !all.is_empty()) else {
+        return Ok(Prompts::new(train, seed)?);
+    };
+
+    let sets = train.chunk_by(|one, next| one.data_source == next.data_source);
+    let sets = weights.into_iter().zip(sets.map(<[Prompt]>::to_vec));
+    Ok(Prompts::weighted(sets.collect(), seed)?)
 }
 
 /// A set to evaluate on besides the held-out prompts.
@@ -188,10 +230,10 @@ fn eval_sets(
     sources: &Sources,
     request: DataRequest<'_>,
     preparation: &Preparation<'_>,
-    train: &[Problem],
+    tell: &dyn Fn(&str, &[Problem]),
     notes: &Sender<String>,
 ) -> Result<Vec<EvalSet>, Error> {
-    let columns = columns(&recipe.data, request);
+    let columns = column_names(recipe.data.columns.as_ref(), request.judges.of(""));
     let read = |set: &recipe::EvalSet| {
         let subset = set.subset.clone();
         let split = set.split.clone();
@@ -202,7 +244,7 @@ fn eval_sets(
             problems.truncate(set.prompts);
         }
 
-        tell_shared(&set.name, "training questions", train, &problems, notes);
+        tell(&set.name, &problems);
         let lost = |error| no_prompts(&recipe.data, Some(&set.data), error);
         let (prompts, report) = preparation.prompts(&problems).map_err(lost)?;
         if report.kept < report.read {
@@ -234,17 +276,45 @@ fn tell_shared(
     }
 }
 
-fn columns(data: &recipe::Data, request: DataRequest<'_>) -> ColumnNames {
-    let given = data.columns.clone().unwrap_or_default();
-    let recipe::Columns { prompt, reference, difficulty } = given;
-    ColumnNames { prompt, reference, json_reference: request.json_references, difficulty }
+/// Returns the problems of each data set, which are in the order of the data sets, with where it is.
+fn by_source<'a>(
+    data: &'a recipe::Data,
+    problems: &'a [Problem],
+) -> Vec<(Option<&'a Path>, &'a [Problem])> {
+    let several = data.train.as_ref().map_or(&[][..], TrainData::several);
+    if several.is_empty() {
+        return vec![(first_path(data), problems)];
+    }
+
+    let of = |source: &'a TrainSource| {
+        let name = source.name();
+        let is_own = |problem: &Problem| problem.data_source == name;
+        let begin = problems.iter().position(is_own).unwrap_or(problems.len());
+        let count = problems[begin..].iter().take_while(|problem| is_own(problem)).count();
+        (Some(source.path.as_path()), &problems[begin..begin + count])
+    };
+    several.iter().map(of).collect()
 }
 
-/// Keeps the first `eval.prompts` of the prompts to evaluate on, or all if that is 0.
-pub(super) fn shorten<T>(heldout: &mut Vec<T>, recipe: &Recipe) {
-    if recipe.eval.prompts > 0 {
-        heldout.truncate(recipe.eval.prompts);
+/// Returns where the first data set is that is trained on, if there is any.
+fn first_path(data: &recipe::Data) -> Option<&Path> {
+    data.train.as_ref().and_then(|train| train.paths().first().copied())
+}
+
+/// Returns the first `limit` of some prompts or problems, which are ordered by their data sets. Of several data sets,
+/// each has its share of that number.
+pub(crate) fn first_of_each<T: Clone>(
+    all: &[T],
+    limit: usize,
+    source: fn(&T) -> &String,
+) -> Vec<T> {
+    if all.len() <= limit {
+        return all.to_vec();
     }
+    let sources: Vec<&[T]> = all.chunk_by(|one, next| source(one) == source(next)).collect();
+    let shares = shares(limit, sources.len());
+    let first = |(of, share): (&&[T], usize)| of[..share.min(of.len())].to_vec();
+    sources.iter().zip(shares).flat_map(first).collect()
 }
 
 /// Returns the folder of the tokenizer. `None` for a tokenizer that is made for a task.
@@ -308,7 +378,7 @@ pub(crate) fn room_for_a_prompt(recipe: &Recipe, context: usize) -> Result<usize
 }
 
 /// Says which file has no prompts left, and which key would bring them back.
-fn no_prompts(data: &recipe::Data, file: Option<&PathBuf>, error: DataError) -> Error {
+fn no_prompts(data: &recipe::Data, file: Option<&Path>, error: DataError) -> Error {
     let DataError::NoPrompts { report, max_prompt_tokens: limit } = error else {
         return error.into();
     };
@@ -319,128 +389,6 @@ fn no_prompts(data: &recipe::Data, file: Option<&PathBuf>, error: DataError) -> 
     };
     let place = file.map_or_else(|| "the task".into(), |file| file.display().to_string());
     Error::NoPrompts { place, report, limit, remedy }
-}
-
-#[derive(Default)]
-struct ProblemSets {
-    train: Vec<Problem>,
-    heldout: Vec<Problem>,
-    /// Problems that were left out of the training problems.
-    dropped: ProblemSet,
-}
-
-/// Reads or makes the training problems and the held-out problems.
-fn problems(
-    data: &recipe::Data,
-    sources: &Sources,
-    request: DataRequest<'_>,
-    seed: Seed,
-    notes: &Sender<String>,
-) -> Result<ProblemSets, Error> {
-    let columns = columns(data, request);
-    let read = |key: &'static str, path: &Path, part: &Part| -> Result<ProblemSet, Error> {
-        let files = sources.data_files(key, path, part)?;
-        let set = read_problems(&files, &columns, data.deduplicate)?;
-        if let Some(note) = &set.note {
-            let _ = notes.send(format!("{key}: {note}"));
-        }
-        Ok(set)
-    };
-
-    let Some(path) = &data.train else {
-        let task = data.task.as_ref().ok_or(Error::NewModelNeedsAlphabet)?;
-        let (train, heldout) = match (generator(task), request.environment) {
-            (Some(task), _) => {
-                (task.train(seed, data.train_size)?, task.heldout(data.heldout_size)?)
-            }
-            (None, Some(environment)) => {
-                // Episodes cost more than generated arithmetic, so only the needed ones are begun.
-                let wanted = |is_wanted, count| if is_wanted { count } else { 0 };
-                let train = wanted(request.train || request.sft_examples, data.train_size);
-                let heldout = wanted(request.heldout, data.heldout_size);
-                let train = openings(environment, 0, train)?;
-                tell_alike(&train, notes);
-                (train, openings(environment, data.train_size as u64, heldout)?)
-            }
-            // The recipe's check demands an environment.
-            (None, None) => (Vec::new(), Vec::new()),
-        };
-        return Ok(ProblemSets { train, heldout, dropped: ProblemSet::default() });
-    };
-
-    let subset = data.subset.clone();
-    let split = data.split.clone();
-    let part = Part { subset, split, default_split: "train" };
-    let mut dropped = read("data.train", path, &part)?;
-    let mut train = std::mem::take(&mut dropped.problems);
-    // A file has no splits. Held-out rows without their own file or split are its last rows.
-    let splits = data.heldout.is_some() || !path.is_file();
-    let heldout_split = data.heldout_split.clone().filter(|_| splits);
-
-    let heldout = match (&data.heldout, heldout_split) {
-        (None, None) => {
-            // At most half is held out: a file of ten rows is for trying things out, and must still train.
-            let count = data.heldout_size.min(train.len() / 2);
-            if count < data.heldout_size {
-                let _ = notes.send(format!(
-                    "data.heldout_size = {}: {} has {} rows, and at most half of them are held \
-                     out: {count}{}",
-                    data.heldout_size,
-                    path.display(),
-                    train.len(),
-                    if count == 0 { "; nothing is evaluated" } else { "" }
-                ));
-            }
-            if let Some(split) = &data.heldout_split {
-                let name = path.display();
-                let _ = notes.send(format!(
-                    "data.heldout_split: {name} is one file and has no split {split}: its last {count} prompts are held out"
-                ));
-            }
-
-            train.split_off(train.len() - count)
-        }
-        (heldout, split) => {
-            let subset = match heldout {
-                Some(_) => &data.heldout_subset,
-                None => &data.subset,
-            };
-            let part = Part { subset: subset.clone(), split, default_split: "test" };
-            let set = read("data.heldout", heldout.as_ref().unwrap_or(path), &part)?;
-            if set.duplicates > 0 {
-                let kept = set.problems.len();
-                let left = set.duplicates;
-                let _ =
-                    notes.send(format!("data.heldout: {kept} prompts, {left} duplicates left out"));
-            }
-            set.problems
-        }
-    };
-
-    Ok(ProblemSets { train, heldout, dropped })
-}
-
-/// Returns the generator of a task. `None` if an environment's own episodes are the problems.
-pub(super) fn generator(task: &recipe::Task) -> Option<firebrick_data::Task> {
-    Some(match *task {
-        recipe::Task::Addition { digits, worked, second_look } => {
-            firebrick_data::Task::Addition { digits, worked, second_look }
-        }
-        recipe::Task::Multiplication { digits, worked } => {
-            firebrick_data::Task::Multiplication { digits, worked }
-        }
-        recipe::Task::Countdown { numbers, max_number, max_target } => {
-            firebrick_data::Task::Countdown { numbers, max_number, max_target }
-        }
-        recipe::Task::Sums { digits, differences } => {
-            firebrick_data::Task::Sums { digits, differences }
-        }
-        recipe::Task::WordProblems { steps, fewest_steps } => {
-            firebrick_data::Task::WordProblems { steps, fewest_steps }
-        }
-        recipe::Task::Guessing { numbers } => firebrick_data::Task::Guessing { numbers },
-        recipe::Task::Environment => return None,
-    })
 }
 
 fn format(

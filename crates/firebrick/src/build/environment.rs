@@ -262,15 +262,7 @@ pub(super) fn openings(
         let question = episode.map(|episode| Question::Text(episode.opening().to_owned()));
         let problem = match question {
             Ok(question) if !question.is_blank() => {
-                return Ok(Problem {
-                    id,
-                    question,
-                    reference: String::new(),
-                    json_reference: false,
-                    worked: None,
-                    difficulty: String::new(),
-                    origin: None,
-                });
+                return Ok(Problem::new(id, question));
             }
             Ok(_) => "the episode begins without a word, expected the prompt".into(),
             Err(failed) => failed.to_string(),

@@ -8,7 +8,7 @@ use firebrick_train::TrainError;
 
 use crate::{
     Error,
-    recipe::{Extraction, Recipe, RewardKind},
+    recipe::{Extraction, RewardKind},
 };
 
 /// Tries a verifier on the reference of a prompt ([`Verifier::probe`]).
@@ -38,12 +38,11 @@ fn shortened(text: &str) -> String {
 pub(super) fn leave_out(
     key: &str,
     prompts: &mut Vec<Prompt>,
-    recipe: &Recipe,
+    kind: &RewardKind,
     verifier: &dyn Verifier,
     notes: &Sender<String>,
 ) -> Result<(), Error> {
-    let forms = Forms::for_kind(&recipe.reward_kind(), prompts);
-    let Some(forms) = forms.filter(|_| recipe.data.task.is_none()) else { return Ok(()) };
+    let Some(forms) = Forms::for_kind(kind, prompts) else { return Ok(()) };
     let mut unreadable = vec![false; prompts.len()];
     for form in &forms.forms {
         // Any answer works, because it is the reference that can't be read.
@@ -63,7 +62,7 @@ pub(super) fn leave_out(
     if count == 0 {
         return Ok(());
     }
-    let kind = recipe.reward_kind().name();
+    let kind = kind.name();
     if count == of {
         return Err(Error::Unreadable { key: key.to_owned(), kind, total: of, first });
     }
@@ -77,20 +76,18 @@ pub(super) fn leave_out(
 }
 
 /// Asks the verifier about each reference as an answer, and reports how many of them are not right: training on them
-/// teaches that nothing is right. Only a part of a large set is tried. A task generates its own answers, which are not
-/// checked.
+/// teaches that nothing is right. Only a part of a large set is tried.
 ///
 /// # Errors
 /// When no reference is right, or most are not and there are more than a handful.
 pub(super) fn check(
     key: &str,
     prompts: &[Prompt],
-    recipe: &Recipe,
+    kind: &RewardKind,
     verifier: &dyn Verifier,
     notes: &Sender<String>,
 ) -> Result<(), Error> {
-    let forms = Forms::for_kind(&recipe.reward_kind(), prompts);
-    let Some(forms) = forms.filter(|_| recipe.data.task.is_none()) else { return Ok(()) };
+    let Some(forms) = Forms::for_kind(kind, prompts) else { return Ok(()) };
 
     let every = prompts.len().div_ceil(LOOKED_AT).max(1);
     let looked_at: Vec<&Prompt> = prompts.iter().step_by(every).collect();
@@ -100,7 +97,7 @@ pub(super) fn check(
     let count = useless.len();
     let of = looked_at.len();
     let first = first(&useless);
-    let kind = recipe.reward_kind().name();
+    let kind = kind.name();
     let most = 2 * count > of && of > HANDFUL;
     // A single reference may be the odd one.
     let all = count == of && of > 1;
@@ -149,17 +146,7 @@ impl Forms {
             | RewardKind::Integer { .. } => None,
             // The verdict is that of the first part. Rules are free to ask, and other kinds cost something.
             RewardKind::Weighted { parts } => {
-                let costly = |kind: &RewardKind| {
-                    matches!(
-                        kind,
-                        RewardKind::Model { .. }
-                            | RewardKind::Environment { .. }
-                            | RewardKind::Command { .. }
-                            | RewardKind::Python { .. }
-                            | RewardKind::Weighted { .. }
-                    )
-                };
-                let first = parts.first().filter(|_| !parts.iter().any(|part| costly(&part.kind)));
+                let first = parts.first().filter(|_| !kind.asks_others());
                 return Forms::for_kind(&first?.kind, prompts);
             }
             // Their references are not answers, or there are none.
@@ -221,6 +208,7 @@ mod tests {
     use firebrick_reward::{Choice, Integer, Part, Weighted};
 
     use super::*;
+    use crate::recipe::Recipe;
 
     /// Checks the references of prompts that end in `prompt`. Returns those that are left, and the notes.
     fn checked(
@@ -241,8 +229,8 @@ mod tests {
             .collect();
 
         let (notes, received) = channel();
-        leave_out("data.train", &mut prompts, &recipe, verifier, &notes)?;
-        check("data.train", &prompts, &recipe, verifier, &notes)?;
+        leave_out("data.train", &mut prompts, &recipe.reward_kind(), verifier, &notes)?;
+        check("data.train", &prompts, &recipe.reward_kind(), verifier, &notes)?;
         drop(notes);
 
         let left = prompts.into_iter().map(|prompt| prompt.reference).collect();

@@ -12,7 +12,7 @@ use firebrick_reward::{
     Command, CommandOptions, Overlong, PythonFunction, StopPenalty, StopProperly,
 };
 
-use super::data::generator;
+use super::{judges::Judges, problems::generator};
 use crate::{
     Error,
     recipe::{self, OfTask, Recipe, RewardKind},
@@ -34,15 +34,28 @@ pub(super) struct VerifierContext<'a> {
     pub(super) notes: &'a Sender<String>,
 }
 
-/// Builds the verifier.
-pub(super) fn verifier(
-    recipe: &Recipe,
-    context: &VerifierContext,
-) -> Result<Box<dyn Verifier>, Error> {
+/// Builds the verifiers.
+pub(super) fn judges(recipe: &Recipe, context: &VerifierContext) -> Result<Judges, Error> {
     let task = recipe.data.task.as_ref().and_then(generator);
     let task = task.as_ref().map(|task| OfTask { marker: task.marker() });
     let secrets = secrets(recipe);
-    recipe.reward_kind().build(task, &|kind| other(kind, &secrets, context))
+    let other = |kind| other(kind, &secrets, context);
+
+    let mut judges = Judges::one(recipe.reward_kind().build(task, &other)?);
+    let mut built = vec![recipe.reward_kind()];
+    for source in recipe.train_sources() {
+        let Some(kind) = &source.reward else { continue };
+        // Data sets with the same reward share its verifier.
+        let index = match built.iter().position(|other| other == kind) {
+            Some(index) => index,
+            None => {
+                built.push(kind.clone());
+                judges.add(kind.clone().build(None, &other)?)
+            }
+        };
+        judges.assign(source.name(), index);
+    }
+    Ok(judges)
 }
 
 /// Returns the names of the environment variables that the run itself reads as secrets. Programs that it starts do
@@ -147,7 +160,7 @@ mod tests {
         let sources = Sources::here();
         let compute = Compute::F32;
         let context = VerifierContext { device: &device, compute, sources: &sources, now, notes };
-        verifier(recipe, &context).unwrap()
+        judges(recipe, &context).unwrap().into_verifier()
     }
 
     fn score(verifier: &dyn Verifier, reference: &str, text: &str) -> Score {

@@ -92,6 +92,13 @@ impl History {
         mean(&self.values(name, &self.recent()))
     }
 
+    /// Returns the mean over those of the recent steps in which the number is above 0.
+    pub(super) fn mean_above_zero(&self, name: &str) -> Option<f64> {
+        let mut values = self.values(name, &self.recent());
+        values.retain(|value| *value > 0.0);
+        mean(&values)
+    }
+
     /// Returns the mean over the `RECENT` steps before the recent ones.
     pub(super) fn mean_before(&self, name: &str) -> Option<f64> {
         let start = *self.recent().start();

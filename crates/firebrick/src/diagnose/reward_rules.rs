@@ -154,13 +154,14 @@ pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const SECONDS: f64 = 1.0;
     /// Less than this share of the speed is a finding. On a shared machine the speed varies by half.
     const LEFT: f64 = 0.4;
-    /// Growth of completions that explains lost speed: longer ones take longer, by token too.
+    /// Change of the completions' length that explains lost speed: longer ones take longer, by token too, and few tokens
+    /// leave a device idle.
     const LONGER: f64 = 1.5;
 
     let step = history.mean("time/step").filter(|seconds| *seconds > SECONDS)?;
     let waiting = history.mean("time/reward_wait").unwrap_or(0.0);
     if waiting > WAITING * step {
-        let judge = match recipe.reward_kind() {
+        let judge = match recipe.fallible_kind() {
             RewardKind::Command { .. } => {
                 "Let more copies of the program judge at once (reward.processes), or make the \
                  program of reward.program faster."
@@ -186,13 +187,14 @@ pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     }
 
     let grown = history.mean("rollout/length_mean")? / history.mean_first("rollout/length_mean")?;
-    if !history.is_long() || grown > LONGER {
+    if !history.is_long() || !(1.0 / LONGER..=LONGER).contains(&grown) {
         return None;
     }
 
+    // A step without an update, or without a rollout, has no speed.
     let lost = |name: &str| {
         let first = history.mean_first(name)?;
-        let now = history.mean(name)?;
+        let now = history.mean_above_zero(name)?;
         (now < LEFT * first).then_some((first, now))
     };
     let speeds =

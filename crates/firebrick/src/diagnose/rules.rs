@@ -1,5 +1,7 @@
 //! Rules of a diagnosis, each of which looks at the numbers of a run and names one thing that may be wrong.
 
+use std::ops::Range;
+
 use firebrick_core::Verdict;
 use firebrick_recipe::{LossKind, Recipe, RewardKind};
 use firebrick_runs::Which;
@@ -62,7 +64,7 @@ fn judge(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
         return None;
     }
 
-    let remedy = match recipe.reward_kind() {
+    let remedy = match recipe.fallible_kind() {
         RewardKind::Command { .. } => {
             "Fix the program of reward.program: give it a line by hand, as the book shows. The \
              run's notes say why it failed first."
@@ -126,6 +128,12 @@ fn still(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     /// their mean. The quickstart has 3 and 0.007 at its rate, and 9e-4 and 3e-6 at a ten-thousandth of it.
     const MOVED: f64 = 1e-4;
     const MOVED_ON_AVERAGE: f64 = 1e-5;
+    /// The same for the whole of a step's single update. SmolLM2-135M has 0.002 with adapters at 1e-6, which learn
+    /// nothing, 0.02 at 1e-5, and 0.05 to 1 at 3e-4; with all weights it has 0.05 at 1e-6.
+    const MOVED_BY_ONE: f64 = 5e-3;
+    /// Credits between which a policy has something to learn from. With no right answers, or only right ones, it has no
+    /// reason to move, whatever its rate is.
+    const TEACHES: Range<f64> = 0.02..0.85;
 
     // At first the critic learns alone.
     let alone = if recipe.has_critic() { recipe.critic.warmup_steps } else { 0 };
@@ -139,7 +147,9 @@ fn still(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     // The numbers of a step's single update are from before it.
     let single = history.mean("update/logprob_moved");
     let moved = match single {
-        Some(moved) => moved > MOVED_ON_AVERAGE,
+        Some(moved) => {
+            moved > MOVED_BY_ONE || !TEACHES.contains(&history.mean("reward/credit").unwrap_or(0.0))
+        }
         None => history.mean("update/count")? < 2.0 || change > MOVED && mean > MOVED_ON_AVERAGE,
     };
     if rate > 0.0 && moved {

@@ -10,7 +10,7 @@ use firebrick_train::eval::EvalReport;
 use super::{Progress, Run, record::keep_event};
 use crate::{
     Error,
-    build::{BuiltRun, EvalSet},
+    build::{BuiltRun, EvalSet, first_of_each},
     journal::lock,
     recipe::{Sft, Train},
     watch::{Phases, examples},
@@ -27,8 +27,7 @@ impl<M: PolicyModel> Run<M> {
         let mut metrics = Metrics::default();
         metrics.set("sft/loss", self.progress.sft_loss.unwrap_or(f64::NAN));
 
-        let heldout = &self.built.heldout;
-        let prompts = heldout[..samples.min(heldout.len())].to_vec();
+        let prompts = first_of_each(&self.built.heldout, samples, |prompt| &prompt.data_source);
         let measured = self.measure(&prompts, self.recipe.eval.samples.max(1), None)?;
 
         // If nothing could be judged, nothing was measured.
@@ -48,19 +47,30 @@ impl<M: PolicyModel> Run<M> {
         self.progress.heldout.r#final = None;
         let measured = self.evaluate(HELDOUT)?;
         self.progress.evaluated = step;
-        let Some(EvalReport { accuracy, by_difficulty, .. }) = measured else { return Ok(()) };
+        let Some(report) = measured else { return Ok(()) };
 
-        self.show_accuracy(step, Some(accuracy));
-        let mut measured = Metrics::default();
-        measured.set("eval/heldout_accuracy", accuracy);
+        self.show_accuracy(step, &report);
+        let EvalReport { accuracy, credit, by_difficulty, by_data_source, .. } = report;
+        let mut measured = heldout_metrics(accuracy, credit);
         for (difficulty, (_, accuracy)) in by_difficulty.into_iter().take(DIFFICULTIES) {
             measured.set(format!("eval/difficulty/{difficulty}"), accuracy);
+        }
+        for (name, (_, accuracy)) in by_data_source {
+            measured.set(format!("eval/data_source/{name}"), accuracy);
         }
         self.record(step, &measured, Vec::new(), Outcome::default());
 
         self.progress.heldout.r#final = Some(accuracy);
-        if self.progress.best.is_none_or(|(_, best)| accuracy > best) {
+        self.progress.heldout.final_credit = Some(credit);
+
+        // A judge that gives partial credit may find no answer right for long, while the answers get better.
+        let Progress { best, best_credit, .. } = &self.progress;
+        let is_best = best.is_none_or(|(_, best)| {
+            accuracy > best || (accuracy == best && best_credit.is_some_and(|best| credit > best))
+        });
+        if is_best {
             self.progress.best = Some((step, accuracy));
+            self.progress.best_credit = Some(credit);
             self.progress.since_best = 0;
         } else {
             self.progress.since_best += 1;
@@ -173,12 +183,15 @@ impl<M: PolicyModel> Run<M> {
         Ok(Some(measured))
     }
 
-    /// Shows a held-out accuracy. Step 0 means before the first step.
-    pub(super) fn show_accuracy(&mut self, step: Step, accuracy: Option<f64>) {
-        if let Some(accuracy) = accuracy {
-            let mut metrics = Metrics::default();
-            metrics.set("eval/heldout_accuracy", accuracy);
-            self.watcher.metrics(step, &metrics);
-        }
+    /// Shows an evaluation on the held-out prompts. Step 0 means before the first step.
+    pub(super) fn show_accuracy(&mut self, step: Step, report: &EvalReport) {
+        self.watcher.metrics(step, &heldout_metrics(report.accuracy, report.credit));
     }
+}
+
+fn heldout_metrics(accuracy: f64, credit: f64) -> Metrics {
+    let mut metrics = Metrics::default();
+    metrics.set("eval/heldout_accuracy", accuracy);
+    metrics.set("eval/heldout_credit", credit);
+    metrics
 }

@@ -1,7 +1,7 @@
 //! Checks of the environment's settings.
 
 use super::Checks;
-use crate::{Environment, EnvironmentKind, RewardKind, Task};
+use crate::{Environment, EnvironmentKind, Task};
 
 impl Checks<'_> {
     /// Checks the settings that an environment needs, and the settings that need an environment.
@@ -49,12 +49,7 @@ impl Checks<'_> {
             );
         }
 
-        let pays = match self.recipe.reward_kind() {
-            RewardKind::Weighted { parts } => {
-                parts.iter().any(|part| matches!(part.kind, RewardKind::Environment { .. }))
-            }
-            kind => matches!(kind, RewardKind::Environment { .. }),
-        };
+        let pays = self.recipe.reward_kind().asks_environment();
 
         if pays && matches!(kind, EnvironmentKind::None | EnvironmentKind::Calculator) {
             self.fail(

@@ -289,3 +289,46 @@ fn is_running(process: &str) -> bool {
     kill.args(["-c", "kill -0 \"$1\"", "sh", process]).stderr(Stdio::null());
     kill.status().unwrap().success()
 }
+
+/// A judge that starts another program, which waits for input, and a pool of processes.
+const PYTHON: &str = r#"
+import subprocess, sys
+from concurrent.futures import ProcessPoolExecutor
+
+def half(number):
+    return number / 2
+
+def score(completion, reference):
+    reads = [sys.executable, "-c", "import sys; print(len(sys.stdin.read()))"]
+    heard = subprocess.run(reads, capture_output=True, text=True, timeout=60).stdout
+    with ProcessPoolExecutor(1) as pool:
+        return list(pool.map(half, [reference["worth"]]))[0], completion + heard + "\ud800"
+"#;
+
+#[test]
+#[allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+fn a_function_in_python_may_start_programs_and_has_no_library_replaced() {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no python3 to run the judge with");
+        return;
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    // Python's own modules are asked for before those next to the judge are found.
+    std::fs::write(folder.path().join("tokenize.py"), "raise ValueError('not the library')")
+        .unwrap();
+    let file = folder.path().join("judge.py");
+    std::fs::write(&file, PYTHON).unwrap();
+    let function = PythonFunction { python: "python3".into(), file, function: "score".into() };
+    let options = CommandOptions { time_limit: 120.0, ..CommandOptions::default() };
+    let judge = Command::python(function, options).unwrap();
+
+    let prompt =
+        Prompt { reference: r#"{"worth": 1.0}"#.into(), json_reference: true, ..Prompt::default() };
+    for _ in 0..2 {
+        let score = judge.score(&prompt, &Completion::of_text("yes"));
+        assert_eq!((score.credit, score.extracted.as_str()), (0.5, "yes0\n?"));
+    }
+    // Nothing is left next to the judge.
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}

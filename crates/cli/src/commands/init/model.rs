@@ -7,6 +7,7 @@ use firebrick::{
     plan::{Memory, Models, Plan, compute, remedy},
     recipe::Recipe,
 };
+use firebrick_core::printable;
 use firebrick_data::ChatTemplate;
 use firebrick_device::{Kind, Name};
 use firebrick_models::Compute;
@@ -50,7 +51,7 @@ impl Sizes {
             group_size: 16,
             prompts_per_step: 10,
             samples: 20,
-            steps: 20,
+            steps: 25,
             lr,
         };
 
@@ -115,11 +116,11 @@ impl ModelRecipe<'_> {
         };
 
         let values = [
-            ("{model}", self.model.display().to_string()),
+            ("{model}", printable(&self.model.to_string_lossy())),
+            ("{path}", toml_edit::Value::from(path.to_string_lossy().into_owned()).to_string()),
             ("{judge}", judge.into()),
             ("{kind}", self.device.kind.to_string()),
             ("{index}", self.device.index.to_string()),
-            ("{path}", toml_edit::Value::from(path.to_string_lossy().into_owned()).to_string()),
             ("{prompt_tokens}", sizes.prompt_tokens.to_string()),
             ("{template_options}", options.into()),
             ("{group_size}", group_size.to_string()),
@@ -132,9 +133,24 @@ impl ModelRecipe<'_> {
             ("{mini_batch}", (group_size * prompts_per_step).to_string()),
             ("{samples}", sizes.samples.to_string()),
         ];
-        let template = include_str!("model/recipe.toml").to_owned();
-        values.into_iter().fold(template, |text, (key, value)| text.replace(key, &value))
+        fill(include_str!("model/recipe.toml"), &values)
     }
+}
+
+/// Replaces the keys in a text by their values. What a value contains stays as it is.
+fn fill(template: &str, values: &[(&str, String)]) -> String {
+    let mut text = String::new();
+    let mut rest = template;
+    while let Some(begin) = rest.find('{') {
+        text += &rest[..begin];
+        rest = &rest[begin..];
+
+        let value = values.iter().find(|(key, _)| rest.starts_with(key));
+        let (key, value) = value.map_or(("{", "{"), |(key, value)| (key, value));
+        text += value;
+        rest = &rest[key.len()..];
+    }
+    text + rest
 }
 
 /// Finds settings with which the run of `recipe` fits into `bytes`: smaller batches, which do not change what is
@@ -160,7 +176,8 @@ fn thinks(model: &Path) -> bool {
         return template
             .is_some_and(|it| it.variables().iter().any(|name| name == "enable_thinking"));
     }
+    const QWEN3: [&str; 8] = ["0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B", "235B-A22B"];
     let name = model.to_string_lossy();
-    let sized = name.strip_prefix("Qwen/Qwen3-").is_some_and(|size| !size.contains("-2507"));
-    (sized && !name.ends_with("-Base")) || name == "HuggingFaceTB/SmolLM3-3B"
+    let qwen3 = name.strip_prefix("Qwen/Qwen3-").is_some_and(|size| QWEN3.contains(&size));
+    qwen3 || name == "HuggingFaceTB/SmolLM3-3B"
 }

@@ -2,34 +2,34 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use firebrick::build::{self, Judge};
+use firebrick::{
+    Recipe,
+    build::{self, Judge},
+    recipe::TrainSource,
+};
 use firebrick_core::{
     Completion, FinishReason, Prompt, Score, Verdict, VerifierFailed, counted, printable,
 };
+use firebrick_data::{parse_json, reference};
 use firebrick_train::TrainError;
-use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::lines::{Line, Lines};
 use crate::{ProgramError, commands};
 
 /// An answer, with the keys of `firebrick eval --completions` and of a judge's requests.
-#[derive(Deserialize)]
 struct Row {
-    #[serde(default)]
-    id: Option<serde_json::Value>,
-    #[serde(default, alias = "prompt")]
+    id: Option<Value>,
     question: String,
-    #[serde(default, alias = "answer", alias = "gold")]
-    reference: Option<serde_json::Value>,
-    #[serde(alias = "response", alias = "text")]
+    reference: Value,
     completion: String,
-    #[serde(default)]
-    finish: Option<FinishReason>,
+    finish: FinishReason,
+    /// Name of a data set of the recipe that has its own reward.
+    data_source: String,
 }
 
 /// Judges all rows, in batches. With `rows`, prints a line of JSON for each, and the summary to standard error.
-/// Returns exit code 1 if a line is not a row.
+/// Returns exit code 1 if a line is not a row, or the judge failed on one.
 pub(super) fn score(recipe: &Path, mut lines: Lines, rows: bool) -> Result<u8, ProgramError> {
     let recipe = commands::recipes::load(recipe, &[])?.recipe;
     let sources = commands::sources::alone();
@@ -44,8 +44,13 @@ pub(super) fn score(recipe: &Path, mut lines: Lines, rows: bool) -> Result<u8, P
 
         let mut pairs = Vec::new();
         for line in &batch {
-            match read(line) {
-                Ok(row) => pairs.push((line.name(row.id.as_ref()), row.into_pair())),
+            let named = |row: Row| (line.name(row.id.as_ref()), row);
+            let pair = read(line).map(named).and_then(|(name, row)| {
+                let pair = row.into_pair(&recipe, verifier.takes_json());
+                Ok((name, pair.map_err(|problem| format!("{}: {problem}", line.position()))?))
+            });
+            match pair {
+                Ok(pair) => pairs.push(pair),
                 Err(problem) => {
                     totals.bad_lines += 1;
                     super::complain(&problem);
@@ -64,13 +69,23 @@ pub(super) fn score(recipe: &Path, mut lines: Lines, rows: bool) -> Result<u8, P
     }
 
     notes.try_iter().for_each(commands::warn);
-    let summary = totals.in_words(&recipe.reward_kind().name());
+    let summary = totals.in_words(&kinds(&recipe));
     if rows {
         commands::print_note(&summary)
     } else {
         commands::print(&summary)?
     }
-    Ok(u8::from(totals.bad_lines > 0))
+    let errors = totals.verdicts[Verdict::Error as usize];
+    Ok(u8::from(totals.bad_lines > 0 || errors > 0))
+}
+
+/// Names the recipe's judges, each once.
+fn kinds(recipe: &Recipe) -> String {
+    let mut kinds: Vec<String> =
+        recipe.reward_kinds().iter().map(|kind| format!("{:?}", kind.name())).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds.join(" or ")
 }
 
 fn judge_failed(error: VerifierFailed) -> ProgramError {
@@ -78,40 +93,81 @@ fn judge_failed(error: VerifierFailed) -> ProgramError {
 }
 
 fn read(line: &Line) -> Result<Row, String> {
-    let problem = |problem: String| format!("{}: {problem}", line.position());
-    let Some(bytes) = line.bytes() else { return Err(problem("the line is too long".into())) };
-    serde_json::from_slice(bytes).map_err(|error| {
+    let problem = |problem: &str| format!("{}: {problem}", line.position());
+    let Some(bytes) = line.bytes() else { return Err(problem("the line is too long")) };
+    let text = std::str::from_utf8(bytes).map_err(|_| problem("the line is not UTF-8"))?;
+    let row = parse_json(text).map_err(|error| {
         let text = error.to_string();
         // Every line is parsed on its own, so its number is always 1.
-        let text = text.split(" at line ").next().unwrap_or_default();
-        problem(format!("{text}; expected \"question\", \"reference\" and \"completion\""))
+        problem(text.split(" at line ").next().unwrap_or_default())
+    })?;
+
+    // The first of several names counts, as `question` does in a judge's request, which has the `prompt` too.
+    let given = |key: &&str| row.get(*key).filter(|value| !value.is_null());
+    let value = |keys: &[&str]| keys.iter().find_map(given);
+    let text = |keys: &[&str]| match value(keys) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(problem(&format!("\"{}\" is not a text", keys[0]))),
+    };
+
+    let completion = text(&["completion", "response", "text"])?;
+    let finish = value(&["finish"]).map(|finish| serde_json::from_value(finish.clone()));
+    Ok(Row {
+        id: value(&["id"]).cloned(),
+        question: text(&["question", "prompt"])?.unwrap_or_default(),
+        reference: value(&["reference", "answer", "gold"]).cloned().unwrap_or_default(),
+        completion: completion.ok_or_else(|| {
+            problem("no \"completion\"; expected \"question\", \"reference\" and \"completion\"")
+        })?,
+        finish: finish
+            .unwrap_or(Ok(FinishReason::Stop))
+            .map_err(|error| problem(&format!("\"finish\": {error}")))?,
+        data_source: text(&["data_source"])?.unwrap_or_default(),
     })
 }
 
 impl Row {
-    fn into_pair(self) -> (Prompt, Completion) {
-        let messages = json!([{ "role": "user", "content": self.question }]).to_string();
-        let reference = match self.reference {
-            None | Some(serde_json::Value::Null) => String::new(),
-            Some(serde_json::Value::String(text)) => text,
-            Some(other) => other.to_string(),
+    /// Makes the prompt and the completion that a run of the recipe would judge.
+    fn into_pair(self, recipe: &Recipe, takes_json: bool) -> Result<(Prompt, Completion), String> {
+        // Other programs have names of their own for data sets, which matter only to a recipe with several.
+        let sources = recipe.train_sources();
+        let names: Vec<String> = sources.iter().map(TrainSource::name).collect();
+        let data_source = if names.is_empty() { String::new() } else { self.data_source };
+        let has_own = |source: &TrainSource| source.reward.is_some();
+        let is_known = names.contains(&data_source)
+            || data_source.is_empty()
+                && (recipe.reward.kind.is_some() || !sources.iter().all(has_own));
+        if !names.is_empty() && !is_known {
+            let names = names.join(", ");
+            return Err(format!("\"data_source\" is {data_source:?}, expected one of {names}"));
+        }
+
+        let (reference, json_reference) = match &self.reference {
+            Value::Null => (String::new(), false),
+            value => reference(value, takes_json).ok_or_else(|| {
+                format!("\"reference\" is {value}, expected a text or a number for this verifier")
+            })?,
         };
+        let messages = json!([{ "role": "user", "content": self.question }]).to_string();
         let prompt = Prompt {
             text: self.question.clone(),
             question: self.question,
             reference,
+            json_reference,
             messages,
+            data_source,
             ..Prompt::default()
         };
         let mut completion = Completion::of_text(self.completion);
-        completion.finish = self.finish.unwrap_or(FinishReason::Stop);
-        (prompt, completion)
+        completion.finish = self.finish;
+        Ok((prompt, completion))
     }
 }
 
 fn line_of(id: &str, score: &Score) -> String {
     let line = json!({
-        "id": id, "score": score.credit, "verdict": score.verdict.name(), "extracted": score.extracted,
+        "id": id, "score": (f64::from(score.credit) * 1e6).round() / 1e6, "verdict": score.verdict.name(), "extracted": score.extracted,
     });
     format!("{}\n", printable(&line.to_string()))
 }
@@ -135,8 +191,7 @@ impl Totals {
 
     fn in_words(&self, kind: &str) -> String {
         let answers: u64 = self.verdicts.iter().sum();
-        let mut text =
-            format!("{}, judged by reward.kind = {kind:?}\n", counted(answers, "answer"));
+        let mut text = format!("{}, judged by reward.kind = {kind}\n", counted(answers, "answer"));
         if self.judged > 0 {
             let _ = writeln!(text, "score     {:.4} on average", self.credit / self.judged as f64);
         }

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 /// Returns what a completion is worth, from 0 to 1. `reference` is the row's answer: here, the letter.
 fn score(_question: &str, completion: &str, reference: &str) -> f64 {
-    let word = completion.trim().trim_end_matches(['.', '!']);
+    let word = completion.trim();
+    let word = word.strip_suffix(['.', '!']).unwrap_or(word);
     let is_word = (3..=12).contains(&word.len()) && word.chars().all(|c| c.is_ascii_alphabetic());
     let begins = word.to_uppercase().starts_with(reference);
     if is_word && begins { 1.0 } else { 0.0 }
