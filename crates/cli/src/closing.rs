@@ -55,9 +55,9 @@ pub(crate) fn partial(credit: Option<f64>, accuracy: Option<f64>) -> Option<Stri
     (Some(&credit) != accuracy.map(|accuracy| decimals(accuracy, 3)).as_ref()).then_some(credit)
 }
 
-/// Returns the commands that a user would give next: to measure the model, to ask it `prompt` on `device`, and
-/// last to continue the run. The other two find the device in the recipe. Without a checkpoint, the only command
-/// is to continue.
+/// Returns the commands that a user would give next: to measure the model, to ask it `prompt` on `device`, to talk to an
+/// adapter beside its base, and last to continue the run. Measuring and continuing find the device in the recipe. Without
+/// a checkpoint, the only command is to continue.
 pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>) -> Vec<String> {
     let Some(run) = &summary.folder else { return Vec::new() };
 
@@ -71,7 +71,7 @@ pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>
     let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
     let mut lines = vec![String::new(), "next:".into()];
 
-    if summary.checkpoint.is_some() {
+    if let Some(checkpoint) = &summary.checkpoint {
         let run = path_word(run);
         let prompt = prompt.unwrap_or("…");
         // After two dashes no word is taken for an option.
@@ -79,6 +79,9 @@ pub(crate) fn next(summary: &Summary, prompt: Option<&str>, device: Option<Name>
         let prompt = shell_word(prompt);
         lines.push(format!("  firebrick eval {run} --samples 8"));
         lines.push(format!("  firebrick generate {run}{device}{dashes} {prompt}"));
+        if checkpoint.join("adapter_config.json").is_file() {
+            lines.push(format!("  firebrick chat {run}{device} --beside base"));
+        }
     }
 
     lines.extend(more.map(|more| format!("  {}{more}", resume_command(run))));

@@ -178,6 +178,11 @@ fn model_folder(name: &Path, sources: &Sources) -> Result<PathBuf, ProgramError>
         return Ok(checkpoint);
     }
 
+    // The folder of runs is here, so the name is not that of a model on the Hub, which also has two parts.
+    if name.parent() == Some(Path::new(RUNS)) && Path::new(RUNS).is_dir() && !name.exists() {
+        return Err(ProgramError::NotARun { path: name.to_owned() });
+    }
+
     let refuse = |problem| Err(ProgramError::NotAModel { path: name.to_owned(), problem });
     match sources.model_folder("the model", name, None, Need::Model) {
         Ok(folder)

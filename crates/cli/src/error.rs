@@ -323,7 +323,7 @@ impl ProgramError {
 
             ProgramError::NoRecipe { likely, .. } => {
                 let built_in = "`firebrick recipes` lists the ones that are built in, and `firebrick init \
-                                FOLDER` begins one of your own";
+                                FOLDER --model MODEL` begins one of your own";
                 match likely {
                     Some(name) => format!("did you mean {name}? {built_in}"),
                     None => format!("give the path of a TOML or YAML file, or a name: {built_in}"),
@@ -408,13 +408,15 @@ fn runs_near(path: &Path) -> String {
         return format!("give its folder: {}", folder.display());
     }
 
-    let there = std::fs::read_dir(path).into_iter().flatten();
+    // A mistyped name is that of a run beside it.
+    let folder = if path.exists() { Some(path) } else { path.parent() };
+    let there = folder.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten();
     let mut runs: Vec<PathBuf> =
         there.filter_map(|entry| Some(entry.ok()?.path())).filter(is_run).collect();
     runs.sort();
 
     match runs.first() {
-        Some(run) => format!("give one of the runs in it, such as {}", run.display()),
+        Some(run) => format!("give one of the runs that are there, such as {}", run.display()),
         None => "give the folder of a run, such as runs/quickstart".into(),
     }
 }

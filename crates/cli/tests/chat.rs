@@ -118,6 +118,8 @@ fn train_adapters(scratch: &Scratch, name: &str) {
         "optim.warmup_steps=0",
         "sampling.max_rounds=1",
         "data.heldout_size=4",
+        "data.system=Be brief.",
+        "data.prompt=Q: {prompt}",
     ] {
         arguments.extend(["--set".into(), set.into()]);
     }
@@ -133,9 +135,12 @@ fn a_trained_model_answers_beside_its_base() {
 
     let beside = [&["mine", "--beside", "base"], &GREEDY[..]].concat();
     let said = chat(&scratch, &beside, "What is 2 + 2?\n").success();
-    let alone =
-        |model| answers(chat(&scratch, &[&[model], &GREEDY[..]].concat(), "What is 2 + 2?\n"));
-    let (base, trained) = (alone("model").remove(0), alone("runs/mine").remove(0));
+    let alone = |model: &[&str], question| {
+        answers(chat(&scratch, &[model, &GREEDY].concat(), question)).remove(0)
+    };
+    // A run's model is asked as in the run, and so is the base beside it.
+    let trained = alone(&["runs/mine"], "What is 2 + 2?\n");
+    let base = alone(&["model", "--system", "Be brief."], "Q: What is 2 + 2?\n");
     assert_ne!(base, trained);
     assert_eq!(said.stdout, format!("[base]\n{base}\n\n[mine]\n{trained}\n\n"));
 
@@ -143,8 +148,9 @@ fn a_trained_model_answers_beside_its_base() {
     scratch.succeed(&["export", "mine", "adapter"]);
     let card = fs::read_to_string(scratch.path("adapter/README.md")).unwrap();
     assert!(!card.contains("`trainer`"), "{card}");
-    let exported = [&["adapter", "--beside", "base"], &GREEDY[..]].concat();
-    let exported = chat(&scratch, &exported, "What is 2 + 2?\n").success();
+    let exported = ["adapter", "--beside", "base", "--system", "Be brief."];
+    let exported = [&exported, &GREEDY[..]].concat();
+    let exported = chat(&scratch, &exported, "Q: What is 2 + 2?\n").success();
     assert_eq!(exported.stdout, said.stdout.replace("[mine]", "[adapter]"));
 
     scratch.train_tiny("new", &["train.steps=1"]).success();

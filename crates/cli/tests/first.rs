@@ -185,7 +185,7 @@ fn a_model_is_tried_before_it_is_trained() {
     let reason = "judge.py, line 9: NameError: name 'word_that";
     assert!(outcome.stderr.replace('\n', " ").contains(reason), "{}", outcome.stderr);
 
-    scratch.write("task/judge.py", judge.replacen("import re", "import re\nprint('loud')", 1));
+    scratch.write("task/judge.py", judge.replacen("    word", "    print('loud')\n    word", 1));
     scratch.write("answers.jsonl", ANSWERS);
     let scored =
         scratch.succeed(&["score", "--recipe", "task/recipe.toml", "--rows", "answers.jsonl"]);
@@ -196,10 +196,16 @@ fn a_model_is_tried_before_it_is_trained() {
         [1.0, 0.0].map(Some)
     );
     assert!(
-        scored.stderr.contains("2 answers, judged by reward.kind = \"python\""),
+        scored.stderr.contains("2 answers, judged by reward.kind = \"python\"")
+            && scored.stderr.contains("judge.py printed: loud"),
         "{}",
         scored.stderr
     );
+
+    let args = ["score", "--recipe", "task/recipe.toml", "--disagreements", "answers.jsonl"];
+    let scored = scratch.succeed(&args);
+    assert_eq!(scored.stdout.lines().count(), 1, "{}", scored.stdout);
+    assert!(scored.stderr.contains("expected  1 of 2 agree"), "{}", scored.stderr);
 
     // As in a run, the judge of a row's data set is asked, and gets a reference that is an object as one.
     scratch.write("task/judge.py", "def score(reference):\n    return reference['worth']\n");
@@ -222,8 +228,8 @@ const OBJECTS: &str = r#"{"question": "?", "reference": {"worth": 0.5}, "complet
 "#;
 
 /// A right answer and a wrong one, with the keys of a judge's requests and of `eval --completions`.
-const ANSWERS: &str = r#"{"id": 7, "question": "Write one word that begins with the letter B.", "reference": "B", "completion": "Bread."}
-{"question": "Write one word that begins with the letter B.", "answer": "B", "text": "Apple"}
+const ANSWERS: &str = r#"{"id": 7, "question": "Write one word that begins with the letter B.", "reference": "B", "completion": "Bread.", "expected": true}
+{"question": "Write one word that begins with the letter B.", "answer": "B", "text": "Apple", "expected": 0.5}
 "#;
 
 /// A path that does not exist is no name on the Hub, wherever the recipe is read from.

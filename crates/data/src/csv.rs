@@ -33,6 +33,18 @@ pub(crate) fn separator(path: &Path) -> Option<u8> {
     }
 }
 
+/// Returns the separator that the header has. Where numbers have a decimal comma, spreadsheets separate the fields of a
+/// CSV file by semicolons, and some write tabs.
+fn separator_within(text: &[u8], by_ending: u8) -> u8 {
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let header = lines.find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
+    let others = [b';', b'\t'].into_iter().filter(|byte| header.contains(byte));
+    match others.collect::<Vec<_>>().as_slice() {
+        [only] if by_ending == b',' && !header.contains(&by_ending) => *only,
+        _ => by_ending,
+    }
+}
+
 /// Reads a file of separated values row by row, as RFC 4180 describes it. The file is UTF-8, and its first line names
 /// the columns. A field is a text, or null if it is empty. Blank lines are skipped.
 pub(crate) struct CsvRows {
@@ -76,7 +88,9 @@ impl CsvRows {
         let mut reader = BufReader::new(folder::open(path).map_err(read)?);
 
         let start = fill(&mut reader).map_err(read)?;
-        let mark = start.len() - without_bom(start).map_err(read)?.len();
+        let text = without_bom(start).map_err(read)?;
+        let mark = start.len() - text.len();
+        let separator = separator_within(text, separator);
         reader.consume(mark);
 
         let mut rows = CsvRows {
@@ -103,7 +117,7 @@ impl CsvRows {
             && name.contains([',', ';', '\t'])
         {
             let problem = "the header names one column, whose name has separators in it; a .csv file separates \
-                           its fields by commas, and a .tsv file by tabs: write the file again";
+                           its fields by commas, semicolons or tabs, and a .tsv file by tabs: write the file again";
             return Err(self.refused(header.line, problem.into()));
         }
 
@@ -320,6 +334,7 @@ mod tests {
             rows("set.csv", text),
             ["line 2: a, \"b\"\nc|8.0", "line 6: 5\" pipe|-", "line 7: last|NaN"]
         );
+        assert_eq!(rows("set.csv", "a;b\n1,2;\"3;4\"\n"), ["line 2: 1,2|3;4"]);
         assert_eq!(rows("set.tsv", "a\tb\n1,2\t\"3\t4\"\n"), ["line 2: 1,2|3\t4"]);
 
         // The name of a column of numbers is empty, and so are columns that nobody filled in.
@@ -356,11 +371,11 @@ mod tests {
             ("a,b\n1,2,\n", "set.csv, line 2: the row has 3 fields, expected 2, one for"),
             ("a, b,a\n", "set.csv, line 1: the header names the column `a` twice"),
             (
-                "\na;b\n1;2\n",
+                "\n\"a;b\"\n1;2\n",
                 "set.csv, line 2: the header names one column, whose name has separators",
             ),
             (
-                "a\tb\n1\t2\n",
+                "a;b\tc\n1;2\t3\n",
                 "set.csv, line 1: the header names one column, whose name has separators",
             ),
             (

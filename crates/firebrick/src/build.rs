@@ -58,7 +58,7 @@ use problems::DataRequest;
 
 pub use crate::layout::{TRAINER, WEIGHTS};
 pub use critic::CriticPlan;
-pub use data::{EvalSet, known_options};
+pub use data::{EvalSet, known_options, prompt_format};
 
 /// A run that was built and can begin or continue.
 pub struct BuiltRun<M: PolicyModel = Decoder> {

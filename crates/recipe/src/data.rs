@@ -105,7 +105,7 @@ pub enum TrainData {
 
 /// One of several data sets to train on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { path = \"a.jsonl\" }")]
 pub struct TrainSource {
     /// A file, a folder or a data set on the Hub, as in `data.train`.
     pub path: PathBuf,

@@ -41,7 +41,7 @@ pub use family::become_subreaper;
 ///
 /// The program writes its answer to its stdout before it gets the next line, with the same `id`. An answer has a
 /// `score` in `[0, 1]` or a `verdict` (`"right"`, `"wrong"`, `"unparsable"`, `"over_budget"`, `"error"`) or both. It
-/// may also have the `extracted` answer. Other keys are ignored:
+/// may also have the `extracted` answer, and a `printed` text for the user. Other keys are ignored:
 ///
 /// ```json
 /// {"id": 0, "score": 0.5, "extracted": "72"}
@@ -78,7 +78,7 @@ pub struct Command {
     time_limit: Duration,
     /// Variables of the environment that the program does not get.
     hidden: Vec<String>,
-    on_failure: Box<dyn Fn(&str) + Send + Sync>,
+    on_message: Box<dyn Fn(&str) + Send + Sync>,
     next_id: AtomicU64,
     /// True if nobody waits for a score any more.
     cancelled: AtomicBool,
@@ -129,6 +129,8 @@ struct Copies {
     /// Copies, idle or at work.
     running: usize,
     failures_in_a_row: u32,
+    /// Lines that the program's answers gave to the user.
+    printed: usize,
     /// True if the first failure was reported.
     warned: bool,
     /// Reason why the program is no longer started.
@@ -166,7 +168,7 @@ impl Command {
             options,
             time_limit,
             hidden: Vec::new(),
-            on_failure: Box::new(|_| ()),
+            on_message: Box::new(|_| ()),
             next_id: AtomicU64::new(0),
             cancelled: AtomicBool::new(false),
             copies: Mutex::default(),
@@ -176,8 +178,8 @@ impl Command {
 
     /// Makes a verifier that asks a function in Python, which is called once for each completion and gets, by their
     /// names, those of `question`, `completion`, `reference`, `prompt` and `finish` that it has as arguments. It returns
-    /// a score in `[0, 1]`, or such a score and the text that it judged. It may print, because this goes to stderr. The
-    /// program in `options` is not used.
+    /// a score in `[0, 1]`, or such a score and the text that it judged. What it prints is `printed`. The program in
+    /// `options` is not used.
     ///
     /// A score of any other kind, and an error in the function, are failures of the program.
     ///
@@ -203,10 +205,11 @@ impl Command {
         self
     }
 
-    /// Calls `hear` with the reason when the program fails for the first time, unless it is then given up.
+    /// Calls `hear` with each of the first lines that the program prints for the user, and with the reason when it fails
+    /// for the first time, unless it is then given up.
     #[must_use]
-    pub fn on_failure(mut self, hear: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.on_failure = Box::new(hear);
+    pub fn on_message(mut self, hear: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_message = Box::new(hear);
         self
     }
 
@@ -296,8 +299,9 @@ impl Command {
             .and_then(|line| read(&line, id).map_err(Fault::Nonsense));
 
         let problem = match answer {
-            Ok(score) => {
+            Ok((score, printed)) => {
                 self.give_back(process);
+                self.pass_on(&printed);
                 return Ok(score);
             }
             Err(Fault::Cancelled) => return Err(None),
@@ -314,6 +318,27 @@ impl Command {
         // The copy and its threads are gone before another copy replaces it.
         drop(process);
         Err(Some(format!("{problem}{}", escaped(&last_words))))
+    }
+
+    /// Passes on what the program printed, until that is enough to find a fault by.
+    fn pass_on(&self, printed: &str) {
+        const MOST: usize = 20;
+        for line in printed.lines() {
+            let mut copies = self.lock();
+            copies.printed += 1;
+            let count = copies.printed;
+            // The list is unlocked before a caller's function runs, which may lock it.
+            drop(copies);
+
+            let program = &self.name;
+            match count {
+                ..=MOST => (self.on_message)(&format!("{program} printed: {}", escaped(line))),
+                _ if count == MOST + 1 => {
+                    (self.on_message)(&format!("what else {program} prints is not shown"));
+                }
+                _ => {}
+            }
+        }
     }
 
     fn give_back(&self, process: Process) {
@@ -349,7 +374,7 @@ impl Command {
         self.changed.notify_all();
 
         if first {
-            (self.on_failure)(&format!(
+            (self.on_message)(&format!(
                 "the verifier `{program}` failed, so it could not judge one completion, and is \
                  started again: {problem}"
             ));
@@ -455,9 +480,11 @@ struct Answer {
     score: Option<f64>,
     verdict: Option<Verdict>,
     extracted: Option<String>,
+    printed: Option<String>,
 }
 
-pub(crate) fn read(line: &[u8], id: u64) -> Result<Score, String> {
+/// Reads an answer, and what the program printed with it.
+pub(crate) fn read(line: &[u8], id: u64) -> Result<(Score, String), String> {
     // The problem may quote the line, so it is escaped as well.
     let nonsense = |problem: String| {
         Err(format!("it wrote `{}`: {}", beginning(line).trim_end(), escaped(&problem)))
@@ -487,7 +514,8 @@ pub(crate) fn read(line: &[u8], id: u64) -> Result<Score, String> {
         (None, Some(score)) => (Verdict::Wrong, score),
     };
 
-    Ok(Score::partial(verdict, credit as f32, answer.extracted.unwrap_or_default()))
+    let score = Score::partial(verdict, credit as f32, answer.extracted.unwrap_or_default());
+    Ok((score, answer.printed.unwrap_or_default()))
 }
 
 /// Returns the beginning of a line, as much as fits into a message.

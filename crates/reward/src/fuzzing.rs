@@ -6,7 +6,7 @@ use crate::command;
 /// but line breaks.
 pub fn judge(line: &[u8]) {
     match command::read(line, 7) {
-        Ok(score) => assert!((0.0..=1.0).contains(&score.credit), "{score:?}"),
+        Ok((score, _)) => assert!((0.0..=1.0).contains(&score.credit), "{score:?}"),
         Err(problem) => {
             let controls = |character: char| character.is_control() && character != '\n';
             assert!(!problem.is_empty() && !problem.contains(controls), "{problem:?}");

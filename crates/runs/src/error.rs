@@ -16,9 +16,10 @@ pub enum RunError {
     Name(#[from] RunNameError),
     /// The folder exists and holds a run.
     #[error(
-        "{} already holds a run: continue it with --resume, give this one another name, \
+        "{} already holds a run: continue it with `{}`, give this one another name with --set name=…, \
          or remove the folder",
-        path.display()
+        path.display(),
+        resume_command(path)
     )]
     Exists {
         /// Folder of the run.

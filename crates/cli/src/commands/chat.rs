@@ -14,7 +14,7 @@ use clap::Args;
 use firebrick::{
     Error,
     model::Folders,
-    source::{Need, Sources},
+    source::{Need, Sources, run_of_checkpoint},
 };
 use firebrick_core::{FinishReason, Prompt, text_from};
 use firebrick_data::Question;
@@ -38,7 +38,9 @@ pub struct Chat {
 }
 
 const NOTES: &str = "\
-Each line is a question, and the model reads the conversation before it. With
+Each line is a question, and the model reads the conversation before it. A run's
+model is asked as in the run, by data.system, data.prompt and data.template_options
+of its recipe. With
 --beside each of the two models has a conversation of its own. The line /new
 begins a new conversation.
 
@@ -104,24 +106,28 @@ impl Chat {
         let folder = super::model_folder(&self.model, &sources)?;
         let mut models = Vec::new();
 
+        let run = run_of_checkpoint(&folder);
         if let Some(beside) = &self.beside {
-            let (label, folders) = if beside == Path::new(BASE) {
-                (BASE.to_owned(), Folders::before_training(&folder, &sources)?)
+            models.push(if beside == Path::new(BASE) {
+                // Both are asked in the same form.
+                let folders = Folders::before_training(&folder, &sources)?;
+                (Some(BASE.to_owned()), folders, run.clone())
             } else {
-                (
-                    beside.display().to_string(),
-                    find(&super::model_folder(beside, &sources)?, &sources)?,
-                )
-            };
-            models.push((Some(label), folders));
+                let folder = super::model_folder(beside, &sources)?;
+                let label = beside.display().to_string();
+                (Some(label), find(&folder, &sources)?, run_of_checkpoint(&folder))
+            });
         }
         let label = self.beside.as_ref().map(|_| self.model.display().to_string());
-        models.push((label, find(&folder, &sources)?));
+        models.push((label, find(&folder, &sources)?, run));
 
         // Whatever is wrong with either model is said before the first of them is loaded.
         let texts = models
             .into_iter()
-            .map(|(label, folders)| Ok((label, ModelText::read(folders, &self.options, false)?)))
+            .map(|(label, folders, run)| {
+                let text = ModelText::read(folders, run.as_deref(), &self.options, false)?;
+                Ok((label, text))
+            })
             .collect::<Result<Vec<_>, ProgramError>>()?;
         if texts.iter().any(|(_, text)| text.format.chat.is_none()) {
             super::warn(
@@ -159,13 +165,18 @@ impl Speaker {
         }
 
         let mut messages = self.messages.clone();
-        messages.push(message("user", question));
+        messages.push(self.asks(question));
         text.prompt(&Question::Messages(messages.into())).map_err(|error| match error {
             ProgramError::PromptLength { tokens, context } if !self.messages.is_empty() => {
                 ProgramError::ConversationLength { tokens, context }
             }
             other => other,
         })
+    }
+
+    /// Makes the message of a question, in the pattern of the model's run.
+    fn asks(&self, question: &str) -> Value {
+        message("user", &self.model.text.format.text.replace("{prompt}", question))
     }
 
     /// Prints the answer while it is sampled, and keeps it. Breaks if nobody reads answers any more.
@@ -196,7 +207,7 @@ impl Speaker {
 
         // An answer that Ctrl-C ended is part of the conversation as far as it was read.
         let answer = printer.finish()?;
-        self.messages.push(message("user", question));
+        self.messages.push(self.asks(question));
         self.messages.push(message("assistant", &answer));
         if !is_read {
             return Ok(ControlFlow::Break(()));

@@ -12,7 +12,11 @@ use std::{
 };
 
 use clap::Args;
-use firebrick::{Error, model::Folders, source::Need};
+use firebrick::{
+    Error,
+    model::Folders,
+    source::{Need, run_of_checkpoint},
+};
 use firebrick_core::{FinishReason, Prompt, counted, text_from};
 use firebrick_data::Question;
 use firebrick_rollout::Streamed;
@@ -31,7 +35,7 @@ pub struct Generate {
     /// The question to answer, or the text to complete; - reads it from standard input. Write -- before a question
     /// that begins with a dash
     question: String,
-    /// Pass the question to the model unchanged, without the model's chat template
+    /// Pass the question to the model unchanged, without a chat template and the pattern of the model's run
     #[arg(long, conflicts_with_all = ["system", "option"])]
     plain: bool,
     #[command(flatten)]
@@ -42,6 +46,9 @@ pub struct Generate {
 }
 
 const EXAMPLES: &str = "\
+A question to a run's checkpoint is put as in the run's prompts: by data.system,
+data.prompt and data.template_options of its recipe.
+
 Only these options decide the sampling: temperature, top_p and top_k of the
 model's generation_config.json are not applied (firebrick inspect shows them).
 A completion ends at the tokenizer's end token, and at the end tokens of
@@ -61,8 +68,9 @@ impl Generate {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let sources = super::sources::alone();
         let folder = super::model_folder(&self.model, &sources)?;
+        let run = run_of_checkpoint(&folder);
         let folders = Folders::find(&folder, &sources, Need::Model)?;
-        let text = ModelText::read(folders, &self.options, self.plain)?;
+        let text = ModelText::read(folders, run.as_deref(), &self.options, self.plain)?;
         let prompt = text.prompt(&Question::Text(self.question()?))?;
 
         let interrupted = interrupted();

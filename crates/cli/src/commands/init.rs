@@ -12,7 +12,7 @@ use clap::Args;
 use firebrick_device::Name;
 use firebrick_runs::shell_word;
 
-use self::model::ModelRecipe;
+use self::model::{ModelRecipe, Written};
 use crate::ProgramError;
 
 /// Arguments of `firebrick init`.
@@ -56,8 +56,8 @@ impl Init {
         let Init { folder, model, device, memory, rust } = self;
 
         // The model is looked at before anything is written.
-        let files = match &model {
-            None => new_task(),
+        let (files, decided) = match &model {
+            None => (new_task(), String::new()),
             Some(model) => model_task(&ModelRecipe { model, device, memory, rust })?,
         };
 
@@ -81,7 +81,7 @@ impl Init {
         let names = files.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         let steps = next_commands(model.is_some(), rust).join("\n  ");
         super::print(&format!(
-            "{} has {names}\n\nnext:\n  cd {}\n  {steps}\n",
+            "{} has {names}\n{decided}\nnext:\n  cd {}\n  {steps}\n",
             folder.display(),
             shell_word(&path)
         ))
@@ -98,10 +98,11 @@ fn new_task() -> Vec<File> {
     ]
 }
 
-/// Returns the files of a task for a published model.
-fn model_task(recipe: &ModelRecipe) -> Result<Vec<File>, ProgramError> {
+/// Returns the files of a task for a published model, and what was decided about its recipe.
+fn model_task(recipe: &ModelRecipe) -> Result<(Vec<File>, String), ProgramError> {
+    let Written { text, decided } = recipe.text()?;
     let mut files = vec![
-        ("recipe.toml", recipe.text()?),
+        ("recipe.toml", text),
         ("rows.jsonl", include_str!("init/model/rows.jsonl").to_owned()),
     ];
     if recipe.rust {
@@ -111,7 +112,7 @@ fn model_task(recipe: &ModelRecipe) -> Result<Vec<File>, ProgramError> {
         files.push(("judge.py", include_str!("init/model/judge.py").to_owned()));
         files.push(("test_judge.py", include_str!("init/model/test_judge.py").to_owned()));
     }
-    Ok(files)
+    Ok((files, decided))
 }
 
 /// Returns the commands that come next.

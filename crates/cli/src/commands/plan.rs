@@ -22,7 +22,7 @@ use time::Times;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Plan {
-    /// The recipe: a TOML or YAML file, or a name that `firebrick recipes` lists
+    /// The recipe: a TOML or YAML file, the folder of a task, or a name that `firebrick recipes` lists
     recipe: PathBuf,
     /// Replace a value of the recipe, such as train.micro_batch_tokens=4096
     #[arg(long, value_name = "KEY=VALUE")]

@@ -7,6 +7,7 @@ use firebrick::{
     Error,
     recipe::{Loaded, Recipe, likely, read_text},
 };
+use firebrick_gguf::is_gguf;
 use firebrick_import::{Origin, import};
 use firebrick_recipes::{ALL, BuiltIn};
 use serde_json::json;
@@ -101,8 +102,18 @@ fn built_in(name: &Path) -> Option<&'static BuiltIn> {
     firebrick_recipes::find(name.to_str()?)
 }
 
-/// Loads the recipe that a command is given: a file, or else the name of a built-in recipe.
+/// Returns the file that a path means: in the folder of a task or a run, its recipe.
+pub(super) fn recipe_file(path: &Path) -> PathBuf {
+    let of_folder = path.join("recipe.toml");
+    if path.is_dir() && of_folder.is_file() { of_folder } else { path.to_owned() }
+}
+
+/// Loads the recipe that a command is given: a file, the folder of a task, or else the name of a built-in recipe.
 pub(super) fn load(name: &Path, set: &[String]) -> Result<Loaded, ProgramError> {
+    let name = &recipe_file(name);
+    if is_gguf(name) || name.join("config.json").is_file() {
+        return Err(no_recipe(name.to_owned()));
+    }
     if name.is_file() {
         return Ok(Recipe::load(name, set)?);
     }

@@ -9,24 +9,25 @@ use std::{
 use clap::{Args, ValueEnum};
 use firebrick::{
     Error, Stage,
-    build::{self, known_options},
+    build::{self, known_options, prompt_format},
     model::{self, Folders},
     plan::{ChunkPlan, Memory},
-    recipe::{BaseType, ComputeType},
+    recipe::{BaseType, ComputeType, Data, Template},
+    recipe_of_run,
 };
 use firebrick_core::{Prompt, Seed, printable_lines};
-use firebrick_data::{ChatTemplate, PromptFormat, Question, Tokenizer, parse_json};
+use firebrick_data::{PromptFormat, Question, Tokenizer, parse_json};
 use firebrick_device::{Kind, Name, Precision, guard};
 use firebrick_models::Decoder;
 use firebrick_rollout::{GroupRequest, SampleOn, Sampling, Streamed, stream};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{ProgramError, bars::Bars, error::STDOUT};
 
 /// Options of the model and of its sampling.
 #[derive(Args)]
 pub(super) struct SampleOptions {
-    /// The system message of the chat template
+    /// The system message of the chat template; by default the one of the model's run
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     /// Set a variable of the chat template, as in enable_thinking=false; may be given several times
@@ -139,9 +140,11 @@ pub(super) struct ModelText {
 }
 
 impl ModelText {
-    /// Reads everything but the weights. A `plain` prompt is the question itself, without the model's chat template.
+    /// Reads everything but the weights. Questions are put as in the prompts of `run`, whose model it is, if any. A
+    /// `plain` prompt is the question itself.
     pub(super) fn read(
         folders: Folders,
+        run: Option<&Path>,
         options: &SampleOptions,
         plain: bool,
     ) -> Result<Self, ProgramError> {
@@ -152,7 +155,11 @@ impl ModelText {
             super::warn(format!("the tokenizer asks for {what}: it is switched off"));
         }
 
-        let format = format(options, &folders.text, plain)?;
+        let data = if plain { plain_data() } else { data(run, options) };
+        let mut format = prompt_format(&data, Some(&folders.text), build::now())?;
+        let given = options.option.iter().cloned().collect();
+        known_options("--option", &given, format.chat.as_ref())?;
+        format.kwargs.extend(given);
         Ok(ModelText { folders, tokenizer, format, context: config.max_position_embeddings })
     }
 
@@ -187,21 +194,37 @@ impl ModelText {
     }
 }
 
-fn format(
-    options: &SampleOptions,
-    folder: &Path,
-    plain: bool,
-) -> Result<PromptFormat, ProgramError> {
-    let chat = if plain { None } else { ChatTemplate::from_folder(folder)? };
-    let kwargs = options.option.iter().cloned().collect::<Map<String, Value>>();
-    known_options("--option", &kwargs, chat.as_ref())?;
+/// Returns what the recipe of `run` says about prompts, but for the system message that was given.
+fn data(run: Option<&Path>, options: &SampleOptions) -> Data {
+    let mut data = match run.map(recipe_of_run) {
+        Some(Ok(run)) => run.recipe.data,
+        Some(Err(problem)) => {
+            super::warn(format!(
+                "questions are not put as in the run, whose recipe can't be read: {problem}"
+            ));
+            Data::default()
+        }
+        None => Data::default(),
+    };
 
-    Ok(PromptFormat {
-        system: options.system.clone(),
-        chat: chat.map(|chat| chat.with_date(build::now())),
-        kwargs,
-        ..PromptFormat::default()
-    })
+    let keys = [
+        ("data.system", data.system.is_some() && options.system.is_none()),
+        ("data.prompt", data.prompt.is_some()),
+        ("data.template_options", !data.template_options.is_empty()),
+    ];
+    let keys: Vec<&str> = keys.iter().filter(|(_, set)| *set).map(|(key, _)| *key).collect();
+    if !keys.is_empty() {
+        super::warn(format!("questions are put as in the run, by its {}", keys.join(", ")));
+    }
+
+    if let Some(system) = &options.system {
+        data.system = Some(system.clone());
+    }
+    data
+}
+
+fn plain_data() -> Data {
+    Data { template: Template::Plain, ..Data::default() }
 }
 
 /// A model that is ready to sample.

@@ -52,8 +52,8 @@ pub struct Score {
     #[arg(long, value_enum, value_name = "RULE", hide_possible_values = true, long_help = KINDS)]
     kind: Option<Mode>,
     /// Judge answers by this recipe's own reward, whatever its kind. A row then has "question", "reference" and
-    /// "completion", as `firebrick eval --completions` writes them
-    #[arg(long, value_name = "RECIPE", conflicts_with_all = ["kind", "disagreements", "explain"])]
+    /// "completion", as `firebrick eval --completions` writes them, and "expected" may be a score
+    #[arg(long, value_name = "RECIPE", conflicts_with_all = ["kind", "explain"])]
     recipe: Option<PathBuf>,
     /// Print one JSON object per row, and the summary on standard error
     #[arg(long)]
@@ -74,7 +74,7 @@ impl Score {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let lines = Lines::open(&self.files)?;
         match (&self.recipe, &self.explain) {
-            (Some(recipe), _) => by_recipe::score(recipe, lines, self.rows),
+            (Some(recipe), _) => by_recipe::score(recipe, lines, self.shown()),
             (None, Some(id)) => self.explain(lines, id),
             (None, None) => self.score(lines),
         }
@@ -84,6 +84,7 @@ impl Score {
     fn score(&self, mut lines: Lines) -> Result<u8, ProgramError> {
         let mut out = io::BufWriter::new(io::stdout().lock());
         let mut summary = Summary::default();
+        let shown = self.shown();
 
         loop {
             let batch = lines.batch()?;
@@ -96,7 +97,7 @@ impl Score {
             for outcome in &outcomes {
                 summary.count(outcome);
                 match outcome {
-                    Outcome::Judged(row) if self.wants(row) => {
+                    Outcome::Judged(row) if shown.shows(row.agrees()) => {
                         if let Some(end) = ended(row.print(&mut out)) {
                             return end;
                         }
@@ -107,7 +108,7 @@ impl Score {
             }
         }
 
-        let printed = if self.rows || self.disagreements {
+        let printed = if shown != Shown::None {
             // Standard error may already be closed, and then nobody reads this.
             super::print_note(&summary.to_string());
             out.flush()
@@ -120,8 +121,12 @@ impl Score {
         ended(printed).unwrap_or(Ok(u8::from(summary.bad_lines() > 0)))
     }
 
-    fn wants(&self, row: &JudgedRow) -> bool {
-        self.rows || self.disagreements && row.agrees() == Some(false)
+    fn shown(&self) -> Shown {
+        match (self.rows, self.disagreements) {
+            (true, _) => Shown::All,
+            (false, true) => Shown::Disagreements,
+            (false, false) => Shown::None,
+        }
     }
 
     /// Explains the row with this id. Only that row is judged, and the search ends with it.
@@ -148,6 +153,26 @@ impl Score {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Rows that are printed one by one.
+#[derive(Clone, Copy, PartialEq)]
+enum Shown {
+    None,
+    All,
+    /// Those whose verdict is not the expected one.
+    Disagreements,
+}
+
+impl Shown {
+    /// Tells whether a row is printed. `agrees` is `None` if it expects no verdict.
+    fn shows(self, agrees: Option<bool>) -> bool {
+        match self {
+            Shown::None => false,
+            Shown::All => true,
+            Shown::Disagreements => agrees == Some(false),
         }
     }
 }

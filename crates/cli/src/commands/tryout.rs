@@ -8,7 +8,7 @@ use firebrick::{
     plan::Memory,
     trial::{Trial, trial},
 };
-use firebrick_core::{FinishReason, Reward, RewardedGroup, counted, printable_lines};
+use firebrick_core::{FinishReason, Reward, RewardedGroup, Verdict, counted, printable_lines};
 use firebrick_device::{Name, gibibytes};
 use firebrick_runs::peak_rss_bytes;
 use firebrick_train::{Observer, Phase};
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Try {
-    /// The recipe: a TOML or YAML file, or a name that `firebrick recipes` lists
+    /// The recipe: a TOML or YAML file, the folder of a task, or a name that `firebrick recipes` lists
     #[arg(default_value = "recipe.toml")]
     recipe: PathBuf,
     /// Replace a value of the recipe, as in rollout.max_completion_tokens=64; may be given several times
@@ -172,7 +172,7 @@ fn prompt(trial: &Trial, index: usize, group: &RewardedGroup) -> String {
         let completion = &group.completions[index];
         let is_shaped = (rewards[index].base_reward - reward).abs() > 1e-6;
         let shaped = if is_shaped && rewards[index].is_judged() {
-            format!(", reward {reward:.2}")
+            format!(", {reward:.2} with penalties")
         } else {
             String::new()
         };
@@ -273,6 +273,11 @@ fn findings(trial: &Trial, recipe: &Recipe) -> Vec<String> {
     } else if useful == 0 {
         findings.push(
             "All answers to a prompt have the same score, so a step could not prefer one to another.".into(),
+        );
+    } else if !rewards().any(|reward| reward.score.verdict == Verdict::Right) {
+        findings.push(
+            "No answer is right yet, but some earn more than others, from which a step learns."
+                .into(),
         );
     }
 

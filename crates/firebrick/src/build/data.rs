@@ -60,7 +60,7 @@ impl Data {
             let _ = notes.send(format!("the tokenizer asks for {what}: it is switched off"));
         }
 
-        let format = format(&recipe.data, text, now)?;
+        let format = prompt_format(&recipe.data, text, now)?;
         let mut preparation = Preparation::new(&tokenizer, &format);
         preparation.max_prompt_tokens = limit;
         preparation.max_tokens = context(recipe, folders)?;
@@ -391,7 +391,11 @@ fn no_prompts(data: &recipe::Data, file: Option<&Path>, error: DataError) -> Err
     Error::NoPrompts { place, report, limit, remedy }
 }
 
-fn format(
+/// Returns the form of a recipe's prompts for the model whose tokenizer is in `folder`.
+///
+/// # Errors
+/// When the recipe wants a chat template and there is none, or the template can't be read or lacks an option.
+pub fn prompt_format(
     data: &recipe::Data,
     folder: Option<&Path>,
     now: DateTime,

@@ -102,12 +102,12 @@ fn other(
     }
 }
 
-/// Gives a judge everything but its program: it gets none of the variables in `secrets`, and its first failure becomes
-/// a note.
+/// Gives a judge everything but its program: it gets none of the variables in `secrets`, and what it prints and why it
+/// fails become notes.
 fn judge(command: Command, secrets: &[String], context: &VerifierContext) -> Command {
     let notes = context.notes.clone();
-    command.without(secrets.iter().cloned()).on_failure(move |reason| {
-        let _ = notes.send(reason.to_owned()); // A run that is over receives nothing.
+    command.without(secrets.iter().cloned()).on_message(move |message| {
+        let _ = notes.send(message.to_owned()); // A run that is over receives nothing.
     })
 }
 

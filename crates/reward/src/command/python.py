@@ -1,8 +1,8 @@
 """Asks a function of the user's file about each completion: python3 python.py FILE FUNCTION.
 
 The function takes any of the request's keys by their names, and returns a number from 0 to 1, or such a number and the
-text that it judged. Whatever it prints goes to standard error, because standard output carries the answers, and it
-reads an empty standard input.
+text that it judged. What it prints goes with the answer, and to standard error, because standard output carries the
+answers. It reads an empty standard input.
 """
 
 import sys
@@ -11,14 +11,19 @@ import sys
 if sys.path and sys.path[0] == "":
     del sys.path[0]
 
+import contextlib
 import importlib.util
 import inspect
+import io
 import json
 import math
 import os
 import traceback
 
 KEYS = ["question", "completion", "reference", "prompt", "finish"]
+# What a call prints, and how many characters of it are told.
+printed = io.StringIO()
+MOST_PRINTED = 2000
 
 
 def main():
@@ -37,12 +42,16 @@ def main():
     wanted = arguments(function, path, name)
     for line in requests:
         request = json.loads(line)
+        printed.seek(0)
+        printed.truncate()
         try:
-            answer = function(**{key: request[key] for key in wanted})
+            with contextlib.redirect_stdout(printed):
+                answer = function(**{key: request[key] for key in wanted})
             score, text = checked(answer, name)
         except BaseException as error:
             fail(described(error, path, f"for the completion {short(request['completion'])}"))
-        json.dump({"id": request["id"], "score": score, "extracted": text}, answers)
+        told = written(printed.getvalue()[:MOST_PRINTED])
+        json.dump({"id": request["id"], "score": score, "extracted": text, "printed": told}, answers)
         answers.write("\n")
         answers.flush()
 
@@ -91,8 +100,12 @@ def checked(answer, name):
     if not 0.0 <= number <= 1.0:
         returned = "nothing (does every path of it end with `return`?)" if score is None else short(score)
         fail(f"`{name}` returned {returned}, expected a number from 0 to 1")
+    return number, written(str(text))
+
+
+def written(text):
     # Half a character can't be written.
-    return number, str(text).encode("utf-8", "replace").decode("utf-8")
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def described(error, path, when):
@@ -114,6 +127,7 @@ def short(value):
 
 
 def fail(problem):
+    sys.stderr.write(printed.getvalue()[-MOST_PRINTED:])
     print(problem, file=sys.stderr, flush=True)
     os._exit(1)
 

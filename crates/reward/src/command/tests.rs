@@ -1,6 +1,9 @@
 //! Tests of verifier programs that crash, hang, or answer badly.
 
-use std::{process::Stdio, sync::Arc};
+use std::{
+    process::Stdio,
+    sync::{Arc, mpsc::channel},
+};
 
 use super::*;
 use Verdict::*;
@@ -77,7 +80,7 @@ fn an_answer_is_a_score_or_a_verdict() {
         ("\u{fffd}", Err("expected value")),
     ] {
         match (read(line.as_bytes(), 7), expected) {
-            (Ok(score), Ok((verdict, credit, extracted))) => {
+            (Ok((score, _)), Ok((verdict, credit, extracted))) => {
                 assert_eq!(score, Score::partial(verdict, credit, extracted));
             }
             (Err(message), Err(part)) => assert!(message.contains(part), "{line}: {message}"),
@@ -189,7 +192,7 @@ fn after_too_many_failures_in_a_row_the_program_is_given_up() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = heard.clone();
     let command =
-        script(2, 1).on_failure(move |reason| ear.lock().unwrap().push(reason.to_owned()));
+        script(2, 1).on_message(move |reason| ear.lock().unwrap().push(reason.to_owned()));
 
     for text in ["crash", "crash", "right", "crash", "garbage"] {
         score(&command, text);
@@ -299,6 +302,7 @@ def half(number):
     return number / 2
 
 def score(completion, reference):
+    print("judging", completion)
     reads = [sys.executable, "-c", "import sys; print(len(sys.stdin.read()))"]
     heard = subprocess.run(reads, capture_output=True, text=True, timeout=60).stdout
     with ProcessPoolExecutor(1) as pool:
@@ -307,7 +311,7 @@ def score(completion, reference):
 
 #[test]
 #[allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
-fn a_function_in_python_may_start_programs_and_has_no_library_replaced() {
+fn a_function_in_python_may_print_and_start_programs_and_has_no_library_replaced() {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
         eprintln!("SKIPPED: there is no python3 to run the judge with");
         return;
@@ -321,7 +325,10 @@ fn a_function_in_python_may_start_programs_and_has_no_library_replaced() {
     std::fs::write(&file, PYTHON).unwrap();
     let function = PythonFunction { python: "python3".into(), file, function: "score".into() };
     let options = CommandOptions { time_limit: 120.0, ..CommandOptions::default() };
-    let judge = Command::python(function, options).unwrap();
+    let (said, heard) = channel();
+    let judge = Command::python(function, options)
+        .unwrap()
+        .on_message(move |message| said.send(message.to_owned()).unwrap());
 
     let prompt =
         Prompt { reference: r#"{"worth": 1.0}"#.into(), json_reference: true, ..Prompt::default() };
@@ -329,6 +336,7 @@ fn a_function_in_python_may_start_programs_and_has_no_library_replaced() {
         let score = judge.score(&prompt, &Completion::of_text("yes"));
         assert_eq!((score.credit, score.extracted.as_str()), (0.5, "yes0\n?"));
     }
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), ["judge.py printed: judging yes"; 2]);
     // Nothing is left next to the judge.
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }

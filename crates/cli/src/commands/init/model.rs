@@ -1,15 +1,16 @@
 //! The recipe that `firebrick init` writes for a model, with numbers that fit it and its device.
 
-use std::path::Path;
+use std::{fmt::Write as _, path::Path};
 
 use firebrick::{
     build,
     plan::{Memory, Models, Plan, compute, remedy},
-    recipe::Recipe,
+    recipe::{Loaded, Recipe},
+    thousands,
 };
 use firebrick_core::printable;
 use firebrick_data::ChatTemplate;
-use firebrick_device::{Kind, Name};
+use firebrick_device::{Kind, Name, Precision, gibibytes, open};
 use firebrick_models::Compute;
 
 use crate::ProgramError;
@@ -23,6 +24,13 @@ pub(super) struct ModelRecipe<'a> {
     pub(super) memory: Option<u64>,
     /// True if the judge is a crate.
     pub(super) rust: bool,
+}
+
+/// A recipe that was written.
+pub(super) struct Written {
+    pub(super) text: String,
+    /// What it is for and what it needs, in lines.
+    pub(super) decided: String,
 }
 
 /// Numbers that follow from the model's size and the device's kind.
@@ -70,11 +78,11 @@ impl Sizes {
 }
 
 impl ModelRecipe<'_> {
-    /// Writes the recipe.
+    /// Writes the recipe, and what was decided about it.
     ///
     /// # Errors
     /// When the model is not found, or does not fit into the memory.
-    pub(super) fn text(&self) -> Result<String, ProgramError> {
+    pub(super) fn text(&self) -> Result<Written, ProgramError> {
         let sources = crate::commands::sources::alone();
         let file = Path::new("recipe.toml");
 
@@ -89,12 +97,52 @@ impl ModelRecipe<'_> {
         let recipe = Recipe::parse(file, &text, &[])?.recipe;
         let memory = self.memory.or_else(|| Memory::of_device(self.device).bytes);
         let settings = match memory {
-            Some(bytes) => fitting(&models, &recipe, compute, bytes).ok_or_else(|| {
-                ProgramError::TooLarge { model: self.model.to_owned(), memory: bytes }
-            })?,
+            // A plan is an estimate, and other programs need memory too, so a tenth of it is left if possible.
+            Some(bytes) => fitting(&models, &recipe, compute, bytes - bytes / 10)
+                .or_else(|| fitting(&models, &recipe, compute, bytes))
+                .ok_or_else(|| ProgramError::TooLarge {
+                    model: self.model.to_owned(),
+                    memory: bytes,
+                })?,
             None => Vec::new(),
         };
-        Ok(Recipe::parse(file, &text, &settings)?.text)
+        let Loaded { recipe, text, .. } = Recipe::parse(file, &text, &settings)?;
+
+        let decided = self.in_words(&models, &recipe, compute, memory, &settings);
+        Ok(Written { text, decided })
+    }
+
+    /// Says what the recipe is for and what it needs, in lines.
+    fn in_words(
+        &self,
+        models: &Models,
+        recipe: &Recipe,
+        compute: Compute,
+        memory: Option<u64>,
+        settings: &[String],
+    ) -> String {
+        let plan = Plan::new(models, recipe, compute, memory);
+        let device = self.device;
+        let parameters = thousands(u64::try_from(plan.facts.parameters).unwrap_or(u64::MAX));
+        let needed = gibibytes(plan.peak().0);
+        let of = memory.map_or(String::new(), |bytes| format!(" of {}", gibibytes(bytes)));
+
+        let mut text = format!(
+            "the recipe trains an adapter beside {parameters} parameters on {device}, for which it needs about \
+             {needed}{of}\n"
+        );
+        if !settings.is_empty() {
+            let _ = writeln!(text, "so that this fits, it has {}", settings.join(", "));
+        }
+        if models.published {
+            text +=
+                "the model's sizes are built in; the first run fetches its weights from the Hub\n";
+        }
+        if let Err(problem) = open(device, Precision::F32) {
+            let remedy = problem.remedy();
+            let _ = writeln!(text, "it can't run here as things are: {problem}\n  {remedy}");
+        }
+        text
     }
 
     /// Fills in the file's text.

@@ -12,9 +12,13 @@ use firebrick_core::{
 };
 use firebrick_data::{parse_json, reference};
 use firebrick_train::TrainError;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::lines::{Line, Lines};
+use super::{
+    Shown,
+    lines::{Line, Lines},
+};
 use crate::{ProgramError, commands};
 
 /// An answer, with the keys of `firebrick eval --completions` and of a judge's requests.
@@ -26,11 +30,21 @@ struct Row {
     finish: FinishReason,
     /// Name of a data set of the recipe that has its own reward.
     data_source: String,
+    expected: Option<Expected>,
 }
 
-/// Judges all rows, in batches. With `rows`, prints a line of JSON for each, and the summary to standard error.
+/// What a row says its judgement should be.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum Expected {
+    /// Whether the answer is right.
+    Right(bool),
+    Score(f64),
+}
+
+/// Judges all rows, in batches. Prints a line of JSON for each that is shown, and then the summary to standard error.
 /// Returns exit code 1 if a line is not a row, or the judge failed on one.
-pub(super) fn score(recipe: &Path, mut lines: Lines, rows: bool) -> Result<u8, ProgramError> {
+pub(super) fn score(recipe: &Path, mut lines: Lines, shown: Shown) -> Result<u8, ProgramError> {
     let recipe = commands::recipes::load(recipe, &[])?.recipe;
     let sources = commands::sources::alone();
     let Judge { verifier, notes } = build::judge(&recipe, &sources, build::now())?;
@@ -44,10 +58,11 @@ pub(super) fn score(recipe: &Path, mut lines: Lines, rows: bool) -> Result<u8, P
 
         let mut pairs = Vec::new();
         for line in &batch {
-            let named = |row: Row| (line.name(row.id.as_ref()), row);
-            let pair = read(line).map(named).and_then(|(name, row)| {
+            let pair = read(line).and_then(|row| {
+                let (name, expected) = (line.name(row.id.as_ref()), row.expected);
                 let pair = row.into_pair(&recipe, verifier.takes_json());
-                Ok((name, pair.map_err(|problem| format!("{}: {problem}", line.position()))?))
+                let pair = pair.map_err(|problem| format!("{}: {problem}", line.position()))?;
+                Ok((name, expected, pair))
             });
             match pair {
                 Ok(pair) => pairs.push(pair),
@@ -58,22 +73,23 @@ pub(super) fn score(recipe: &Path, mut lines: Lines, rows: bool) -> Result<u8, P
             }
         }
 
-        let asked: Vec<_> = pairs.iter().map(|(_, (prompt, answer))| (prompt, answer)).collect();
+        let asked: Vec<_> = pairs.iter().map(|(_, _, (prompt, answer))| (prompt, answer)).collect();
         let scores = verifier.score_all(&asked).map_err(judge_failed)?;
-        for ((id, _), score) in pairs.iter().zip(&scores) {
-            totals.count(score);
-            if rows {
-                commands::print(&line_of(id, score))?;
+        for ((id, expected, (prompt, _)), score) in pairs.iter().zip(&scores) {
+            let agrees = expected.map(|expected| expected.is_met_by(score));
+            totals.count(prompt, score, agrees);
+            if shown.shows(agrees) {
+                commands::print(&line_of(id, score, agrees))?;
             }
         }
     }
 
     notes.try_iter().for_each(commands::warn);
     let summary = totals.in_words(&kinds(&recipe));
-    if rows {
-        commands::print_note(&summary)
-    } else {
+    if shown == Shown::None {
         commands::print(&summary)?
+    } else {
+        commands::print_note(&summary)
     }
     let errors = totals.verdicts[Verdict::Error as usize];
     Ok(u8::from(totals.bad_lines > 0 || errors > 0))
@@ -113,6 +129,11 @@ fn read(line: &Line) -> Result<Row, String> {
 
     let completion = text(&["completion", "response", "text"])?;
     let finish = value(&["finish"]).map(|finish| serde_json::from_value(finish.clone()));
+    let expected = value(&["expected"]).map(|expected| {
+        serde_json::from_value(expected.clone()).map_err(|_| {
+            problem(&format!("\"expected\" is {expected}, expected true, false or a score"))
+        })
+    });
     Ok(Row {
         id: value(&["id"]).cloned(),
         question: text(&["question", "prompt"])?.unwrap_or_default(),
@@ -124,7 +145,18 @@ fn read(line: &Line) -> Result<Row, String> {
             .unwrap_or(Ok(FinishReason::Stop))
             .map_err(|error| problem(&format!("\"finish\": {error}")))?,
         data_source: text(&["data_source"])?.unwrap_or_default(),
+        expected: expected.transpose()?,
     })
+}
+
+impl Expected {
+    fn is_met_by(self, score: &Score) -> bool {
+        match self {
+            Expected::Right(right) => right == (score.verdict == Verdict::Right),
+            // A score has single precision.
+            Expected::Score(expected) => (expected - f64::from(score.credit)).abs() < 1e-6,
+        }
+    }
 }
 
 impl Row {
@@ -165,10 +197,13 @@ impl Row {
     }
 }
 
-fn line_of(id: &str, score: &Score) -> String {
-    let line = json!({
+fn line_of(id: &str, score: &Score, agrees: Option<bool>) -> String {
+    let mut line = json!({
         "id": id, "score": (f64::from(score.credit) * 1e6).round() / 1e6, "verdict": score.verdict.name(), "extracted": score.extracted,
     });
+    if let Some(agrees) = agrees {
+        line["agrees"] = agrees.into();
+    }
     format!("{}\n", printable(&line.to_string()))
 }
 
@@ -177,11 +212,19 @@ struct Totals {
     credit: f64,
     judged: u64,
     verdicts: [u64; Verdict::ALL.len()],
+    /// Answers without a reference.
+    unreferenced: u64,
+    /// Answers with an expected judgement.
+    expected: u64,
+    agree: u64,
     bad_lines: u64,
 }
 
 impl Totals {
-    fn count(&mut self, score: &Score) {
+    fn count(&mut self, prompt: &Prompt, score: &Score, agrees: Option<bool>) {
+        self.unreferenced += u64::from(prompt.reference.is_empty());
+        self.expected += u64::from(agrees.is_some());
+        self.agree += u64::from(agrees == Some(true));
         self.verdicts[score.verdict as usize] += 1;
         if score.verdict != Verdict::Error {
             self.judged += 1;
@@ -200,6 +243,13 @@ impl Totals {
             verdicts.map(|(verdict, count)| format!("{count} {}", verdict.name())).collect();
         if !verdicts.is_empty() {
             let _ = writeln!(text, "verdicts  {}", verdicts.join(", "));
+        }
+        if self.expected > 0 {
+            let _ = writeln!(text, "expected  {} of {} agree", self.agree, self.expected);
+        }
+        if self.unreferenced > 0 {
+            let without = counted(self.unreferenced, "answer");
+            let _ = writeln!(text, "{without} had no reference, and the judge got an empty text");
         }
         text
     }
