@@ -1,6 +1,9 @@
 //! A completion and its verdict as one line of a terminal.
 
-use firebrick::{Example, runs::Judged};
+use firebrick::{
+    Example,
+    runs::{Judged, PromptFrame},
+};
 use firebrick_core::{FinishReason, Verdict, printable};
 use textwrap::core::display_width;
 
@@ -30,12 +33,12 @@ impl Answer {
         }
     }
 
-    pub(crate) fn of_record(judged: &Judged) -> Self {
+    pub(crate) fn of_record(judged: &Judged, frame: &PromptFrame) -> Self {
         let is_right = judged.verdict == Verdict::Right.name();
         let shows_reference = !is_right && !judged.reference.is_empty();
         Answer {
             verdict: one_line(&judged.verdict),
-            prompt: one_line(&judged.prompt),
+            prompt: one_line(frame.question(&judged.prompt)),
             completion: one_line(&judged.text),
             reference: shows_reference.then(|| one_line(&judged.reference)),
         }

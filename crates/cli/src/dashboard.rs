@@ -1,331 +1,305 @@
-//! A run on burn-train's dashboard.
+//! A run over the whole terminal.
+
+mod screen;
 
 use std::{
-    collections::BTreeSet,
-    panic::{AssertUnwindSafe, catch_unwind},
+    collections::{BTreeMap, VecDeque},
+    io::{self, Write as _},
     process::exit,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use burn_train::{
-    Interrupter,
-    logger::TrainingProgressLogger as _,
-    metric::{
-        MetricAttributes, MetricDefinition, MetricEntry, MetricId, NumericAttributes, NumericEntry,
-        SerializedEntry,
-    },
-    renderer::{
-        MetricState, MetricsRenderer as _, MetricsRendererTraining as _,
-        tui::TuiMetricsRendererWrapper,
-    },
-};
-use firebrick::{Example, Stage, Watcher, burn::data::dataloader::Progress};
+use firebrick::{Example, Stage, Watcher};
 use firebrick_core::{Metrics, Step, Verdict, printable};
 use firebrick_runs::Summary;
+use ratatui::{
+    DefaultTerminal,
+    crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
+};
 
-use crate::{answer::Answer, terminal::Terminal};
+use crate::{answer::Answer, closing, terminal::Terminal};
 
-/// Draws a run over the whole terminal: curves to choose from, the phase and the run's progress, memory, and the
-/// latest completions with their verdicts. At the end, notes and the closing table go to a [`Terminal`], where
-/// they can be read afterwards.
+/// Draws a run over the whole terminal: held-out accuracy, a curve to choose, the newest answers with their verdicts,
+/// notes, and the phase. At the end, notes and the closing table go to a [`Terminal`], where they can be read
+/// afterwards.
 pub(crate) struct Dashboard {
-    renderer: Option<TuiMetricsRendererWrapper>,
-    interrupter: Interrupter,
-    /// Set when the reader ends the run.
-    stop: Arc<AtomicBool>,
-    name: String,
-    leave: &'static str,
+    shared: Arc<Shared>,
+    /// Draws and reads keys; `None` while the terminal is not taken over.
+    drawing: Option<JoinHandle<()>>,
     afterwards: Terminal,
-    notes: Vec<String>,
-    /// Metrics that the renderer knows.
-    known_metrics: BTreeSet<String>,
-    /// Phases that are under way, the innermost last, each with its number of units and the number of finished
-    /// units.
-    phases: Vec<(Stage, u64, u64)>,
-    /// Current step, from 1, and the part of it that is done, out of [`WHOLE`].
-    step: Step,
-    share: u64,
-    /// When the renderer last heard of the progress.
-    last_shown: Instant,
 }
 
-/// Curves, the first of which is shown first. The renderer has one curve for each name.
-const CURVES: [(&str, &str); 15] = [
-    ("reward/mean", "Reward"),
-    ("eval/heldout_accuracy", "Held-out"),
-    ("reward/credit", "Credit"),
-    ("loss/entropy", "Entropy"),
-    ("rollout/length_mean", "Length"),
-    ("rollout/truncated", "Cut off"),
-    ("sampling/groups_kept", "Groups kept"),
-    ("sampling/groups_filtered", "Filtered"),
-    ("update/grad_norm", "Gradient"),
-    ("loss/clip_fraction_high", "Clipped"),
-    ("rollout/logprob_diff_mean", "Mismatch"),
-    ("rollout/tokens_per_second", "Tokens/s"),
-    ("time/rollout", "Sampling s"),
-    ("time/update", "Updating s"),
-    ("memory/peak_bytes", "Memory GiB"),
+/// What the run tells, and the reader decides.
+struct Shared {
+    state: Mutex<State>,
+    /// Set when something is to be drawn.
+    changed: AtomicBool,
+    /// Set when the terminal is to be given back.
+    over: AtomicBool,
+    /// Set when the reader ends the run, or the watching.
+    stop: Arc<AtomicBool>,
+}
+
+/// What is on the screen.
+#[derive(Default)]
+struct State {
+    name: String,
+    device: String,
+    /// What a reader who leaves should know; `None` if nothing ends but the watching.
+    leave: Option<&'static str>,
+    /// Last finished step, and their number.
+    step: Step,
+    steps: Step,
+    /// Phases that are under way, the innermost last.
+    phases: Vec<Phase>,
+    /// Values by step, of the metrics that can be drawn.
+    curves: BTreeMap<&'static str, Vec<(f64, f64)>>,
+    /// Last value of each metric.
+    last: BTreeMap<String, f64>,
+    /// Seconds of the last steps, from which the time left is estimated.
+    recent: VecDeque<f64>,
+    right: Option<Answer>,
+    wrong: Option<Answer>,
+    notes: Vec<String>,
+    /// Index of the curve beside the held-out accuracy.
+    chosen: usize,
+    /// True while the reader is asked whether to leave.
+    asks: bool,
+}
+
+/// A phase, with its number of units and the number of finished ones.
+struct Phase {
+    stage: Stage,
+    total: u64,
+    done: u64,
+    /// Share of a rollout that its tokens have come to.
+    tokens: f64,
+    began: Instant,
+}
+
+/// A metric that is drawn, with its name on the screen.
+struct Curve {
+    metric: &'static str,
+    name: &'static str,
+    /// True for values between 0 and 1.
+    share: bool,
+}
+
+const fn curve(metric: &'static str, name: &'static str, share: bool) -> Curve {
+    Curve { metric, name, share }
+}
+
+const HELDOUT: Curve = curve("eval/heldout_accuracy", "held-out accuracy", true);
+
+/// Curves that the arrow keys choose from.
+const CURVES: [Curve; 11] = [
+    curve("reward/credit", "credit in training", true),
+    curve("reward/mean", "reward", false),
+    curve("loss/entropy", "entropy, nats", false),
+    curve("rollout/length_mean", "length, tokens", false),
+    curve("rollout/truncated", "cut off", true),
+    curve("update/grad_norm", "gradient norm", false),
+    curve("loss/approx_kl", "change of the policy", false),
+    curve("rollout/logprob_diff_mean", "sampler against trainer", false),
+    curve("rollout/tokens_per_second", "tokens/s", false),
+    curve("time/step", "seconds of a step", false),
+    curve("memory/peak_bytes", "memory, GiB", false),
 ];
 
 /// Bytes of a gibibyte.
 const GIBIBYTE: f64 = (1_u64 << 30) as f64;
 
-/// Interval at which the renderer draws.
-const REDRAWN: Duration = Duration::from_millis(100);
+/// Number of last steps that the time left is estimated from.
+const RECENT: usize = 20;
 
-/// Number of parts of a step that a bar can show.
-const WHOLE: u64 = 1000;
-
-// The first entries of the list, which a small terminal shows too.
-const RIGHT: &str = "Right";
-const WRONG: &str = "Wrong";
-const NOTE: &str = "Note";
+/// Pause between two looks at keys and changes.
+const PAUSE: Duration = Duration::from_millis(100);
 
 impl Dashboard {
-    /// Makes a dashboard of the run `name`, which opens at the first phase. `leave` says what ends when the reader
-    /// leaves, because the renderer's own text fits only a program that trains. `afterwards` gets the notes and the end
-    /// once the terminal is given back. `stop` is set when the reader asks for the end.
+    /// Makes a dashboard of the run `name` on `device`, which opens at the first phase. With `leave`, a reader who leaves
+    /// ends the run, is asked before, and told this. `afterwards` gets the notes and the end once the terminal is given
+    /// back. `stop` is set when the reader asks for the end.
     pub(crate) fn new(
         name: &str,
-        leave: &'static str,
+        device: String,
+        leave: Option<&'static str>,
         stop: Arc<AtomicBool>,
         afterwards: Terminal,
     ) -> Self {
-        Dashboard {
-            renderer: None,
-            interrupter: Interrupter::new(),
-            stop,
+        let state = State {
             name: printable(name),
+            device,
             leave,
-            afterwards,
-            notes: Vec::new(),
-            known_metrics: BTreeSet::new(),
-            phases: Vec::new(),
-            step: 1,
-            share: 0,
-            last_shown: Instant::now(),
-        }
+            steps: afterwards.total(),
+            ..State::default()
+        };
+        let shared = Shared {
+            state: Mutex::new(state),
+            changed: AtomicBool::new(true),
+            over: AtomicBool::new(false),
+            stop,
+        };
+        Dashboard { shared: Arc::new(shared), drawing: None, afterwards }
     }
 
     /// Takes the terminal over, unless the dashboard has it already.
     fn open(&mut self) {
-        if self.renderer.is_some() {
+        if self.drawing.is_some() {
             return;
         }
-
-        let mut renderer = TuiMetricsRendererWrapper::new(self.interrupter.clone(), None);
-        renderer.start(self.steps(), 0, None, Some(&self.name));
+        let Ok(terminal) = ratatui::try_init() else { return };
+        TAKEN.store(true, Ordering::Relaxed);
         keep_ctrl_c();
-        self.renderer = Some(renderer);
-
-        self.turn_to(1);
-        for entry in [RIGHT, WRONG] {
-            self.say(entry, "–");
-        }
-        let leave = self.leave;
-        self.say(NOTE, leave);
-
-        // The curves that a reader wants first are defined first, whichever curve gets a value first.
-        for (_, curve) in &CURVES[..2] {
-            self.define(curve, numeric());
-        }
+        self.shared.over.store(false, Ordering::Relaxed);
+        let shared = self.shared.clone();
+        self.drawing = thread::Builder::new()
+            .name("dashboard".into())
+            .spawn(move || show(&shared, terminal))
+            .inspect_err(|_| give_back())
+            .ok();
     }
 
     /// Gives the terminal back, and prints the notes that arrived meanwhile.
     fn close(&mut self) {
-        if self.renderer.take().is_some() {
-            let notes = std::mem::take(&mut self.notes);
-            notes.iter().for_each(|note| self.afterwards.note(note));
-        }
+        let Some(drawing) = self.drawing.take() else { return };
+        self.shared.over.store(true, Ordering::Relaxed);
+        let _ = drawing.join();
+        let notes = std::mem::take(&mut self.shared.state().notes);
+        notes.iter().for_each(|note| self.afterwards.note(note));
     }
 
-    fn steps(&self) -> usize {
-        self.afterwards.total().max(1) as usize
+    /// Changes what is on the screen.
+    fn change(&mut self, change: impl FnOnce(&mut State)) {
+        change(&mut self.shared.state());
+        self.shared.changed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Continues with a step, counted from 1. Its bar starts over.
-    fn turn_to(&mut self, step: Step) {
-        self.step = step;
-        self.share = 0;
-        self.tell(|renderer| {
-            // The renderer takes epochs from 0 and shows them from 1.
-            renderer.update_epoch(step.saturating_sub(1) as usize);
-            renderer.start_split("train", &progress(0, WHOLE));
-        });
-    }
-
-    /// Calls the renderer. The renderer's "stop immediately" is a panic, which this function turns into the end of
-    /// the program. The completions sampled so far are in the run's database.
-    fn tell(&mut self, tell: impl FnOnce(&mut TuiMetricsRendererWrapper)) {
-        let Some(renderer) = &mut self.renderer else { return };
-        if catch_unwind(AssertUnwindSafe(|| tell(renderer))).is_err() {
-            self.afterwards.note(self.leave);
-            exit(130);
-        }
-    }
-
-    fn say(&mut self, entry: &str, text: &str) {
-        let text = printable(text);
-        let state = MetricState::Generic(self.entry(entry, &text, MetricAttributes::None));
-        self.tell(|renderer| renderer.update_train(state));
-    }
-
-    fn draw(&mut self, curve: &str, value: f64, heldout: bool) {
-        let entry = self.entry(curve, &short(value), numeric());
-
-        // A value that is not finite is a gap, which keeps its position on the axis.
-        let point = value.is_finite().then_some(NumericEntry::Value(value));
-        let state = MetricState::Numeric(entry, point);
-        self.tell(|renderer| {
-            if heldout {
-                renderer.update_valid(state);
-            } else {
-                renderer.update_train(state);
+    /// Does what a key asks for.
+    fn press(&self, code: KeyCode, modifiers: KeyModifiers) {
+        let mut state = self.state();
+        let curves = CURVES.len();
+        let asked = std::mem::replace(&mut state.asks, false);
+        match code {
+            KeyCode::Left => state.chosen = (state.chosen + curves - 1) % curves,
+            KeyCode::Right => state.chosen = (state.chosen + 1) % curves,
+            // Where the terminal makes no signal of it.
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => {
+                self.stop.store(true, Ordering::Relaxed);
             }
-        });
-    }
-
-    fn entry(&mut self, name: &str, text: &str, attributes: MetricAttributes) -> MetricEntry {
-        let id = self.define(name, attributes);
-        MetricEntry::new(id, SerializedEntry::new(text.to_owned(), text.to_owned()))
-    }
-
-    /// Makes a name known to the renderer.
-    fn define(&mut self, name: &str, attributes: MetricAttributes) -> MetricId {
-        let id = MetricId::new(Arc::new(name.to_owned()));
-        if self.known_metrics.insert(name.to_owned()) {
-            let definition = MetricDefinition {
-                metric_id: id.clone(),
-                name: Arc::new(name.to_owned()),
-                description: None,
-                attributes,
-            };
-            self.tell(|renderer| renderer.register_metric(definition));
-        }
-        id
-    }
-
-    /// Shows the current phase and the progress of the step. The renderer expects steps of equal size that never
-    /// go back. So sampling is half of a step, however often it grows, and updating is the other half.
-    fn progress(&mut self) {
-        self.last_shown = Instant::now();
-        let Some(&(stage, total, done)) = self.phases.last() else { return };
-
-        let (name, step) = (&self.name, self.step);
-        let label = match total {
-            0 => format!("{name}, {} {done}", stage.name()),
-            _ => format!("{name}, {} {done} of {total}", stage.name()),
-        };
-
-        let steps = self.steps();
-        self.tell(|renderer| {
-            // Only `start` changes the label. It restarts the count of steps.
-            renderer.start(steps, 0, None, Some(&label));
-            renderer.update_epoch(step.saturating_sub(1) as usize);
-        });
-
-        // A phase of unknown length has no share yet.
-        let half = (WHOLE / 2 * done.min(total)).checked_div(total).unwrap_or(0);
-        match stage {
-            Stage::Rollout => self.share = self.share.max(half),
-            Stage::Update => self.share = self.share.max(WHOLE / 2 + half),
-            // Other phases, such as an evaluation, have their own bar and leave the step's alone.
-            _ => {
-                return self.tell(|renderer| {
-                    let progress = progress(done, total.max(done).max(1));
-                    renderer.start_split("valid", &progress);
-                    renderer.update_split(&progress);
-                });
+            KeyCode::Char('q') if state.leave.is_none() => self.stop.store(true, Ordering::Relaxed),
+            KeyCode::Char('q') => state.asks = true,
+            KeyCode::Char('s') if asked => self.stop.store(true, Ordering::Relaxed),
+            // What was sampled so far is in the run's database.
+            KeyCode::Char('k') if asked => {
+                give_back();
+                let _ = writeln!(io::stderr(), "{}", state.leave.unwrap_or_default());
+                exit(130);
             }
+            _ => {}
         }
-
-        let progress = progress(self.share, WHOLE);
-        self.tell(|renderer| {
-            renderer.start_split("train", &progress);
-            renderer.update_split(&progress);
-        });
+        self.changed.store(true, Ordering::Relaxed);
     }
+}
 
-    fn answer(&mut self, entry: &str, answer: &Answer) {
-        // A small panel has room for this much next to the other entries. The panel breaks lines itself.
-        let words: Vec<String> = answer.within(160).split_whitespace().map(str::to_owned).collect();
-        self.say(entry, &words.join(" "));
+/// True while the terminal is taken over.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Gives the terminal back, if a dashboard has it. A program that ends at once calls this before.
+pub(crate) fn give_back() {
+    if TAKEN.swap(false, Ordering::Relaxed) {
+        ratatui::restore();
     }
+}
+
+/// Draws and reads keys until the terminal is to be given back.
+fn show(shared: &Shared, mut terminal: DefaultTerminal) {
+    while !shared.over.load(Ordering::Relaxed) {
+        if shared.changed.swap(false, Ordering::Relaxed) {
+            let state = shared.state();
+            let _ = terminal.draw(|frame| screen::draw(frame, &state));
+        }
+        if !event::poll(PAUSE).unwrap_or(false) {
+            continue;
+        }
+        match event::read() {
+            Ok(Event::Key(key)) if key.kind == KeyEventKind::Press => {
+                shared.press(key.code, key.modifiers);
+            }
+            Ok(Event::Resize(..)) => shared.changed.store(true, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+    give_back();
 }
 
 impl Watcher for Dashboard {
     fn begin(&mut self, stage: Stage, total: u64) {
         self.open();
-        self.phases.push((stage, total, 0));
-        self.progress();
+        let phase = Phase { stage, total, done: 0, tokens: 0.0, began: Instant::now() };
+        self.change(|state| state.phases.push(phase));
     }
 
     fn extend(&mut self, units: u64) {
-        if let Some((_, total, _)) = self.phases.last_mut() {
-            *total += units;
-        }
+        self.change(|state| {
+            if let Some(phase) = state.phases.last_mut() {
+                phase.total += units;
+            }
+        });
     }
 
     fn advance(&mut self, units: u64) {
-        if let Some((_, _, done)) = self.phases.last_mut() {
-            *done += units;
-        }
-        // Thousands of completions may finish in a second, but the renderer draws only ten times.
-        if self.last_shown.elapsed() >= REDRAWN {
-            self.progress();
-        }
-        if self.interrupter.should_stop() {
-            self.stop.store(true, Ordering::Relaxed);
-        }
+        self.change(|state| {
+            if let Some(phase) = state.phases.last_mut() {
+                phase.done += units;
+            }
+        });
     }
 
     fn tokens(&mut self, sampled: u64, most: u64) {
-        // Completions end late in a rollout. Until then its tokens move the bar, from which the renderer estimates the
-        // time that is left.
-        if let Some((Stage::Rollout, ..)) = self.phases.last() {
-            let share = (WHOLE / 2 * sampled.min(most)).checked_div(most).unwrap_or(0);
-            self.share = self.share.max(share);
-        }
+        self.change(|state| {
+            if let Some(phase) = state.phases.last_mut() {
+                phase.tokens = sampled as f64 / most.max(1) as f64;
+            }
+        });
     }
 
     fn end(&mut self) {
-        self.phases.pop();
-        self.progress();
+        self.change(|state| {
+            state.phases.pop();
+        });
     }
 
     fn note(&mut self, text: &str) {
-        if self.renderer.is_none() {
+        if self.drawing.is_none() {
             return self.afterwards.note(text);
         }
-        self.say(NOTE, text);
-        self.notes.push(text.to_owned());
+        let text = text.to_owned();
+        self.change(|state| state.notes.push(text));
     }
 
     fn metrics(&mut self, step: Step, metrics: &Metrics) {
         self.open();
-        for (name, curve) in CURVES {
-            if let Some(value) = metrics.get(name) {
-                let value = if name.ends_with("_bytes") { value / GIBIBYTE } else { value };
-                self.draw(curve, value, name.starts_with("eval/"));
-            }
-        }
-
-        // A step that sampled nothing has no reward, and is a step too.
-        match metrics.get("sampling/groups_kept") {
-            Some(_) if step < self.afterwards.total() => self.turn_to(step + 1),
-            Some(_) => self.tell(|renderer| renderer.update_split(&progress(WHOLE, WHOLE))),
-            None => {}
-        }
+        self.change(|state| state.take(step, metrics));
     }
 
     fn sampled(&mut self, _: Step, example: &Example) {
+        let answer = Answer::of_example(example);
         let right = example.score.verdict == Verdict::Right;
-        self.answer(if right { RIGHT } else { WRONG }, &Answer::of_example(example));
+        self.change(|state| {
+            let place = if right { &mut state.right } else { &mut state.wrong };
+            *place = Some(answer);
+        });
     }
 
     fn example(&mut self, example: &Example) {
@@ -339,48 +313,58 @@ impl Watcher for Dashboard {
     }
 }
 
+impl State {
+    fn take(&mut self, step: Step, metrics: &Metrics) {
+        for Curve { metric, .. } in CURVES.iter().chain([&HELDOUT]) {
+            if let Some(value) = metrics.get(metric).filter(|value| value.is_finite()) {
+                let value = if metric.ends_with("_bytes") { value / GIBIBYTE } else { value };
+                self.curves.entry(metric).or_default().push((step as f64, value));
+            }
+        }
+        self.last.extend(metrics.0.iter().map(|(name, value)| (name.clone(), *value)));
+
+        // A step that sampled nothing has no reward, and is a step too.
+        if metrics.get("sampling/groups_kept").is_some() {
+            self.step = step;
+        }
+        if let Some(seconds) = metrics.get("time/step").filter(|seconds| seconds.is_finite()) {
+            self.recent.push_back(seconds);
+            if self.recent.len() > RECENT {
+                self.recent.pop_front();
+            }
+        }
+    }
+
+    /// Writes the time left of the run, once a step has shown it.
+    fn time_left(&self) -> Option<String> {
+        let steps = self.steps.checked_sub(self.step).filter(|steps| *steps > 0)?;
+        let mean = self.recent.iter().sum::<f64>() / self.recent.len() as f64;
+        (!self.recent.is_empty()).then(|| closing::duration(mean * steps as f64))
+    }
+}
+
+impl Phase {
+    /// Share that is done; `None` if nobody knows it.
+    fn share(&self) -> Option<f64> {
+        let share = self.done as f64 / self.total as f64;
+        (self.total > 0).then(|| share.max(self.tokens).min(1.0))
+    }
+}
+
 impl Drop for Dashboard {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-/// Makes the progress of `done` out of `total` units.
-fn progress(done: u64, total: u64) -> Progress {
-    Progress::new(done as usize, total as usize, None)
-}
-
-fn numeric() -> MetricAttributes {
-    NumericAttributes { unit: None, higher_is_better: true }.into()
-}
-
-fn short(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".into(),
-        size if !(1e-3..1e6).contains(&size) => format!("{value:.2e}"),
-        size if size >= 100.0 => format!("{value:.0}"),
-        _ => format!("{value:.4}"),
-    }
-}
-
-/// Restores the meaning of Ctrl-C once the renderer has set the terminal up, since the renderer would take it for an
-/// unknown letter.
+/// Gives Ctrl-C its meaning back, which a terminal without line editing takes for a letter.
 fn keep_ctrl_c() {
     #[cfg(unix)]
     {
-        use std::thread::sleep;
-
         use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
-        // The renderer sets the terminal up in its own time: this waits for it, two seconds at most.
-        for _ in 0..100 {
-            let Ok(mut modes) = tcgetattr(std::io::stdin()) else { return };
-            if !modes.local_modes.contains(LocalModes::ICANON) {
-                modes.local_modes.insert(LocalModes::ISIG);
-                let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &modes);
-                return;
-            }
-            sleep(Duration::from_millis(20));
-        }
+        let Ok(mut modes) = tcgetattr(std::io::stdin()) else { return };
+        modes.local_modes.insert(LocalModes::ISIG);
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &modes);
     }
 }

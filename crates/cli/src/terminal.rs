@@ -349,6 +349,13 @@ impl Terminal {
     }
 }
 
+/// Tells whether the environment allows colors on a terminal.
+pub(crate) fn wants_color() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+        || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    !refused
+}
+
 /// Breaks the lines of a text for standard output, if that is a terminal with too few columns. The further lines
 /// are indented by `indent` spaces.
 pub(crate) fn for_stdout(text: &str, indent: usize) -> String {

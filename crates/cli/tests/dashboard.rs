@@ -22,25 +22,37 @@ fn a_run_is_drawn_at_any_size_and_left_by_a_key() {
     let scratch = run("seen");
     for (columns, rows) in [(80, 24), (140, 40), (40, 12)] {
         let mut screen = Screen::open(&scratch, columns, rows, "watch runs/seen");
-        let seen = screen.wait_for("Train right");
-        assert!(seen.contains("Status: seen"), "{columns} columns:\n{seen}");
-        if columns >= 80 {
-            // The screen shows the curve itself, and completions with their verdicts.
-            let drawn = screen.wait_until(|seen| seen.chars().any(is_of_a_curve));
-            assert!(drawn.contains("Reward"), "{drawn}");
-            let answered = screen
-                .wait_until(|seen| seen.contains("Train wrong") || seen.contains("Train unpars"));
-            if columns == 80 && std::env::var_os("FIREBRICK_UPDATE").is_some() {
-                let figures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src/figures");
-                fs::write(figures.join("dashboard.txt"), trimmed(&answered)).unwrap();
-            }
+        let seen = screen.wait_for("step 24 of 24");
+        assert!(seen.contains("held-out accuracy"), "{columns} columns:\n{seen}");
+        // The screen shows the curve itself, and a completion with its verdict.
+        let drawn = screen.wait_until(|seen| seen.chars().any(is_of_a_curve));
+        assert!(drawn.contains(" → "), "{drawn}");
+        if columns == 80 && std::env::var_os("FIREBRICK_UPDATE").is_some() {
+            let figures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src/figures");
+            fs::write(figures.join("dashboard.txt"), trimmed(&drawn)).unwrap();
         }
+        screen.press("\u{1b}[C");
+        screen.wait_for("reward");
 
         screen.press("q");
-        screen.wait_for("[s]");
-        screen.press("s");
         assert_eq!(screen.end(), 0, "{columns} columns");
     }
+}
+
+#[test]
+fn who_leaves_a_run_is_asked_and_it_is_saved() {
+    let scratch = Scratch::new();
+    let recipe = repository("recipes/ci/tiny.toml");
+    let train = format!("train {recipe} --tui --set name=left --set train.steps=100000");
+    let mut screen = Screen::open(&scratch, 100, 30, &train);
+    screen.wait_until(|seen| seen.chars().any(is_of_a_curve));
+    for answer in ["x", "s"] {
+        screen.press("q");
+        screen.wait_for("[s] save and end");
+        screen.press(answer);
+    }
+    assert_eq!(screen.end(), 130);
+    assert!(screen.text().contains("--resume"), "{}", screen.text());
 }
 
 #[test]

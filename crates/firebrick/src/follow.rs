@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use firebrick_core::{Completion, Metrics, Prompt, Score, Step, Verdict};
-use firebrick_runs::{HELDOUT, Judged, RunError, Store, TRAIN};
+use firebrick_runs::{HELDOUT, Judged, PromptFrame, RunError, Store, TRAIN};
 
 use crate::{
     diagnose::ENDED,
@@ -21,6 +21,8 @@ pub struct Follow {
     lines: usize,
     /// Number of groups that the current step has so far, once there are some.
     under_way: Option<u64>,
+    /// What the run's prompts have in common; `None` before the first example.
+    frame: Option<PromptFrame>,
     /// How often the run had gone back to an earlier step; `None` before the first read.
     cuts: Option<u64>,
 }
@@ -28,7 +30,8 @@ pub struct Follow {
 impl Follow {
     /// Starts at the run's beginning.
     pub fn new() -> Self {
-        Follow { step: 0, reported: BTreeSet::new(), lines: 0, under_way: None, cuts: None }
+        let reported = BTreeSet::new();
+        Follow { step: 0, reported, lines: 0, under_way: None, frame: None, cuts: None }
     }
 
     /// Reports what is new. Returns the reason why the run's last process ended, if it ended and could say why.
@@ -112,17 +115,26 @@ impl Follow {
 
         if metrics.get("eval/heldout_accuracy").is_some() {
             for judged in store.examples(HELDOUT, step)? {
-                show(judged, |example| watcher.example(example));
+                show(judged, self.frame(store)?, |example| watcher.example(example));
             }
         }
 
         watcher.metrics(step, metrics);
         if metrics.get("sampling/groups_kept").is_some() {
             for judged in store.examples(TRAIN, step)? {
-                show(judged, |example| watcher.sampled(step, example));
+                show(judged, self.frame(store)?, |example| watcher.sampled(step, example));
             }
         }
         Ok(())
+    }
+
+    fn frame(&mut self, store: &Store) -> Result<&PromptFrame, RunError> {
+        // The first example comes after the prompts of an evaluation or a step, which are enough to compare.
+        let frame = match self.frame.take() {
+            Some(frame) => frame,
+            None => store.prompt_frame()?,
+        };
+        Ok(self.frame.insert(frame))
     }
 
     /// Reports the number of groups that the current step has so far.
@@ -169,13 +181,14 @@ fn by_step(store: &Store, first: Step, last: Step) -> Result<Vec<(Step, Metrics)
 }
 
 /// Shows a completion of the record. The record has no tokens of it.
-fn show(judged: Judged, show: impl FnOnce(&Example)) {
+fn show(judged: Judged, frame: &PromptFrame, show: impl FnOnce(&Example)) {
     let Judged { prompt, reference, text, verdict, extracted, .. } = judged;
     let known = Verdict::ALL.into_iter().find(|known| known.name() == verdict);
     let verdict = known.unwrap_or(Verdict::Error);
     let credit = if verdict == Verdict::Right { 1.0 } else { 0.0 };
     let score = Score { verdict, credit, extracted, parts: Vec::new() };
-    let prompt = Prompt { text: prompt, reference, ..Prompt::default() };
+    let question = frame.question(&prompt).to_owned();
+    let prompt = Prompt { text: prompt, question, reference, ..Prompt::default() };
     let completion = Completion::of_text(text);
     show(&Example { prompt: &prompt, completion: &completion, score: &score });
 }

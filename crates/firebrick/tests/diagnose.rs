@@ -312,7 +312,8 @@ fn rewards_without_worth_and_lost_speed_are_found() {
 fn a_reward_that_never_rises_is_found() {
     // A course returns for each of 120 steps the credit in training and held out, and the filtered groups of 20.
     type Course = fn(f64) -> [f64; 3];
-    let courses: [(Course, &[&str], &str); 5] = [
+    let courses: [(Course, &[&str], &str); 6] = [
+        (|done| [if done < 0.5 { 2.0 * done } else { 0.1 }, 0.5, 4.0], &["fell"], "optim.lr"),
         (|_| [0.3, 0.3, 4.0], &["flat"], "optim.lr"),
         (|_| [0.3, 0.3, 15.0], &["flat"], "rollout.group_size"),
         (|done| [0.3 + 0.3 * done, 0.3, 4.0], &[], ""),

@@ -14,6 +14,7 @@ mod error;
 mod folder;
 mod newest;
 mod own;
+mod prompt_frame;
 mod store;
 mod summary;
 mod sums;
@@ -24,6 +25,7 @@ pub use error::RunError;
 pub use folder::{RunFolder, checkpoints, publish_file, publish_folder, write_atomically};
 pub use newest::{Newest, newest_checkpoint};
 pub use own::{RECIPE_BYTES, open_own, read_own, recipe_text};
+pub use prompt_frame::PromptFrame;
 pub use store::{
     Given, HELDOUT, Judged, Listed, ListedGroup, Looked, Outcome, Store, TRAIN, Told, Which,
     Written, json_line, json_object,

@@ -253,11 +253,20 @@ fn majority(group: &RewardedGroup, verifier: &dyn Verifier) -> f64 {
 
 /// Computes the 95 % confidence interval of the mean of these shares, one share per prompt: the 2.5th and the
 /// 97.5th percentile of the means of resampled prompts, 2,000 times (Efron 1979). It is NaN without a prompt.
-/// Equal shares always have the same bounds.
+/// Equal shares always have the same bounds. If no answer is right, or every one, drawing among the prompts would show no
+/// doubt, so the bound is that of Clopper and Pearson (1934) for as many prompts.
 pub fn interval(shares: &[f64]) -> (f64, f64) {
     const TIMES: usize = 2000;
     if shares.is_empty() {
         return (f64::NAN, f64::NAN);
+    }
+
+    let bound = 1.0 - 0.025_f64.powf(1.0 / shares.len() as f64);
+    if shares.iter().all(|share| *share == 0.0) {
+        return (0.0, bound);
+    }
+    if shares.iter().all(|share| *share == 1.0) {
+        return (1.0 - bound, 1.0);
     }
 
     // A fixed seed, because the interval of an evaluation does not depend on the run's seed.

@@ -10,67 +10,99 @@ pub(crate) struct Chart {
     /// Address of the chart on the page, after `chart-`.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
-    /// Unit of the values, if the title does not say it.
-    pub(crate) unit: &'static str,
+    /// What is measured, in words below the title; empty if the title says it.
+    pub(crate) measure: &'static str,
+    pub(crate) unit: Unit,
     /// Metrics, each with its text in the legend. A name with a `*` matches several metrics. Its text is followed by
     /// the part of the name that the `*` matches.
     pub(crate) lines: &'static [(&'static str, &'static str)],
-    pub(crate) scale: Scale,
+    pub(crate) form: Form,
     /// What the chart means, its healthy values, and a remedy for others.
     pub(crate) about: &'static str,
     /// Section of the book's page of metrics.
     pub(crate) section: &'static str,
 }
 
-/// Scale of the vertical axis.
+/// Unit in which values are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scale {
-    /// Values without a transformation.
-    Linear,
-    /// Values between 0 and 1. The axis shows only the part that has values.
+pub(crate) enum Unit {
+    Number,
+    /// Values between 0 and 1, read as percentages.
     Share,
-    /// Decimal logarithms of the values. Values that are not above 0 are left out.
+    Seconds,
+    Bytes,
+}
+
+/// How values become lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Values as they are.
+    Plain,
+    /// Values on an axis of decimal logarithms. Values that are not above 0 are left out.
     Log,
+    /// Counts, divided by the metric of this name. They grow by themselves where steps need more sampling.
+    Of(&'static str),
+    /// Such shares that together are all, one above the other.
+    Stacked(&'static str),
 }
 
 /// Charts under one heading.
 pub(crate) struct Heading {
+    /// Address of the heading on the page, after `part-`.
+    pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) charts: &'static [Chart],
 }
 
+/// The chart that stands first, twice as large as the others.
+pub(crate) const LEAD: Chart = Chart {
+    id: "heldout",
+    title: "Held-out accuracy",
+    measure: "right answers to prompts that are never trained on",
+    unit: Unit::Share,
+    lines: &[
+        ("eval/heldout_accuracy", "held-out"),
+        ("eval/*/accuracy", ""),
+        (BEHIND, "right in training"),
+    ],
+    form: Form::Plain,
+    about: "The share of right answers to prompts that are never trained on. The band contains the accuracy with a \
+            probability of 95 % (bootstrap over prompts), and a gain that stays within it may be luck. Behind it is the \
+            share of right answers among everything that was sampled in training. Groups teach most while that is between \
+            20 and 80 %: near 0 and near 100 % most groups have no spread.",
+    section: "time-memory-and-evaluation",
+};
+
+/// Metric that is drawn thin, behind the others of the leading chart, as a share of the completions.
+pub(crate) const BEHIND: &str = "reward/right";
+
+/// Metric that counts the completions of a step.
+const COMPLETIONS: &str = "sampling/completions";
+
 pub(crate) const HEADINGS: &[Heading] = &[
     Heading {
+        id: "learns",
         title: "Does it learn?",
         charts: &[
             Chart {
                 id: "reward",
                 title: "Reward",
-                unit: "mean after shaping",
+                measure: "mean after shaping",
+                unit: Unit::Number,
                 lines: &[("reward/mean", "reward")],
-                scale: Scale::Linear,
+                form: Form::Plain,
                 about: "The reward of everything that was sampled, kept or not. It should rise, \
                         with noise. If it is flat from the beginning, look at the findings on this \
                         page first.",
                 section: "reward",
             },
             Chart {
-                id: "heldout",
-                title: "Held-out accuracy",
-                unit: "share right",
-                lines: &[("eval/heldout_accuracy", "held-out"), ("eval/*/accuracy", "")],
-                scale: Scale::Share,
-                about: "The share of right answers to prompts that are never trained on. The band \
-                        contains the accuracy with a probability of 95 % (bootstrap over prompts). \
-                        A gain that stays within the band may be luck.",
-                section: "time-memory-and-evaluation",
-            },
-            Chart {
                 id: "difficulty",
                 title: "Held-out accuracy by difficulty",
-                unit: "share right",
+                measure: "right answers",
+                unit: Unit::Share,
                 lines: &[("eval/difficulty/*", "")],
-                scale: Scale::Share,
+                form: Form::Plain,
                 about: "The held-out accuracy of each difficulty that the data names (data.columns.difficulty). If only the easy \
                         questions get better, the harder ones lack groups with spread.",
                 section: "time-memory-and-evaluation",
@@ -78,29 +110,21 @@ pub(crate) const HEADINGS: &[Heading] = &[
             Chart {
                 id: "data_source",
                 title: "Held-out accuracy by data set",
-                unit: "share right",
+                measure: "right answers",
+                unit: Unit::Share,
                 lines: &[("eval/data_source/*", "")],
-                scale: Scale::Share,
+                form: Form::Plain,
                 about: "The held-out accuracy of each data set of data.train, if it is a list. If one of them falls while the \
                         others rise, give it a larger weight.",
                 section: "time-memory-and-evaluation",
             },
             Chart {
-                id: "credit",
-                title: "Credit in training",
-                unit: "mean credit",
-                lines: &[("reward/credit", "credit")],
-                scale: Scale::Share,
-                about: "The credit of everything that was sampled. Groups teach most while it is between 0.2 and 0.8: near 0 \
-                        and near 1 most groups have no spread.",
-                section: "reward",
-            },
-            Chart {
                 id: "parts",
                 title: "Reward by part",
-                unit: "mean credit",
+                measure: "mean credit",
+                unit: Unit::Number,
                 lines: &[("reward/part/*", "")],
-                scale: Scale::Linear,
+                form: Form::Plain,
                 about: "The parts of a weighted reward. If a part of form rises while the answers do not, the policy learns the \
                         form alone: give the form less weight.",
                 section: "reward",
@@ -108,7 +132,8 @@ pub(crate) const HEADINGS: &[Heading] = &[
             Chart {
                 id: "verdicts",
                 title: "Verdicts",
-                unit: "completions",
+                measure: "of the completions of a step",
+                unit: Unit::Share,
                 lines: &[
                     ("reward/right", "right"),
                     ("reward/wrong", "wrong"),
@@ -116,7 +141,7 @@ pub(crate) const HEADINGS: &[Heading] = &[
                     ("reward/over_budget", "over budget"),
                     ("reward/error", "error"),
                 ],
-                scale: Scale::Linear,
+                form: Form::Stacked(COMPLETIONS),
                 about: "Unparsable completions should become rare within the first steps. An error \
                         is a failure of the judge: there should be none.",
                 section: "reward",
@@ -124,18 +149,20 @@ pub(crate) const HEADINGS: &[Heading] = &[
         ],
     },
     Heading {
+        id: "writes",
         title: "What does it write?",
         charts: &[
             Chart {
                 id: "length",
                 title: "Length",
-                unit: "tokens",
+                measure: "tokens of a completion",
+                unit: Unit::Number,
                 lines: &[
                     ("rollout/length_mean", "all"),
                     ("rollout/length_right", "right"),
                     ("rollout/length_wrong", "wrong"),
                 ],
-                scale: Scale::Linear,
+                form: Form::Plain,
                 about: "Length may grow as long as accuracy grows with it. If length grows alone, \
                         shape it: overlong shaping takes reward from completions that come near \
                         the limit.",
@@ -144,40 +171,42 @@ pub(crate) const HEADINGS: &[Heading] = &[
             Chart {
                 id: "truncated",
                 title: "Cut off",
-                unit: "share of completions",
+                measure: "completions at the limit of tokens",
+                unit: Unit::Share,
                 lines: &[("rollout/truncated", "cut off")],
-                scale: Scale::Share,
-                about: "The share of completions that ran into the limit. Above 0.3 the limit is too short for the task, or \
+                form: Form::Plain,
+                about: "The share of completions that ran into the limit. Above 30 % the limit is too short for the task, or \
                         the policy does not end its answers.",
                 section: "rollout",
             },
             Chart {
                 id: "groups",
-                title: "Groups",
-                unit: "per step",
+                title: "Groups without spread",
+                measure: "of the groups that a step sampled",
+                unit: Unit::Share,
                 lines: &[
-                    ("sampling/groups_kept", "trained on"),
-                    ("sampling/groups_filtered", "filtered"),
+                    ("sampling/groups_filtered", "no spread"),
                     ("sampling/groups_all_right", "all right"),
                     ("sampling/groups_all_wrong", "none right"),
                 ],
-                scale: Scale::Linear,
-                about: "Filtered groups have no spread and teach nothing. If most groups are all \
-                        right, the prompts are too easy. If most groups have no right answer, the \
-                        prompts are too hard.",
+                form: Form::Of("sampling/groups_sampled"),
+                about: "Groups without spread teach nothing. If most groups are all right, the prompts are too easy. If most groups \
+                        have no right answer, the prompts are too hard.",
                 section: "sampling",
             },
         ],
     },
     Heading {
+        id: "moves",
         title: "How does the policy move?",
         charts: &[
             Chart {
                 id: "entropy",
                 title: "Entropy",
-                unit: "nats per token",
+                measure: "nats per token",
+                unit: Unit::Number,
                 lines: &[("loss/entropy", "entropy")],
-                scale: Scale::Linear,
+                form: Form::Plain,
                 about: "Entropy falls slowly while a policy learns. Near 0 all samples are the \
                         same and nothing is explored. If entropy rises without end, the policy \
                         dissolves: lower the learning rate.",
@@ -186,19 +215,21 @@ pub(crate) const HEADINGS: &[Heading] = &[
             Chart {
                 id: "clip",
                 title: "Clipped tokens",
-                unit: "share",
-                lines: &[("loss/clip_fraction_low", "below"), ("loss/clip_fraction_high", "above")],
-                scale: Scale::Linear,
+                measure: "tokens whose ratio left the bounds",
+                unit: Unit::Share,
+                lines: &[("loss/clip_fraction_high", "above"), ("loss/clip_fraction_low", "below")],
+                form: Form::Plain,
                 about: "The share of tokens whose ratio left the bounds. It is 0 where a step has one update. More than a few \
-                        hundredths say that the steps are too large.",
+                        per cent say that the steps are too large.",
                 section: "loss",
             },
             Chart {
                 id: "gradient",
                 title: "Gradient norm",
-                unit: "before clipping",
+                measure: "before clipping",
+                unit: Unit::Number,
                 lines: &[("update/grad_norm", "policy"), ("critic/grad_norm", "critic")],
-                scale: Scale::Log,
+                form: Form::Log,
                 about: "The norm should stay within an order of magnitude. A jump that stays comes \
                         before most collapses.",
                 section: "update",
@@ -206,22 +237,29 @@ pub(crate) const HEADINGS: &[Heading] = &[
             Chart {
                 id: "change",
                 title: "Change of the policy",
-                unit: "KL estimate, nats per token",
-                lines: &[("loss/approx_kl", "within the step"), ("loss/kl", "from the reference")],
-                scale: Scale::Linear,
-                about: "The distance that a step has moved the policy. If it is 0 throughout, nothing is learnt: look at the learning rate \
-                        and at skipped updates.",
-                section: "loss",
+                measure: "nats a token",
+                unit: Unit::Number,
+                lines: &[
+                    ("update/logprob_moved", "moved"),
+                    ("loss/approx_kl", "KL of the step"),
+                    ("loss/kl", "KL to reference"),
+                ],
+                form: Form::Plain,
+                about: "How far a step moves the policy: where a step has one update, by how much it changed a \
+                        log-probability; where it has several, by the KL between them. If it is 0 throughout, nothing is \
+                        learnt: look at the learning rate and at skipped updates.",
+                section: "update",
             },
             Chart {
                 id: "mismatch",
                 title: "Sampler against trainer",
-                unit: "difference of log-probabilities",
+                measure: "difference of log-probabilities",
+                unit: Unit::Number,
                 lines: &[
                     ("rollout/logprob_diff_mean", "mean"),
                     ("rollout/logprob_diff_max", "largest"),
                 ],
-                scale: Scale::Log,
+                form: Form::Log,
                 about: "Sampler and trainer compute the same log-probabilities, so only rounding \
                         remains: about 1e-7 in f32, and more where surplus groups of earlier steps \
                         are used.",
@@ -230,30 +268,33 @@ pub(crate) const HEADINGS: &[Heading] = &[
             Chart {
                 id: "lr",
                 title: "Learning rate",
-                unit: "",
+                measure: "",
+                unit: Unit::Number,
                 lines: &[("update/lr", "policy"), ("critic/lr", "critic")],
-                scale: Scale::Linear,
+                form: Form::Plain,
                 about: "The learning rate of the recipe's schedule.",
                 section: "update",
             },
         ],
     },
     Heading {
+        id: "time",
         title: "Where does the time go?",
         charts: &[
             Chart {
                 id: "time",
                 title: "Time by phase",
-                unit: "seconds of a step",
+                measure: "of a step",
+                unit: Unit::Seconds,
                 lines: &[
                     ("time/step", "whole step"),
                     ("time/rollout", "sampling"),
                     ("time/reward", "judging"),
                     ("time/update", "updating"),
-                    ("time/reward_wait", "waiting for the judge"),
-                    ("time/record", "waiting for the record"),
+                    ("time/reward_wait", "judge's rest"),
+                    ("time/record", "record"),
                 ],
-                scale: Scale::Linear,
+                form: Form::Plain,
                 about: "Judging overlaps with sampling, so the phases need not add up. The longest phase is the one to make \
                         faster.",
                 section: "time-memory-and-evaluation",
@@ -261,21 +302,23 @@ pub(crate) const HEADINGS: &[Heading] = &[
             Chart {
                 id: "memory",
                 title: "Memory",
-                unit: "the most so far, bytes",
+                measure: "the most so far",
+                unit: Unit::Bytes,
                 lines: &[("memory/peak_bytes", "peak")],
-                scale: Scale::Linear,
+                form: Form::Plain,
                 about: "The machine's memory that the process held, without a GPU's. It should be constant after the first steps.",
                 section: "time-memory-and-evaluation",
             },
             Chart {
                 id: "speed",
                 title: "Speed",
-                unit: "tokens per second",
+                measure: "tokens per second",
+                unit: Unit::Number,
                 lines: &[
                     ("rollout/tokens_per_second", "sampling"),
                     ("update/tokens_per_second", "updating"),
                 ],
-                scale: Scale::Linear,
+                form: Form::Plain,
                 about: "Speed falls as completions get longer. A fall at the same length comes from outside: another \
                         program, heat, or a slow judge.",
                 section: "rollout",
@@ -288,6 +331,8 @@ pub(crate) const HEADINGS: &[Heading] = &[
 pub(crate) struct Curve {
     /// Position among all of the chart's lines, including those without numbers. It sets the curve's colour or dashes.
     pub(crate) position: usize,
+    /// Index of the chart's line that it is of.
+    pub(crate) pattern: usize,
     pub(crate) metric: String,
     pub(crate) words: String,
     pub(crate) points: Vec<(Step, f64)>,
@@ -298,29 +343,59 @@ const MOST: usize = 16;
 
 impl Chart {
     /// Returns the chart's curves among a run's metrics. A curve without a number is left out. A curve that is 0
-    /// throughout is left out if another curve is not, unless the chart shows shares.
+    /// throughout is left out if another curve is not, unless it is a result.
     pub(crate) fn curves(&self, series: &BTreeMap<String, Vec<(Step, f64)>>) -> Vec<Curve> {
         let mut curves = Vec::new();
-        for (position, (pattern, words)) in self.lines.iter().enumerate() {
+        for (index, (pattern, words)) in self.lines.iter().enumerate() {
             let named = series.iter().filter_map(|(name, points)| {
                 let rest = if pattern == name { Some("") } else { rest(pattern, name) };
                 rest.map(|rest| (name, format!("{words}{rest}"), points))
             });
             for (more, (name, words, points)) in named.take(MOST).enumerate() {
                 let metric = name.clone();
-                let points = points.clone();
-                curves.push(Curve { position: position + more, metric, words, points });
+                let points = self.shares(name, points, series);
+                let position = index + more;
+                curves.push(Curve { position, pattern: index, metric, words, points });
             }
         }
 
         curves.retain(|curve| curve.points.iter().any(|(_, value)| value.is_finite()));
         // A curve of zeros counts events that did not happen. But an accuracy of 0 is a result.
-        let is_empty = |curve: &Curve| curve.points.iter().all(|(_, value)| *value == 0.0);
-        if self.scale != Scale::Share && !curves.iter().all(is_empty) {
+        let is_empty = |curve: &Curve| {
+            !curve.metric.starts_with("eval/")
+                && curve.points.iter().all(|(_, value)| *value == 0.0)
+        };
+        if !curves.iter().all(is_empty) {
             curves.retain(|curve| !is_empty(curve));
         }
 
         curves
+    }
+
+    /// Divides counts by what they are a part of. Other values stay as they are.
+    fn shares(
+        &self,
+        name: &str,
+        points: &[(Step, f64)],
+        series: &BTreeMap<String, Vec<(Step, f64)>>,
+    ) -> Vec<(Step, f64)> {
+        let whole = match self.form {
+            Form::Of(whole) | Form::Stacked(whole) => whole,
+            _ if name == BEHIND => COMPLETIONS,
+            _ => return points.to_vec(),
+        };
+        let wholes: BTreeMap<Step, f64> =
+            series.get(whole).into_iter().flatten().copied().collect();
+        let share = |&(step, count): &(Step, f64)| {
+            let whole = wholes.get(&step).filter(|whole| **whole > 0.0)?;
+            Some((step, count / whole))
+        };
+        points.iter().filter_map(share).collect()
+    }
+
+    /// Tells whether a metric has its place in the chart by a pattern, which other metrics may match too.
+    pub(crate) fn has_pattern(&self, metric: &str) -> bool {
+        self.lines.iter().all(|(name, _)| *name != metric)
     }
 
     /// Tells whether there is never more than one curve for a run.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use firebrick_core::{Completion, Verdict};
-use firebrick_runs::{Listed, ListedGroup, Looked, TRAIN};
+use firebrick_runs::{Listed, ListedGroup, Looked, PromptFrame, TRAIN};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -20,6 +20,8 @@ const BLOCK_LETTERS: u64 = 2 << 20;
 #[derive(Serialize)]
 pub(crate) struct Index {
     runs: Vec<String>,
+    /// For each run the text around its questions.
+    frames: Vec<PromptFrame>,
     names: Names,
     prompts: Vec<Prompt>,
     groups: Groups,
@@ -86,6 +88,7 @@ impl Index {
     pub(crate) fn of_runs(runs: &[Run], id: u64) -> Result<Self, ViewError> {
         let mut index = Index {
             runs: runs.iter().map(|run| run.name.clone()).collect(),
+            frames: runs.iter().map(Run::frame).collect(),
             names: Names::default(),
             prompts: Vec::new(),
             groups: Groups::default(),

@@ -4,9 +4,12 @@
 //! continues. [`tensorboard`] and [`wandb`] write the numbers in files for other viewers.
 
 mod charts;
+mod comparison;
 mod curves;
-mod draw;
 mod error;
+mod examples;
+mod findings;
+mod glance;
 mod html;
 mod index;
 mod live;
@@ -14,6 +17,7 @@ mod page;
 mod records;
 mod run;
 mod server;
+mod settings;
 pub mod tensorboard;
 pub mod wandb;
 

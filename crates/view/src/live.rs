@@ -7,8 +7,9 @@ use serde_json::json;
 use crate::{
     ViewError,
     curves::curves,
+    findings::findings,
     index::Index,
-    page::{findings, page, status},
+    page::{glance, page, status},
     run::Run,
 };
 
@@ -32,7 +33,7 @@ struct CachedPart {
 }
 
 /// Parts that are kept as they were made.
-const KEPT: [&str; 4] = ["", "curves", "findings", "index"];
+const KEPT: [&str; 5] = ["", "glance", "curves", "findings", "index"];
 
 /// Number of lists that are kept.
 const INDICES: usize = 4;
@@ -85,6 +86,7 @@ impl LivePage {
         self.made.retain(|made| made.part != part);
         let book = self.book.as_deref();
         let text: Arc<str> = match part {
+            "glance" => glance(&self.runs)?,
             "curves" => curves(&self.runs, book)?,
             "findings" => findings(&self.runs, book)?,
             "index" => self.index()?,

@@ -1,25 +1,31 @@
 //! Page of runs: one HTML file, as a report or fed by a server.
 
-use std::{fmt::Write as _, io::Write as _};
+use std::io::Write as _;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use firebrick::differences::differences;
+use firebrick::is_done;
 use flate2::{Compression, write::DeflateEncoder};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::{
     ViewError,
+    comparison::comparison,
     curves::curves,
+    findings::findings,
+    glance::strip,
     html,
     index::Index,
-    run::{Run, distinguish},
+    run::{RecipeRuns, Run, distinguish},
+    settings::recipes,
 };
 
 const FRAME: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = concat!(
     include_str!("page/page.js"),
+    "\n",
+    include_str!("page/charts.js"),
     "\n",
     include_str!("page/opened.js"),
     "\n",
@@ -52,7 +58,7 @@ pub(crate) fn page(
     live: Option<&str>,
     data: &str,
 ) -> Result<String, ViewError> {
-    let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+    let names: Vec<String> = RecipeRuns::of(runs).into_iter().map(|recipe| recipe.name).collect();
     // By its hash the policy allows exactly this script and no other.
     let sum = STANDARD.encode(Sha256::digest(SCRIPT));
     let connect = if live.is_some() { "'self'" } else { "'none'" };
@@ -69,6 +75,7 @@ pub(crate) fn page(
         ("script", SCRIPT),
         ("live", &live),
         ("status", &html::text(&status(runs)?)),
+        ("glance", &glance(runs)?),
         ("curves", &curves(runs, book)?),
         ("findings", &findings(runs, book)?),
         ("recipes", &recipes(runs)),
@@ -76,119 +83,30 @@ pub(crate) fn page(
     ]))
 }
 
+/// Writes what the runs have come to.
+pub(crate) fn glance(runs: &[Run]) -> Result<String, ViewError> {
+    match runs {
+        [run] => strip(run),
+        runs => comparison(runs),
+    }
+}
+
 /// Describes the progress of the runs in a line.
 pub(crate) fn status(runs: &[Run]) -> Result<String, ViewError> {
-    let of_run = |run: &Run| {
-        let text = run.status()?;
-        Ok(if runs.len() > 1 { format!("{}: {text}", run.name) } else { text })
-    };
-    Ok(runs.iter().map(of_run).collect::<Result<Vec<_>, ViewError>>()?.join(" · "))
-}
-
-/// Writes the findings, run by run.
-pub(crate) fn findings(runs: &[Run], book: Option<&str>) -> Result<String, ViewError> {
-    let mut page = String::new();
+    if let [run] = runs {
+        return run.status();
+    }
+    let mut going = Vec::new();
     for run in runs {
-        if runs.len() > 1 {
-            let _ = write!(page, "<h3>{}</h3>", html::text(&run.name));
-        }
-        let Some(diagnosis) = run.diagnosis() else {
-            page += "<p>The run has no recipe that can be read, so no faults were looked for.</p>";
-            continue;
-        };
-
-        let diagnosis = diagnosis?;
-        if diagnosis.findings.is_empty() {
-            let _ = write!(page, "<p>{}</p>", diagnosis.nothing_found());
-        }
-
-        for finding in diagnosis.findings {
-            let evidence: String = finding
-                .evidence
-                .iter()
-                .map(|line| format!("<li>{}</li>", html::text(line)))
-                .collect();
-            let link = match book {
-                Some(book) => format!(
-                    " <a href=\"{}/flat.html#{}\">More in the book</a>.",
-                    html::text(book.trim_end_matches('/')),
-                    finding.name
-                ),
-                None => String::new(),
-            };
-
-            let _ = write!(
-                page,
-                "<article class=\"finding\" id=\"finding-{name}\"><h4>{what}</h4><ul>{evidence}</ul>\
-                 <p class=\"remedy\">{remedy}{link}</p></article>",
-                name = finding.name,
-                what = html::text(&finding.what),
-                remedy = html::text(&finding.remedy),
-            );
+        let is_finished = run.ended()?.is_some_and(|why| is_done(&why));
+        if !is_finished {
+            going.push(format!("{}: {}", run.name, run.status()?));
         }
     }
-    Ok(page)
-}
-
-/// Writes the settings in which the recipes differ, and each recipe as its run keeps it.
-fn recipes(runs: &[Run]) -> String {
-    let settings: Option<Vec<_>> = runs.iter().map(Run::settings).collect();
-    let mut page = String::new();
-    match settings {
-        Some(settings) if runs.len() > 1 => {
-            let differences = differences(&settings);
-            if differences.is_empty() {
-                page += "<p>The recipes are the same.</p>";
-            } else {
-                let head: String = runs
-                    .iter()
-                    .map(|run| format!("<th scope=\"col\">{}</th>", html::text(&run.name)))
-                    .collect();
-
-                let rows = differences.iter().map(|difference| {
-                    let cells: String = difference
-                        .cells()
-                        .map(|cell| format!("<td>{}</td>", html::text(&cell)))
-                        .collect();
-                    format!(
-                        "<tr><th scope=\"row\"><code>{}</code></th>{cells}</tr>",
-                        html::text(&difference.key)
-                    )
-                });
-
-                let _ = write!(
-                    page,
-                    "<table class=\"differences\"><caption>Settings that are not the same in all runs</caption>\
-                     <thead><tr><th scope=\"col\">setting</th>{head}</tr></thead><tbody>{}</tbody></table>",
-                    rows.collect::<String>()
-                );
-            }
-        }
-        Some(_) => {}
-        None => {
-            page += "<p>Not every run has a recipe that can be read, so the recipes are not \
-                 compared.</p>"
-        }
-    }
-
-    for run in runs {
-        let name = html::text(&run.name);
-        match &run.recipe {
-            Ok(recipe) if recipe.is_empty() => {}
-            Ok(recipe) => {
-                let _ = write!(
-                    page,
-                    "<details><summary><code>recipe.toml</code> of {name}</summary><pre>{}</pre></details>",
-                    html::text(recipe)
-                );
-            }
-            Err(problem) => {
-                let problem = html::text(problem);
-                let _ = write!(page, "<p>The recipe of {name} is not shown: {problem}.</p>");
-            }
-        }
-    }
-    page
+    Ok(match going.as_slice() {
+        [] => format!("{} runs, all finished", runs.len()),
+        going => format!("{} runs · {}", runs.len(), going.join(" · ")),
+    })
 }
 
 /// Writes data into the page itself, compressed.

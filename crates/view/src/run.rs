@@ -10,7 +10,8 @@ use firebrick::{
     Recipe, Step,
     diagnose::{Diagnosis, ENDED, diagnose},
     is_done, reason, recipe_of_run,
-    runs::{Store, recipe_text},
+    resume::changes,
+    runs::{PromptFrame, Store, recipe_text},
 };
 use firebrick_train::eval::interval;
 
@@ -133,6 +134,65 @@ impl Run {
         };
         Ok(format!("{end} at step {step}{of_total}: {reason}"))
     }
+}
+
+impl Run {
+    /// Returns what the run's prompts have in common.
+    pub(crate) fn frame(&self) -> PromptFrame {
+        // A run that has only begun may have too few prompts, so they are read anew.
+        self.store.prompt_frame().unwrap_or_default()
+    }
+}
+
+/// Runs of the same recipe, with different seeds.
+pub(crate) struct RecipeRuns {
+    /// Name of the runs without what tells them apart.
+    pub(crate) name: String,
+    /// Indices of the runs.
+    pub(crate) runs: Vec<usize>,
+}
+
+impl RecipeRuns {
+    /// Groups runs by their recipes, in the order of the first runs. A run without a recipe has a group of its own.
+    pub(crate) fn of(runs: &[Run]) -> Vec<RecipeRuns> {
+        let recipes: Vec<Option<Recipe>> = runs.iter().map(Run::settings).collect();
+        let is_same = |one: usize, other: usize| match (&recipes[one], &recipes[other]) {
+            (Some(one), Some(other)) => {
+                changes(one, other).iter().all(|change| change.key == "seed")
+            }
+            _ => false,
+        };
+
+        let mut groups: Vec<RecipeRuns> = Vec::new();
+        for number in 0..runs.len() {
+            match groups.iter_mut().find(|group| is_same(group.runs[0], number)) {
+                Some(group) => group.runs.push(number),
+                None => groups.push(RecipeRuns { name: String::new(), runs: vec![number] }),
+            }
+        }
+        for group in &mut groups {
+            let names: Vec<&str> = group.runs.iter().map(|&run| runs[run].name.as_str()).collect();
+            group.name = common_name(&names);
+        }
+        groups
+    }
+}
+
+/// Returns what the names of a recipe's runs begin with, such as `dapo` for `dapo-seed1` and `dapo-seed2`.
+fn common_name(names: &[&str]) -> String {
+    let [first, others @ ..] = names else { return String::new() };
+    if others.is_empty() {
+        return (*first).to_owned();
+    }
+    let is_common = |end: &usize| {
+        first.get(..*end).is_some_and(|begin| others.iter().all(|other| other.starts_with(begin)))
+    };
+    let end = (0..=first.len()).rev().find(is_common).unwrap_or(0);
+    let is_separator = |letter: char| matches!(letter, '-' | '_' | '.' | ' ');
+    let begin = first[..end].trim_end_matches(|letter: char| letter.is_ascii_digit());
+    let begin = begin.trim_end_matches(is_separator);
+    let begin = begin.strip_suffix("seed").unwrap_or(begin).trim_end_matches(is_separator);
+    if begin.is_empty() { (*first).to_owned() } else { begin.to_owned() }
 }
 
 /// Renames runs of the same name, so that they can be told apart.

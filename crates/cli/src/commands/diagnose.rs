@@ -6,7 +6,7 @@ use clap::Args;
 use firebrick::{
     diagnose::{Diagnosis, Finding, diagnose},
     is_done, reason, recipe_of_run,
-    runs::{Judged, Store},
+    runs::{Judged, PromptFrame, Store},
 };
 use firebrick_core::{counted, printable, short_numbers};
 use serde_json::json;
@@ -41,13 +41,17 @@ impl Diagnose {
         }
 
         let recipe = recipe_of_run(&self.run)?.recipe;
-        let diagnosis = diagnose(&Store::open_to_ask(&database)?, &recipe)?;
-        let text =
-            if self.json { format!("{}\n", object(&diagnosis)) } else { self.text(&diagnosis) };
+        let store = Store::open_to_ask(&database)?;
+        let diagnosis = diagnose(&store, &recipe)?;
+        let text = if self.json {
+            format!("{}\n", object(&diagnosis))
+        } else {
+            self.text(&diagnosis, &store.prompt_frame()?)
+        };
         super::print(&text)
     }
 
-    fn text(&self, diagnosis: &Diagnosis) -> String {
+    fn text(&self, diagnosis: &Diagnosis, frame: &PromptFrame) -> String {
         let Diagnosis { steps, recent, ended, findings, seconds, filtered } = diagnosis;
         let width = columns_of_stdout().unwrap_or(100).clamp(40, 120);
         let after = counted(*steps, "step");
@@ -91,7 +95,7 @@ impl Diagnose {
             }
             text += &wrapped(&finding.remedy, "   ", width);
             for shown in &finding.shown {
-                let line = Answer::of_record(shown).within(width.saturating_sub(16));
+                let line = Answer::of_record(shown, frame).within(width.saturating_sub(16));
                 text += &format!("   {:<12} {}\n", format!("step {}:", shown.step), line.trim());
             }
         }

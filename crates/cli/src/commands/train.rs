@@ -16,13 +16,19 @@ use firebrick_core::Step;
 use firebrick_device::Name;
 use firebrick_runs::RunFolder;
 
-use crate::{ProgramError, bars::Bars, json::JsonLines, terminal::Terminal, width::Width};
+use crate::{
+    ProgramError,
+    bars::Bars,
+    json::JsonLines,
+    terminal::{Terminal, wants_color},
+    width::Width,
+};
 
 /// Arguments of `firebrick train`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Train {
-    /// The recipe: a TOML or YAML file, or a name that `firebrick recipes` lists
+    /// The recipe: a TOML or YAML file, the folder of a task, or a name that `firebrick recipes` lists
     recipe: PathBuf,
     /// Replace a value of the recipe, as in train.steps=20, or remove it, as in sampling.max_rounds=; may be given
     /// several times
@@ -67,11 +73,12 @@ impl Train {
         refuse_ranks()?;
 
         let set = [self.set, super::device_settings(self.device)].concat();
-        let mut loaded = super::recipes::load(&self.recipe, &set)?;
+        let file = super::recipes::recipe_file(&self.recipe);
+        let mut loaded = super::recipes::load(&file, &set)?;
 
         // The recipe in a run's own folder resumes that run, even if it names none.
         if self.resume
-            && let Some(name) = name_in(&self.runs, &self.recipe)?
+            && let Some(name) = name_in(&self.runs, &file)?
             && loaded.recipe.name.is_none()
         {
             loaded.name = name;
@@ -91,7 +98,7 @@ impl Train {
         let own = (show == Show::Lines).then(|| bars.clone());
 
         let stop = Arc::new(AtomicBool::new(false));
-        let screen = screen(show, terminal, &loaded.name, LEAVE, &stop);
+        let screen = screen(show, terminal, &loaded.name, device.to_string(), Some(LEAVE), &stop);
         let screen: Box<dyn Watcher> = if show == Show::Lines && stdout_is_a_log() {
             let log = Terminal::new(Box::new(std::io::stdout()), Bars::hidden(), false, steps);
             Box::new((screen, log.with_next_commands(device)))
@@ -141,9 +148,8 @@ fn name_in(runs: &Path, recipe: &Path) -> Result<Option<String>, ProgramError> {
     }
 }
 
-/// Text with which a dashboard announces the end of the run.
-const LEAVE: &str =
-    "q, then s, ends the run and saves it; the same command with --resume continues";
+/// What a dashboard says last if its reader ends the run at once.
+const LEAVE: &str = "the run was ended at once; the same command with --resume continues it";
 
 /// How a run is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,24 +169,25 @@ pub(super) fn has_dashboard() -> bool {
     cfg!(feature = "tui") && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-/// Makes the watcher that shows the run `name`. A dashboard says with `leave` what ends when its reader leaves,
-/// and sets `stop` when the reader does. It passes notes and the end on to `lines`.
+/// Makes the watcher that shows the run `name` on `device`. A dashboard asks a reader who leaves, if that ends the run,
+/// with the words of `leave`, and sets `stop` when the reader does. It passes notes and the end on to `lines`.
 pub(super) fn screen(
     show: Show,
     lines: Terminal,
     name: &str,
-    leave: &'static str,
+    device: String,
+    leave: Option<&'static str>,
     stop: &Arc<AtomicBool>,
 ) -> Box<dyn Watcher> {
     match show {
         #[cfg(feature = "tui")]
         Show::Dashboard => {
-            Box::new(crate::dashboard::Dashboard::new(name, leave, stop.clone(), lines))
+            Box::new(crate::dashboard::Dashboard::new(name, device, leave, stop.clone(), lines))
         }
         #[cfg(not(feature = "tui"))]
         Show::Dashboard => {
             // `has_dashboard` rules this out. These arguments are for the dashboard alone.
-            let _ = (name, leave, stop);
+            let _ = (name, device, leave, stop);
             Box::new(lines)
         }
         Show::Lines => Box::new(lines),
@@ -193,13 +200,6 @@ pub(super) fn screen(
 pub(super) fn terminal(bars: &Bars, steps: Step) -> Terminal {
     let color = std::io::stderr().is_terminal() && wants_color();
     Terminal::new(Box::new(std::io::stderr()), bars.clone(), color, steps).within(Width::Terminal)
-}
-
-/// Tells whether the environment allows colors on a terminal.
-pub(super) fn wants_color() -> bool {
-    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-        || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    !refused
 }
 
 /// Tells whether standard output is a file, and not the one that standard error writes already. Such a file gets the
@@ -264,6 +264,8 @@ fn watch_for_interrupts(flag: Arc<AtomicBool>, bars: Option<Bars>) -> Arc<Atomic
                 terminal.note("ending the run; Ctrl-C again ends it at once");
             }
         } else if first_signal.elapsed() > TWICE {
+            #[cfg(feature = "tui")]
+            crate::dashboard::give_back();
             std::process::exit(130);
         }
     });

@@ -22,8 +22,13 @@ use firebrick::{
 use firebrick_core::printable;
 use firebrick_view::{PageServer, Run, TokenTexts};
 
-use super::train::{Show, has_dashboard, interrupted, screen, wants_color};
-use crate::{ProgramError, bars::Bars, terminal::Terminal, width::Width};
+use super::train::{Show, has_dashboard, interrupted, screen};
+use crate::{
+    ProgramError,
+    bars::Bars,
+    terminal::{Terminal, wants_color},
+    width::Width,
+};
 
 /// Arguments of `firebrick watch`.
 #[derive(Args)]
@@ -63,9 +68,6 @@ Examples:
   firebrick watch runs/quickstart
   firebrick watch runs/first runs/second --web --port 8080";
 
-/// Text with which the dashboard announces the end of the watching.
-const LEAVE: &str = "q, then s, stops watching; the run continues";
-
 /// Pause between two reads of the record.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -104,14 +106,17 @@ impl Watch {
 
         let store = Store::open_to_ask(&database)?;
         // Without a recipe that can be read, the record's last step counts as the end of the run.
-        let steps = steps(&run).unwrap_or_else(|| store.last_step().unwrap_or(0));
+        let recipe = recipe_of_run(&run).map(|loaded| loaded.recipe).ok();
+        let steps = recipe.as_ref().map(|recipe| recipe.train.steps);
+        let steps = steps.unwrap_or_else(|| store.last_step().unwrap_or(0));
+        let device = recipe.map_or_else(String::new, |recipe| recipe.device.name().to_string());
         let name = run.file_name().unwrap_or(run.as_os_str()).to_string_lossy().into_owned();
 
         let bars = Bars::on_stderr();
         let show = if self.plain || !has_dashboard() { Show::Lines } else { Show::Dashboard };
 
         let stop = interrupted(None);
-        let mut watcher = screen(show, lines(&bars, steps, &stop), &name, LEAVE, &stop);
+        let mut watcher = screen(show, lines(&bars, steps, &stop), &name, device, None, &stop);
         let mut follow = Follow::new();
 
         let ended = loop {
@@ -175,11 +180,6 @@ fn wait(stop: &Arc<AtomicBool>, watcher: &mut Box<dyn Watcher>) {
         // At this call a dashboard notices that its reader wants to leave.
         watcher.advance(0);
     }
-}
-
-/// Returns the number of steps in the run's recipe.
-fn steps(run: &Path) -> Option<Step> {
-    recipe_of_run(run).ok().map(|loaded| loaded.recipe.train.steps)
 }
 
 /// Opens runs to view, with the texts of their tokens if there is a tokenizer.

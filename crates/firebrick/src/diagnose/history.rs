@@ -141,6 +141,19 @@ impl History {
         finite.max_by(|a, b| a.1.total_cmp(&b.1)).copied()
     }
 
+    /// Returns the largest mean of three neighbouring steps and the last of them, if the mean of three steps was lower by
+    /// more than `lost` at most ten steps later.
+    pub(super) fn fallen(&self, name: &str, lost: f64) -> Option<(Step, f64)> {
+        let means = self.points(name).windows(3).map(|of| {
+            let values: Vec<f64> = of.iter().map(|(_, value)| *value).collect();
+            (of[2].0, mean(&values).unwrap_or(f64::NAN))
+        });
+        let means: Vec<(Step, f64)> = means.filter(|(_, mean)| mean.is_finite()).collect();
+        let best = means.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1))?;
+        let soon = means.iter().filter(|(step, _)| (best.0..=best.0 + 10).contains(step));
+        soon.map(|(_, mean)| best.1 - mean).any(|fall| fall > lost).then_some(best)
+    }
+
     /// Returns the largest sum of the two numbers within a step.
     pub(super) fn most_of_sum(&self, one: &str, other: &str) -> f64 {
         let others: BTreeMap<Step, f64> = self.points(other).iter().copied().collect();

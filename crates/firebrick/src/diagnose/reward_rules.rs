@@ -54,6 +54,41 @@ pub(super) fn by_form(history: &History, recipe: &Recipe) -> Option<RuleFinding>
     })
 }
 
+/// Finds a credit that was lost within a few steps.
+pub(super) fn fell(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
+    const LOST: f64 = 0.3;
+
+    // A slow decline has other causes, which have rules of their own.
+    let (step, best) = history.fallen("reward/credit", LOST)?;
+    let now = history.mean("reward/credit")?;
+    // A curriculum goes on to harder prompts.
+    if best - now <= LOST || recipe.sampling.curriculum.is_some() {
+        return None;
+    }
+
+    let gradient = history
+        .most("update/grad_norm")
+        .map(|(step, norm)| format!("update/grad_norm was highest in step {step}, {norm:.1}"));
+    Some(RuleFinding {
+        what: format!(
+            "The policy has lost what it could: the credit fell from {best:.2} to {now:.2}."
+        ),
+        evidence: [Some(format!("reward/credit was {best:.2} around step {step}")), gradient]
+            .into_iter()
+            .flatten()
+            .collect(),
+        remedy: format!(
+            "Go back to a checkpoint of step {step} or before, if there is one: remove the newer folders in checkpoints, \
+             and continue with --resume and optim.lr = {:e} in place of {:e}. Otherwise begin a new run with that. \
+             checkpoint.best = true keeps the best checkpoint.",
+            recipe.learning_rate() / 10.0,
+            recipe.learning_rate()
+        ),
+        which: Some(Which::Verdict(Verdict::Wrong)),
+        ..RuleFinding::default()
+    })
+}
+
 /// Finds that training prompts get better while prompts that are never trained on get worse.
 pub(super) fn by_heart(history: &History, _: &Recipe) -> Option<RuleFinding> {
     const FALLEN: f64 = 0.1;

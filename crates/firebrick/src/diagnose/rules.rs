@@ -9,7 +9,7 @@ use firebrick_runs::Which;
 use super::{
     finding::{RuleFinding, percent},
     history::History,
-    reward_rules::{by_form, by_heart, flat, slow},
+    reward_rules::{by_form, by_heart, fell, flat, slow},
 };
 use crate::rates::Rates;
 
@@ -29,20 +29,37 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "still", after: &[], check: still },
     Rule { name: "mismatch", after: &[], check: mismatch },
     Rule { name: "too-fast", after: &["mismatch"], check: too_fast },
-    Rule { name: "cut-off", after: &["judge", "too-fast"], check: cut_off },
-    Rule { name: "unparsable", after: &["judge", "too-fast", "cut-off"], check: unparsable },
-    Rule { name: "form", after: &["judge", "too-fast", "cut-off", "unparsable"], check: form },
-    Rule { name: "one-answer", after: &["judge", "cut-off"], check: one_answer },
+    Rule { name: "fell", after: &["judge", "mismatch", "too-fast"], check: fell },
+    Rule { name: "cut-off", after: &["judge", "too-fast", "fell"], check: cut_off },
+    Rule {
+        name: "unparsable",
+        after: &["judge", "too-fast", "fell", "cut-off"],
+        check: unparsable,
+    },
+    Rule {
+        name: "form",
+        after: &["judge", "too-fast", "fell", "cut-off", "unparsable"],
+        check: form,
+    },
+    Rule { name: "one-answer", after: &["judge", "fell", "cut-off"], check: one_answer },
     Rule {
         name: "too-hard",
-        after: &["judge", "too-fast", "cut-off", "unparsable", "one-answer"],
+        after: &["judge", "too-fast", "fell", "cut-off", "unparsable", "one-answer"],
         check: too_hard,
     },
     Rule { name: "too-easy", after: &["judge", "one-answer"], check: too_easy },
-    Rule { name: "entropy-gone", after: &["too-easy", "one-answer", "still"], check: entropy_gone },
-    Rule { name: "entropy-grows", after: &["too-fast", "mismatch", "still"], check: entropy_grows },
-    Rule { name: "length-grows", after: &["cut-off", "too-fast"], check: length_grows },
-    Rule { name: "by-form", after: &["judge", "too-fast", "cut-off"], check: by_form },
+    Rule {
+        name: "entropy-gone",
+        after: &["fell", "too-easy", "one-answer", "still"],
+        check: entropy_gone,
+    },
+    Rule {
+        name: "entropy-grows",
+        after: &["too-fast", "fell", "mismatch", "still"],
+        check: entropy_grows,
+    },
+    Rule { name: "length-grows", after: &["cut-off", "too-fast", "fell"], check: length_grows },
+    Rule { name: "by-form", after: &["judge", "too-fast", "fell", "cut-off"], check: by_form },
     Rule { name: "by-heart", after: &["too-fast"], check: by_heart },
     Rule { name: "flat", after: &[ANY], check: flat },
     Rule { name: "slow", after: &[], check: slow },

@@ -11,7 +11,7 @@ use super::{
     opened::{LINE, lossy, short},
     signed, unsigned,
 };
-use crate::RunError;
+use crate::{PromptFrame, RunError};
 
 /// Line that was shown to a person.
 #[derive(Clone, Debug, PartialEq)]
@@ -159,6 +159,19 @@ impl Store {
         let count =
             self.connection().query_row(sql, params![source, signed(step)], |row| row.get(0));
         count.map(unsigned).map_err(self.sql_error("read"))
+    }
+
+    /// Finds what the prompts have in common, from those of the first 200 groups.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn prompt_frame(&self) -> Result<PromptFrame, RunError> {
+        let read = || {
+            let sql = "SELECT prompt FROM groups ORDER BY group_id LIMIT 200";
+            let mut query = self.connection().prepare_cached(sql)?;
+            query.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()
+        };
+        read().map(|prompts| PromptFrame::of(&prompts)).map_err(self.sql_error("read"))
     }
 
     /// Counts the judged completions.

@@ -1,7 +1,7 @@
-// The last of three files that make one script: the list of completions. The texts in it are from
+// The last of four files that make one script: the list of completions. The texts in it are from
 // models, so they become text nodes and nothing else.
 
-const PAGE = 50;
+const PAGE = 100;
 const CACHED = 24;
 const AUTOMATIC = 20_000;
 
@@ -29,10 +29,10 @@ async function readPart(name) {
 
 async function readIndex() {
     const index = await readPart("index");
-    const { runs, names, prompts, groups, rows, blocks: starts } = index;
+    const { runs, frames, names, prompts, groups, rows, blocks: starts } = index;
     const even = (table) => new Set(Object.values(table).map((column) => column.length)).size === 1;
     const within = (column, length) => column.every((entry) => entry >= 0 && entry < length);
-    const sound = even(groups) && even(rows) && (rows.group.length === 0 || starts[0] === 0)
+    const sound = frames.length === runs.length && even(groups) && even(rows) && (rows.group.length === 0 || starts[0] === 0)
         && within(groups.run, runs.length) && within(groups.source, names.sources.length)
         && within(groups.prompt, prompts.length) && within(rows.group, groups.run.length)
         && within(rows.verdict, names.verdicts.length) && within(rows.finish, names.finishes.length);
@@ -232,11 +232,14 @@ function rowsInOrder(name) {
     if (orders[name]) return orders[name];
     const { steps, index: { rows } } = list;
     const reward = rows.reward.map((value) => value ?? -Infinity);
+    const advantage = rows.advantage.map((value) => value ?? -Infinity);
     const before = {
         newest: (a, b) => steps[b] - steps[a] || a - b,
         oldest: (a, b) => steps[a] - steps[b] || a - b,
         longest: (a, b) => rows.tokens[b] - rows.tokens[a] || a - b,
         reward: (a, b) => reward[b] - reward[a] || a - b,
+        least: (a, b) => reward[a] - reward[b] || a - b,
+        advantage: (a, b) => advantage[b] - advantage[a] || a - b,
     };
     orders[name] = Int32Array.from(steps.keys()).sort(before[name]);
     return orders[name];
@@ -261,8 +264,10 @@ function showPage() {
     const pages = Math.max(1, Math.ceil(list.found.length / PAGE));
     list.page = Math.min(list.page, pages - 1);
     const shown = list.found.slice(list.page * PAGE, (list.page + 1) * PAGE);
-    byId("rows").replaceChildren(...shown.map(tableRow));
+    const lines = shown.map(tableRow);
+    byId("rows").replaceChildren(...lines);
     byId("rows").querySelector("button")?.setAttribute("tabindex", "0");
+    foldEqual(shown, lines);
     byId("list").querySelector("table").hidden = shown.length === 0;
     byId("none").hidden = shown.length > 0;
     byId("list").querySelector(".pager").hidden = pages < 2;
@@ -281,18 +286,25 @@ function tableRow(row) {
     const button = make("button", { type: "button", tabindex: "-1", "aria-expanded": "false" }, step);
     button.setAttribute("aria-label", `Step ${step}, ${placeInStep(row)}`);
     const run = runs.length > 1 ? [make("span", { class: "run" }, runs[groups.run[group]])] : [];
-    const asked = excerpt(prompts[groups.prompt[group]].text);
+    const asked = excerpt(questionOf(groups.run[group], prompts[groups.prompt[group]].text));
     const completion = cell("text", "Completion", make("span", { class: "cut" }, "…"));
     fillExcerpt(completion.firstElementChild, row);
     return make("tr", { role: "row", id: `row-${row}`, "data-row": row },
         cell("step", "Step", button),
         cell("source", "Source", words(names.sources[groups.source[group]]), ...run),
         cell("verdict", "Verdict", verdictBadge(names.verdicts[rows.verdict[row]])),
-        cell("number", "Reward", numeral(rows.reward[row])),
-        cell("number", "Advantage", numeral(rows.advantage[row])),
+        cell("number", "Reward", reading(rows.reward[row], "number")),
+        cell("number", "Advantage", reading(rows.advantage[row], "number")),
         cell("number", "Tokens", whole.format(rows.tokens[row])),
         cell("text", "Prompt", make("span", { class: "cut", dir: "auto" }, asked)),
         completion);
+}
+
+// Returns the question of a prompt, without the template and the pattern around it.
+function questionOf(run, text) {
+    const { before, after } = list.index.frames[run];
+    const framed = text.startsWith(before) && text.endsWith(after) && text.length >= before.length + after.length;
+    return (framed && text.slice(before.length, text.length - after.length).trim()) || text;
 }
 
 // Evaluations draw no prompts. The number that they have in place of a draw is only for links.
@@ -301,6 +313,34 @@ function placeInStep(row) {
     const group = rows.group[row];
     const drawn = names.sources[groups.source[group]] === "train";
     return `${drawn ? `draw ${groups.draw[group]}, ` : ""}completion ${rows.completion[row]}`;
+}
+
+// Shows answers of a group that are the same as one, with their number, once their texts are there.
+async function foldEqual(shown, lines) {
+    const { rows } = list.index;
+    const read = await Promise.all(shown.map((row) => readEntry(row).catch(() => null)));
+    const first = new Map();
+    shown.forEach((row, nth) => {
+        if (!read[nth] || !lines[nth].isConnected) return;
+        const key = JSON.stringify([rows.group[row], rows.verdict[row], rows.reward[row], read[nth].text]);
+        const known = first.get(key) ?? { line: lines[nth], same: [] };
+        first.set(key, known);
+        if (known.line !== lines[nth]) known.same.push(lines[nth]);
+    });
+    for (const { line, same } of first.values()) {
+        if (same.length === 0) continue;
+        const hide = (hidden) => same.forEach((other) => (other.hidden = hidden && Number(other.dataset.row) !== list.open));
+        const button = make("button", { type: "button", class: "same", "aria-pressed": "false" }, `×${same.length + 1}`);
+        button.title = `${same.length + 1} equal answers: show each`;
+        button.addEventListener("click", (event) => {
+            event.stopPropagation();
+            const apart = button.getAttribute("aria-pressed") === "false";
+            button.setAttribute("aria-pressed", String(apart));
+            hide(!apart);
+        });
+        line.querySelector("td.verdict").append(" ", button);
+        hide(true);
+    }
 }
 
 async function fillExcerpt(span, row) {
@@ -331,7 +371,7 @@ function turnPage(by) {
 }
 
 // Rows are one stop for the Tab key; within them the focus moves by other keys.
-const rowButtons = () => [...byId("rows").querySelectorAll("td.step > button")];
+const rowButtons = () => [...byId("rows").querySelectorAll("tr:not([hidden]) > td.step > button[aria-expanded]")];
 
 function focusRow(button) {
     if (!button) return;
@@ -366,6 +406,7 @@ function closeRow() {
 
 async function openRow(row) {
     const line = byId(`row-${row}`);
+    line.hidden = false;
     list.open = row;
     line.querySelector("button").setAttribute("aria-expanded", "true");
     const entry = await readEntry(row).catch(() => null);
@@ -405,6 +446,8 @@ async function followLink() {
         byId("completions").scrollIntoView();
     } else if (link.startsWith("#completion/")) {
         await showLinked(link);
+    } else if (list.open !== null) {
+        closeRow();
     }
 }
 
@@ -478,18 +521,21 @@ async function showFresh() {
 
 function pressKey(event) {
     const typing = event.target.matches("input:not([type=checkbox]), select");
+    // Out of a field, the other keys work again.
+    if (typing && event.key === "Escape") {
+        event.preventDefault();
+        event.target.blur();
+    }
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     const inside = byId("list").contains(event.target);
-    const onRow = event.target.matches("td.step > button");
+    const onRow = event.target.matches("td.step > button[aria-expanded]");
     const keys = {
         "/": () => filters.elements.q.focus(),
-        ...(inside && {
-            j: () => moveFocus(1),
-            k: () => moveFocus(-1),
-            n: () => turnPage(1),
-            p: () => turnPage(-1),
-            Escape: closeRow,
-        }),
+        j: () => moveFocus(1),
+        k: () => moveFocus(-1),
+        n: () => turnPage(1),
+        p: () => turnPage(-1),
+        ...(inside && { Escape: closeRow }),
         ...(onRow && { ArrowDown: () => moveFocus(1), ArrowUp: () => moveFocus(-1) }),
     };
     if (!keys[event.key]) return;
@@ -541,7 +587,7 @@ async function startCompletions() {
     await followLink();
 }
 
-// The data come after the script, so that the curves answer before all completions have arrived.
+// The data come after the script, so that the curves are there before all completions have arrived.
 async function start() {
     startTheme();
     startCurves();

@@ -1,4 +1,4 @@
-// The second of three files that make one script: one completion, opened. The texts in it are from
+// The third of four files that make one script: one completion, opened. The texts in it are from
 // models, so they become text nodes and nothing else.
 
 const STATUSES = {
@@ -25,8 +25,14 @@ const SHADES = [
 function panel(row, entry) {
     const { index } = list;
     const prompt = index.prompts[index.groups.prompt[index.rows.group[row]]];
+    const asked = questionOf(index.groups.run[index.rows.group[row]], prompt.text);
+    const whole = quote("Prompt", visible(prompt.text));
+    const question = asked === prompt.text
+        ? [heading("Prompt"), whole]
+        : [heading("Question"), quote("Question", visible(asked)),
+            make("details", { class: "whole" }, make("summary", {}, "As the model read it"), whole)];
     const written = [
-        heading("Prompt"), quote("Prompt", visible(prompt.text)),
+        ...question,
         heading("Reference"), quote("Reference", visible(prompt.reference)),
         heading("Completion"), ...(entry ? completionText(entry) : [make("p", { class: "note" }, DAMAGED)]),
     ];
@@ -52,20 +58,20 @@ function facts(row, entry) {
     const source = names.sources[groups.source[group]];
     const undecided = source === "train" ? "not decided yet" : "sampled to evaluate, not to train on";
     const status = names.statuses[groups.status[group]];
-    const parts = Object.entries(entry?.parts ?? {}).map((part) => `${words(part[0])} ${numeral(part[1])}`);
+    const parts = Object.entries(entry?.parts ?? {}).map((part) => `${words(part[0])} ${reading(part[1], "number")}`);
     const pairs = [
         ["Run", runs[groups.run[group]]],
         ["Source", words(source)],
         ["Step", `${whole.format(list.steps[row])}, ${placeInStep(row)}`],
         ["Verdict", verdictBadge(names.verdicts[rows.verdict[row]])],
         ["Answer found", make("bdi", { class: "answer" }, visible(entry?.extracted ?? "") || "none")],
-        ["Reward", numeral(rows.reward[row])],
+        ["Reward", reading(rows.reward[row], "number")],
         ["Its parts", visible(parts.join(", ")) || null],
-        ["Advantage", numeral(rows.advantage[row])],
+        ["Advantage", reading(rows.advantage[row], "number")],
         ["Tokens", whole.format(rows.tokens[row])],
         ["Finish", words(names.finishes[rows.finish[row]])],
         ["Group", status === undefined ? undecided : became(status, rows.advantage[row])],
-        ["Reward spread", groups.spread[group] === null ? null : numeral(groups.spread[group])],
+        ["Reward spread", groups.spread[group] === null ? null : reading(groups.spread[group], "number")],
     ];
     const known = pairs.filter(([, value]) => value !== null);
     return make("dl", {}, ...known.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
@@ -92,7 +98,7 @@ function siblings(row) {
     const items = others.map((other) => {
         const link = make("a", { href: linkTo(other) }, `completion ${rows.completion[other]}`);
         const verdict = verdictBadge(names.verdicts[rows.verdict[other]]);
-        const rest = `reward ${numeral(rows.reward[other])}, ${whole.format(rows.tokens[other])} tokens`;
+        const rest = `reward ${reading(rows.reward[other], "number")}, ${whole.format(rows.tokens[other])} tokens`;
         return make("li", {}, link, verdict, rest);
     });
     return [heading("The group's other completions"), make("ul", { class: "siblings" }, ...items)];
@@ -110,7 +116,7 @@ function completionText({ text, pieces }) {
     const shades = SHADES.filter(({ place }) => pieces?.some((piece) => typeof piece[place] === "number"));
     if (shades.length === 0) return [quote("Completion", text === "" ? "(empty)" : visible(text))];
     const spans = pieces.map((piece) => {
-        const numbers = shades.map(({ name, place }) => `${name} ${numeral(piece[place])}`);
+        const numbers = shades.map(({ name, place }) => `${name} ${reading(piece[place], "number")}`);
         return make("span", { title: numbers.join(", ") }, visible(piece[0]).replaceAll("\n", "↵\n"));
     });
     const legend = make("p", { class: "scale", hidden: "" });
@@ -147,6 +153,6 @@ function shadePieces(spans, pieces, shade, legend) {
         span.className = shade ? `piece ${shade.name === "ratio" && values[nth] < 1 ? "lower" : ""}` : "";
     });
     if (!shade) return;
-    const ends = shade.ends.map((end, nth) => make("span", {}, `${end} ${numeral([low, high][nth])}`));
+    const ends = shade.ends.map((end, nth) => make("span", {}, `${end} ${reading([low, high][nth], "number")}`));
     legend.replaceChildren(ends[0], make("span", { class: `ramp ${shade.name}` }), ends[1]);
 }

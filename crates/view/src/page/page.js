@@ -1,7 +1,7 @@
 "use strict";
 
-// The first of three files that make one script: the helpers of all, the theme, the curves and the live
-// updates. opened.js shows one completion, and completions.js lists all of them.
+// The first of four files that make one script: the helpers of all, the theme and the live updates. charts.js draws
+// the curves, opened.js shows one completion, and completions.js lists all of them.
 
 const LIVE = document.body.hasAttribute("data-live");
 const DAMAGED = LIVE ? "This part is gone. Reload the page." : "This part of the file is damaged.";
@@ -39,14 +39,6 @@ function dress(element, attributes, children) {
 
 const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const whole = new Intl.NumberFormat("en");
-
-// Writes a measured number in at most four digits, with a true minus sign.
-function numeral(value) {
-    if (typeof value !== "number") return "–";
-    const size = Math.abs(value);
-    const short = size === 0 || (size >= 1e-3 && size < 1e6);
-    return (short ? plain.format(value) : value.toExponential(2)).replaceAll("-", "−");
-}
 
 // A refusal of the watcher, in its words.
 class Refusal extends Error {}
@@ -103,185 +95,6 @@ function keepTheme(theme) {
     }
 }
 
-// The curves
-
-const hiddenRuns = new Set();
-let charts = new Map();
-
-function startCurves() {
-    const before = charts;
-    charts = new Map();
-    for (const figure of byId("figures").querySelectorAll("figure.chart")) {
-        try {
-            const chart = readChart(figure);
-            charts.set(figure.id, chart);
-            showKey(chart);
-            listenTo(chart);
-            chart.step = before.get(figure.id)?.step ?? null;
-        } catch {
-            figure.append(make("p", { class: "note" }, DAMAGED));
-        }
-    }
-    showLegend();
-    hideRuns();
-}
-
-function readChart(figure) {
-    const { plot, x, y, log, series } = JSON.parse(figure.dataset.chart);
-    const svg = figure.querySelector("svg");
-    const title = figure.querySelector("h4").textContent;
-    const [left, top, right, bottom] = plot;
-    const up = scale(y, [bottom, top]);
-    return {
-        figure,
-        svg,
-        title,
-        plot: { left, top, right, bottom },
-        across: scale(x, [left, right]),
-        up: log ? (value) => up(Math.log10(value)) : up,
-        steps: [...new Set(series.flatMap(({ points }) => points.map(([step]) => step)))].sort(byNumber),
-        series: series.map((one) => ({ ...one, values: new Map(one.points) })),
-    };
-}
-
-const byNumber = (a, b) => a - b;
-
-function scale([low, high], [from, to]) {
-    const stretch = high === low ? 0 : (to - from) / (high - low);
-    return (value) => from + (value - low) * stretch;
-}
-
-// Shows a key under the title if one run has several lines. Otherwise the legend of runs tells all.
-function showKey({ figure, series }) {
-    if (new Set(series.map(({ run }) => run)).size === series.length) return;
-    const entries = series.map((one) => make("span", { class: `run-${one.run}` }, swatch(one), one.name));
-    figure.querySelector("figcaption").append(make("p", { class: "key" }, ...entries));
-}
-
-// The patterns of dashes are those of the charts.
-const DASHES = [null, "6 4", "2 3", "10 3 2 3", "14 4"];
-
-function swatch({ color, dash }) {
-    const stroke = `stroke: var(--series-${color % 8})`;
-    const line = { x1: 0, x2: 28, y1: 3, y2: 3, style: stroke, "stroke-dasharray": DASHES[dash % DASHES.length] };
-    return makeSvg("svg", { class: "swatch", viewBox: "0 0 28 6", "aria-hidden": "true" }, makeSvg("line", line));
-}
-
-// Lays the crosshair and its readout over a chart.
-function listenTo(chart) {
-    const label = `${chart.title}. The arrow keys read the values.`;
-    const box = make("div", { class: "plot", tabindex: "0", role: "group", "aria-label": label });
-    chart.box = box;
-    const viewBox = chart.svg.getAttribute("viewBox");
-    chart.cross = makeSvg("svg", { class: "cross", viewBox, "aria-hidden": "true" });
-    chart.readout = make("div", { class: "readout", hidden: "" });
-    chart.svg.replaceWith(box);
-    box.append(chart.svg, chart.cross, chart.readout);
-
-    const point = (event) => showReading(chart, stepUnder(chart, event.clientX), false);
-    box.addEventListener("pointermove", point);
-    box.addEventListener("pointerdown", point);
-    box.addEventListener("pointerleave", () => hideReading(chart));
-    box.addEventListener("blur", () => hideReading(chart));
-    box.addEventListener("focus", () => {
-        if (box.matches(":focus-visible")) showReading(chart, chart.step ?? chart.steps.at(-1), true);
-    });
-    box.addEventListener("keydown", (event) => moveReading(chart, event));
-}
-
-function stepUnder(chart, clientX) {
-    const { left, width } = chart.svg.getBoundingClientRect();
-    const at = ((clientX - left) / width) * chart.svg.viewBox.baseVal.width;
-    const distance = (step) => Math.abs(chart.across(step) - at);
-    const nearer = (one, other) => (distance(other) < distance(one) ? other : one);
-    return chart.steps.reduce(nearer, chart.steps[0]);
-}
-
-function moveReading(chart, event) {
-    const last = chart.steps.length - 1;
-    const found = chart.steps.indexOf(chart.step);
-    const now = found < 0 ? last : found;
-    const goals = {
-        ArrowLeft: now - 1,
-        ArrowRight: now + 1,
-        PageDown: now - 10,
-        PageUp: now + 10,
-        Home: 0,
-        End: last,
-    };
-    if (event.key === "Escape") hideReading(chart);
-    if (!(event.key in goals) || last < 0) return;
-    event.preventDefault();
-    showReading(chart, chart.steps[Math.min(Math.max(goals[event.key], 0), last)], true);
-}
-
-function showReading(chart, step, spoken) {
-    if (step === undefined) return;
-    chart.step = step;
-    const { left, top, right, bottom } = chart.plot;
-    const at = chart.across(step);
-    const read = chart.series.filter(({ run, values }) => !hiddenRuns.has(run) && values.has(step));
-    const lines = read.map((one) => {
-        const value = make("span", { class: "value" }, numeral(one.values.get(step)));
-        return make("p", {}, swatch(one), make("span", { class: "name" }, one.name), value);
-    });
-
-    chart.cross.replaceChildren(
-        makeSvg("line", { x1: at, x2: at, y1: top, y2: bottom }),
-        ...read.flatMap((one) => dot(chart, one, at)),
-    );
-    // Only the keyboard's readings are spoken: a pointer passes too many.
-    chart.readout.setAttribute("aria-live", spoken ? "polite" : "off");
-    chart.readout.classList.toggle("before", at > (left + right) / 2);
-    chart.readout.style.setProperty("--at", `${(100 * at) / chart.svg.viewBox.baseVal.width}%`);
-    chart.readout.replaceChildren(make("p", { class: "at" }, `Step ${whole.format(step)}`), ...lines);
-    chart.readout.hidden = false;
-}
-
-function dot(chart, { values, color }, at) {
-    const height = chart.up(values.get(chart.step) ?? NaN);
-    if (!Number.isFinite(height)) return [];
-    return [makeSvg("circle", { cx: at, cy: height, r: 5, style: `fill: var(--series-${color % 8})` })];
-}
-
-function hideReading({ cross, readout }) {
-    cross.replaceChildren();
-    readout.hidden = true;
-}
-
-// Shows one button per run, if there are several runs.
-function showLegend() {
-    const runs = new Map();
-    for (const { series } of charts.values()) {
-        for (const one of series) {
-            // A chart with several lines per run adds to the run's name. The shortest is the run's own.
-            const known = runs.get(one.run);
-            if (!known || one.name.length < known.name.length) runs.set(one.run, one);
-        }
-    }
-    byId("legend").hidden = runs.size < 2;
-    byId("legend").replaceChildren(...[...runs.values()].map(legendButton));
-}
-
-function legendButton(one) {
-    const shown = !hiddenRuns.has(one.run);
-    const button = make("button", { type: "button", "aria-pressed": String(shown) }, swatch(one), one.name);
-    button.addEventListener("click", () => {
-        const show = hiddenRuns.delete(one.run);
-        if (!show) hiddenRuns.add(one.run);
-        button.setAttribute("aria-pressed", String(show));
-        hideRuns();
-    });
-    return button;
-}
-
-function hideRuns() {
-    for (const element of byId("figures").querySelectorAll("[class*='run-']")) {
-        const run = /(?:^| )run-(\d+)/.exec(element.getAttribute("class"))?.[1];
-        element.classList.toggle("off", hiddenRuns.has(Number(run)));
-    }
-}
-
 // The live page
 
 const OFTEN = 2_000;
@@ -314,22 +127,25 @@ async function look() {
 }
 
 async function replaceNumbers() {
-    const texts = await Promise.all(["curves", "findings"].map(async (path) => (await get(path)).text()));
-    const held = [byId("figures"), byId("found")];
+    const paths = ["glance", "curves", "findings"];
+    const texts = await Promise.all(paths.map(async (path) => (await get(path)).text()));
+    const held = [byId("numbers"), byId("figures"), byId("found")];
     const focus = document.activeElement;
     const focused = held.some((part) => part.contains(focus)) ? nameOf(focus) : null;
-    // The server made these two as it made the page itself: markup, with the texts in it escaped.
+    // The server made these as it made the page itself: markup, with the texts in it escaped.
     held.forEach((part, nth) => keepingOpen(part, () => (part.innerHTML = texts[nth])));
     startCurves();
     if (focused) stops(held).find((stop) => nameOf(stop) === focused)?.focus({ preventScroll: true });
 }
 
 function keepingOpen(part, change) {
-    const names = new Set([...part.querySelectorAll("details[open] > summary")].map(nameOf));
+    const were = new Map([...part.querySelectorAll("summary")].map((it) => [nameOf(it), it.parentElement.open]));
+    const large = [...part.querySelectorAll("figure.large")].map(({ id }) => id);
     change();
     for (const summary of part.querySelectorAll("summary")) {
-        if (names.has(nameOf(summary))) summary.parentElement.open = true;
+        summary.parentElement.open = were.get(nameOf(summary)) ?? summary.parentElement.open;
     }
+    for (const id of large) byId(id)?.classList.add("large");
 }
 
 function stops(parts) {
@@ -338,6 +154,5 @@ function stops(parts) {
 
 // Returns a name that tells an element from its neighbours, also after they were all replaced.
 function nameOf(element) {
-    const words = element.matches("summary") ? element.textContent : "";
-    return `${element.closest("[id]")?.id} ${element.className} ${words}`;
+    return `${element.closest("[id]")?.id} ${element.tagName} ${element.className}`;
 }
