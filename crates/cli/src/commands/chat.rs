@@ -40,9 +40,8 @@ pub struct Chat {
 const NOTES: &str = "\
 Each line is a question, and the model reads the conversation before it. A run's
 model is asked as in the run, by data.system, data.prompt and data.template_options
-of its recipe. With
---beside each of the two models has a conversation of its own. The line /new
-begins a new conversation.
+of its recipe. With --beside each of the two models has a conversation of its own.
+The line /new begins a new conversation.
 
 Ctrl-C ends an answer, and where no answer is being written the program. So does
 Ctrl-D.
