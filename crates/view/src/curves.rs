@@ -14,7 +14,7 @@ use crate::{
     ViewError,
     charts::{BEHIND, Chart, Curve, Form, HEADINGS, LEAD, Unit},
     html,
-    run::{RecipeRuns, Run},
+    run::{RecipeRuns, Run, with_first},
 };
 
 /// Number of steps of a chart beyond which some are left out.
@@ -173,15 +173,11 @@ fn line(run: &Run, chart: &Chart, curve: Curve, of: &Place) -> Result<Line, View
     })
 }
 
-/// Returns the 95 % confidence interval of each held-out accuracy, if the record still has the evaluations. The
-/// evaluation before the first step is not a metric of a step, so its accuracy is put before the others.
+/// Returns the 95 % confidence interval of each held-out accuracy, if the record still has the evaluations. The accuracy
+/// before the first step is put before the others.
 fn band(run: &Run, points: &mut Vec<(Step, f64)>) -> Result<Vec<(Step, f64, f64)>, ViewError> {
     let shares = run.store.evaluated(HELDOUT)?;
-    if let Some(first) = shares.get(&0)
-        && points.first().is_none_or(|point| point.0 > 0)
-    {
-        points.insert(0, (0, first.iter().sum::<f64>() / first.len() as f64));
-    }
+    with_first(points, &shares);
 
     let known = points.iter().filter_map(|(step, _)| Some((*step, shares.get(step)?)));
     let bounds = known.map(|(step, shares)| {
@@ -212,14 +208,7 @@ fn figure(chart: &Chart, lines: &[Line], book: Option<&str>) -> String {
     let only = only.map_or("", |line| &line.words);
     let measure = [only, chart.measure].into_iter().filter(|part| !part.is_empty());
     let measure = measure.collect::<Vec<_>>().join(", ");
-    let section = match book {
-        Some(book) => format!(
-            " <a href=\"{}/metrics.html#{}\">More in the book</a>.",
-            html::text(book.trim_end_matches('/')),
-            chart.section
-        ),
-        None => String::new(),
-    };
+    let section = html::more(book, "metrics", chart.section);
 
     format!(
         "<figure class=\"chart{lead}\" id=\"chart-{id}\" data-chart=\"{data}\" data-label=\"{label}\">\

@@ -63,14 +63,7 @@ fn article(run: &Run, finding: &Finding, book: Option<&str>) -> String {
         "" => String::new(),
         rows => format!("<ul class=\"examples\">{rows}</ul>"),
     };
-    let link = match book {
-        Some(book) => format!(
-            " <a href=\"{}/flat.html#{}\">More in the book</a>.",
-            html::text(book.trim_end_matches('/')),
-            finding.name
-        ),
-        None => String::new(),
-    };
+    let link = html::more(book, "flat", finding.name);
 
     format!(
         "<article class=\"finding\"><h3>{what}</h3><p class=\"remedy\">{remedy}{link}</p>\

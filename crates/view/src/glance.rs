@@ -5,9 +5,14 @@ use std::{fmt::Write as _, path::Path};
 use firebrick::{Recipe, Step, is_done, runs::resume_command, thousands};
 use firebrick_core::counted;
 use firebrick_device::gibibytes;
-use firebrick_runs::{HELDOUT, TRAIN};
+use firebrick_runs::{HELDOUT, RunFolder, TRAIN};
 
-use crate::{ViewError, examples::example, html, run::Run};
+use crate::{
+    ViewError,
+    examples::example,
+    html,
+    run::{Run, with_first},
+};
 
 /// What a run has come to.
 pub(crate) struct Numbers {
@@ -21,8 +26,6 @@ pub(crate) struct Numbers {
     pub(crate) prompts: usize,
     /// Last mean credit in training.
     pub(crate) credit: Option<f64>,
-    /// Highest mean credit of neighbouring steps, and the step at which it ended.
-    pub(crate) best_credit: Option<(Step, f64)>,
     pub(crate) tokens_per_second: Option<f64>,
     /// Mean seconds of the last steps, and of all together.
     pub(crate) step_seconds: Option<f64>,
@@ -43,12 +46,7 @@ impl Numbers {
         let store = &run.store;
         let shares = store.evaluated(HELDOUT)?;
         let mut heldout = store.metrics("eval/heldout_accuracy")?;
-        // The evaluation before the first step is not a metric of a step.
-        if let Some(first) = shares.get(&0)
-            && heldout.first().is_none_or(|(step, _)| *step > 0)
-        {
-            heldout.insert(0, (0, first.iter().sum::<f64>() / first.len() as f64));
-        }
+        with_first(&mut heldout, &shares);
         let interval =
             heldout.last().and_then(|(step, _)| Some(run.interval(*step, shares.get(step)?)));
 
@@ -65,7 +63,6 @@ impl Numbers {
             heldout,
             interval,
             credit: values("reward/credit")?.last().copied(),
-            best_credit: best_credit(&store.metrics("reward/credit")?),
             tokens_per_second: mean(recent_of(&values("rollout/tokens_per_second")?)),
             step_seconds: mean(recent_of(&seconds)),
             seconds: seconds.iter().sum(),
@@ -115,7 +112,11 @@ pub(crate) fn strip(run: &Run) -> Result<String, ViewError> {
     ];
 
     let mut page = String::new();
-    if let Some(short) = in_short(numbers) {
+    // What was lost in training is seen before the next evaluation.
+    let findings =
+        run.diagnosis().transpose()?.map_or_else(Vec::new, |diagnosis| diagnosis.findings);
+    let fell = findings.into_iter().find(|finding| finding.name == "fell");
+    if let Some(short) = fell.map(|fell| fell.what).or_else(|| in_short(numbers)) {
         let _ = write!(page, "<p class=\"in-short\">{}</p>", html::text(&short));
     }
     page += "<div class=\"strip\"><dl class=\"tiles\">";
@@ -145,17 +146,6 @@ pub(crate) fn strip(run: &Run) -> Result<String, ViewError> {
 
 /// Says in a sentence whether the run learns, as far as its evaluations prove it.
 fn in_short(numbers: &Numbers) -> Option<String> {
-    // A fall in training is seen before the next evaluation.
-    if let (Some((step, best)), Some(credit)) = (numbers.best_credit, numbers.credit)
-        && best - credit > 0.3
-    {
-        return Some(format!(
-            "It has fallen: the credit in training was {} around step {step}, and is {} now.",
-            percent(best),
-            percent(credit)
-        ));
-    }
-
     let (now, start, (low, high)) = (numbers.now()?, numbers.start()?, numbers.interval?);
     let last = numbers.heldout.last().map_or(0, |(step, _)| *step);
     Some(match () {
@@ -175,16 +165,6 @@ fn in_short(numbers: &Numbers) -> Option<String> {
             percent(start)
         ),
     })
-}
-
-/// Returns the highest mean of a few neighbouring steps, and the last of these steps.
-fn best_credit(credits: &[(Step, f64)]) -> Option<(Step, f64)> {
-    const NEIGHBOURS: usize = 3;
-    let means = credits.windows(NEIGHBOURS).map(|of| {
-        let sum: f64 = of.iter().map(|(_, credit)| credit).sum();
-        (of[NEIGHBOURS - 1].0, sum / NEIGHBOURS as f64)
-    });
-    means.filter(|(_, mean)| mean.is_finite()).max_by(|one, other| one.1.total_cmp(&other.1))
 }
 
 fn accuracy(numbers: &Numbers) -> Tile {
@@ -219,11 +199,9 @@ fn progress(run: &Run, numbers: &Numbers, ended: Option<&str>) -> Tile {
     let about = match (ended, steps, step_seconds) {
         (Some(why), ..) if is_done(why) => "finished".to_owned(),
         (Some(_), ..) => "ended early".to_owned(),
+        (None, ..) if RunFolder::is_left(&run.folder) => "no process writes it any more".to_owned(),
         (None, Some(steps), Some(seconds)) => {
             format!("{} left", duration(seconds * steps.saturating_sub(*step) as f64))
-        }
-        (None, ..) if firebrick::runs::RunFolder::is_left(&run.folder) => {
-            "no process writes it".into()
         }
         (None, ..) => "at its first step".to_owned(),
     };

@@ -31,3 +31,10 @@ pub(crate) fn text(text: &str) -> String {
 
     safe
 }
+
+/// Writes a link to a section of the book at this address, as a sentence; empty without an address.
+pub(crate) fn more(book: Option<&str>, page: &str, section: &str) -> String {
+    let Some(book) = book else { return String::new() };
+    let book = text(book.trim_end_matches('/'));
+    format!(" <a href=\"{book}/{page}.html#{section}\">More in the book</a>.")
+}

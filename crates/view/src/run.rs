@@ -134,13 +134,21 @@ impl Run {
         };
         Ok(format!("{end} at step {step}{of_total}: {reason}"))
     }
-}
 
-impl Run {
     /// Returns what the run's prompts have in common.
     pub(crate) fn frame(&self) -> PromptFrame {
         // A run that has only begun may have too few prompts, so they are read anew.
         self.store.prompt_frame().unwrap_or_default()
+    }
+}
+
+/// Puts the held-out accuracy before the first step before the others, since it is not a metric of a step. `shares` are
+/// those of right answers, by step and prompt.
+pub(crate) fn with_first(heldout: &mut Vec<(Step, f64)>, shares: &BTreeMap<Step, Vec<f64>>) {
+    if let Some(first) = shares.get(&0)
+        && heldout.first().is_none_or(|(step, _)| *step > 0)
+    {
+        heldout.insert(0, (0, first.iter().sum::<f64>() / first.len() as f64));
     }
 }
 

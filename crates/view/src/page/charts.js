@@ -181,16 +181,16 @@ function smoothed(points, half) {
     });
 }
 
+// Returns the shown lines, those of a recipe's runs together.
+function setsOf(chart) {
+    const shown = chart.series.filter(({ group }) => !view.hidden.has(group));
+    return [...Map.groupBy(shown, ({ group, line }) => `${group} ${line}`).values()];
+}
+
 // Returns the lines that are to be drawn. Of several runs of a recipe the mean is drawn, over the single runs.
 function linesOf(chart) {
-    const shown = chart.series.filter(({ group }) => !view.hidden.has(group));
     const lines = [];
-    const sets = new Map();
-    for (const one of shown) {
-        const key = `${one.group} ${one.line}`;
-        sets.set(key, [...(sets.get(key) ?? []), one]);
-    }
-    for (const set of sets.values()) {
+    for (const set of setsOf(chart)) {
         const [first] = set;
         if (chart.stacked) {
             lines.push(first);
@@ -448,13 +448,13 @@ function listenTo(chart) {
     let pressed = null;
     box.addEventListener("pointermove", (event) => {
         readStep(chart, stepUnder(chart, event.clientX), false);
-        if (pressed !== null && event.buttons === 1) select(chart, pressed[0], event.clientX);
+        if (pressed !== null && event.buttons === 1) select(chart, pressed, event.clientX);
     });
     box.addEventListener("dblclick", () => byId("whole").click());
     box.addEventListener("pointerdown", (event) => {
         readStep(chart, stepUnder(chart, event.clientX), false);
         const draws = event.pointerType === "mouse" && event.button === 0;
-        pressed = draws ? [event.clientX, event.clientY] : null;
+        pressed = draws ? event.clientX : null;
         if (pressed !== null) box.setPointerCapture(event.pointerId);
     });
     box.addEventListener("pointerup", (event) => {
@@ -462,7 +462,7 @@ function listenTo(chart) {
         pressed = null;
         chart.cross?.querySelector(".selected")?.remove();
         if (from === null) return;
-        if (Math.abs(event.clientX - from[0]) > 8) zoomTo(chart, from[0], event.clientX);
+        if (Math.abs(event.clientX - from) > 8) zoomTo(chart, from, event.clientX);
     });
     box.addEventListener("pointerleave", leaveStep);
     box.addEventListener("blur", leaveStep);
@@ -554,12 +554,7 @@ function readStep(chart, step, spoken) {
 
 // Returns what there is to read at a step: each line's value, or, of several runs of a recipe, their mean and range.
 function valuesAt(chart, step) {
-    const sets = new Map();
-    for (const one of chart.series.filter(({ group }) => !view.hidden.has(group))) {
-        const key = `${one.group} ${one.line}`;
-        sets.set(key, [...(sets.get(key) ?? []), one]);
-    }
-    return [...sets.values()].flatMap((set) => {
+    return setsOf(chart).flatMap((set) => {
         const [one] = set;
         const values = set.map(({ values }) => values.get(step)).filter(Number.isFinite);
         const write = (value) => reading(value, chart.unit);

@@ -296,7 +296,7 @@ function tableRow(row) {
         cell("number", "Reward", reading(rows.reward[row], "number")),
         cell("number", "Advantage", reading(rows.advantage[row], "number")),
         cell("number", "Tokens", whole.format(rows.tokens[row])),
-        cell("text", "Prompt", make("span", { class: "cut", dir: "auto" }, asked)),
+        cell("text", "Question", make("span", { class: "cut", dir: "auto" }, asked)),
         completion);
 }
 
