@@ -6,18 +6,18 @@ use firebrick_core::Step;
 
 /// A chart: metrics that are shown together.
 #[derive(Debug)]
-pub(crate) struct Chart {
+pub(crate) struct Chart<'a> {
     /// Address of the chart on the page, after `chart-`.
-    pub(crate) id: &'static str,
-    pub(crate) title: &'static str,
+    pub(crate) id: &'a str,
+    pub(crate) title: &'a str,
     /// What is measured, in words below the title; empty if the title says it.
     pub(crate) measure: &'static str,
     pub(crate) unit: Unit,
     /// Metrics, each with its text in the legend. A name with a `*` matches several metrics. Its text is followed by
     /// the part of the name that the `*` matches.
-    pub(crate) lines: &'static [(&'static str, &'static str)],
+    pub(crate) lines: &'a [(&'a str, &'a str)],
     pub(crate) form: Form,
-    /// What the chart means, its healthy values, and a remedy for others.
+    /// What the chart means, its healthy values, and a remedy for others; empty if nothing is known.
     pub(crate) about: &'static str,
     /// Section of the book's page of metrics.
     pub(crate) section: &'static str,
@@ -51,11 +51,11 @@ pub(crate) struct Heading {
     /// Address of the heading on the page, after `part-`.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
-    pub(crate) charts: &'static [Chart],
+    pub(crate) charts: &'static [Chart<'static>],
 }
 
 /// The chart that stands first, twice as large as the others.
-pub(crate) const LEAD: Chart = Chart {
+pub(crate) const LEAD: Chart<'static> = Chart {
     id: "heldout",
     title: "Held-out accuracy",
     measure: "right answers to prompts that are never trained on",
@@ -341,7 +341,26 @@ pub(crate) struct Curve {
 /// Limit of the curves that a pattern may match: more of them could not be told apart.
 const MOST: usize = 16;
 
-impl Chart {
+impl<'a> Chart<'a> {
+    /// Returns the chart of a metric that has no place among the others.
+    pub(crate) fn of_metric(id: &'a str, line: &'a [(&'a str, &'a str)]) -> Self {
+        let title = line[0].0;
+        let unit = match title {
+            name if name.starts_with("time/") || name.ends_with("_seconds") => Unit::Seconds,
+            name if name.ends_with("_bytes") => Unit::Bytes,
+            _ => Unit::Number,
+        };
+        let section = match title.split('/').next() {
+            Some("reward") => "reward",
+            Some("sampling") => "sampling",
+            Some("rollout") => "rollout",
+            Some("loss") => "loss",
+            Some("update") => "update",
+            _ => "time-memory-and-evaluation",
+        };
+        Chart { id, title, measure: "", unit, lines: line, form: Form::Plain, about: "", section }
+    }
+
     /// Returns the chart's curves among a run's metrics. A curve without a number is left out. A curve that is 0
     /// throughout is left out if another curve is not, unless it is a result.
     pub(crate) fn curves(&self, series: &BTreeMap<String, Vec<(Step, f64)>>) -> Vec<Curve> {

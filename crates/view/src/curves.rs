@@ -1,9 +1,6 @@
 //! Curves of runs as a part of the page: figures with their numbers, which the page's script draws.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use firebrick_core::{Step, Verdict};
 use firebrick_runs::HELDOUT;
@@ -19,6 +16,9 @@ use crate::{
 
 /// Number of steps of a chart beyond which some are left out.
 const STEPS: usize = 1200;
+
+/// The same for charts that most readers never open, to keep the page small.
+const OTHER_STEPS: usize = 300;
 
 /// Number of the page's colours for lines.
 const COLORS: usize = 8;
@@ -53,41 +53,61 @@ struct Line {
     band: Vec<(Step, f64, f64)>,
 }
 
-/// Writes the figures of all charts that have numbers: the leading one, and the others under headings that fold.
+/// Writes the figures of all charts that have numbers: the leading one, and the others under headings that fold. What no
+/// chart shows has a chart of its own, under the last heading.
 pub(crate) fn curves(runs: &[Run], book: Option<&str>) -> Result<String, ViewError> {
     let series: Vec<_> = runs
         .iter()
         .map(|run| run.store.all_series(&(0..=Step::MAX >> 1)))
         .collect::<Result<_, _>>()?;
     let recipes = RecipeRuns::of(runs);
-    let figure = |chart: &Chart| -> Result<String, ViewError> {
-        let lines = lines(runs, &recipes, &series, chart)?;
+    let mut shown = BTreeSet::new();
+    let figure = |chart: &Chart, most: usize, shown: &mut BTreeSet<String>| {
+        let mut lines = lines(runs, &recipes, &series, chart)?;
+        thin(&mut lines, most);
         // The leading chart without an evaluation would show what another chart shows.
-        let is_background = lines.iter().all(|line| line.behind);
-        Ok(if is_background { String::new() } else { self::figure(chart, &lines, book) })
+        if lines.iter().all(|line| line.behind) {
+            return Ok(String::new());
+        }
+        shown.extend(lines.iter().map(|line| line.metric.clone()));
+        Ok::<_, ViewError>(self::figure(chart, &lines, book))
     };
 
-    let mut page = figure(&LEAD)?;
+    let mut page = figure(&LEAD, STEPS, &mut shown)?;
     for (nth, heading) in HEADINGS.iter().enumerate() {
         let mut figures = String::new();
         for chart in heading.charts {
-            figures += &figure(chart)?;
+            figures += &figure(chart, STEPS, &mut shown)?;
         }
-        if !figures.is_empty() {
-            let open = if nth == 0 { " open" } else { "" };
-            let _ = write!(
-                page,
-                "<details class=\"part\" id=\"part-{}\"{open}><summary><h3>{}</h3> <span class=\"gist\"></span></summary>\
-                 <div class=\"grid\">{figures}</div></details>",
-                heading.id, heading.title
-            );
-        }
+        page += &part(heading.id, heading.title, &figures, nth == 0);
     }
+
+    let mut others: BTreeSet<&String> = series.iter().flat_map(BTreeMap::keys).collect();
+    others.retain(|metric| !shown.contains(*metric));
+    let mut figures = String::new();
+    for (nth, metric) in others.into_iter().enumerate() {
+        let id = format!("other-{nth}");
+        let line = [(metric.as_str(), metric.as_str())];
+        figures += &figure(&Chart::of_metric(&id, &line), OTHER_STEPS, &mut shown)?;
+    }
+    page += &part("others", "Every other metric", &figures, false);
 
     if page.is_empty() {
         page += "<p>No step is finished: there are no numbers yet.</p>";
     }
     Ok(page)
+}
+
+/// Writes charts under a heading; nothing if there are no charts.
+fn part(id: &str, title: &str, figures: &str, is_open: bool) -> String {
+    if figures.is_empty() {
+        return String::new();
+    }
+    let open = if is_open { " open" } else { "" };
+    format!(
+        "<details class=\"part\" id=\"part-{id}\"{open}><summary><h3>{title}</h3> <span class=\"gist\"></span></summary>\
+         <div class=\"grid\">{figures}</div></details>"
+    )
 }
 
 /// Makes the chart's lines. The lines of a single run differ in colour. If there are several runs, each recipe has a
@@ -116,7 +136,6 @@ fn lines(
         }
     }
 
-    thin(&mut lines, STEPS);
     Ok(lines)
 }
 
@@ -209,14 +228,20 @@ fn figure(chart: &Chart, lines: &[Line], book: Option<&str>) -> String {
     let measure = [only, chart.measure].into_iter().filter(|part| !part.is_empty());
     let measure = measure.collect::<Vec<_>>().join(", ");
     let section = html::more(book, "metrics", chart.section);
+    let about = if is_single { chart.about } else { SEVERAL };
+    let about = match html::text(about) + &section {
+        text if text.is_empty() => text,
+        text => format!(
+            "<details class=\"about\"><summary>What it says</summary><p>{text}</p></details>"
+        ),
+    };
 
     format!(
         "<figure class=\"chart{lead}\" id=\"chart-{id}\" data-chart=\"{data}\" data-label=\"{label}\">\
          <figcaption><{level}>{title}</{level}><p class=\"measure\">{measure}</p><span class=\"tools\">\
          <button type=\"button\" class=\"csv\" aria-label=\"{title} as CSV\">CSV</button>\
          <button type=\"button\" class=\"enlarge\" aria-pressed=\"false\" aria-label=\"{title}, large\">⤢</button>\
-         </span></figcaption><div class=\"space\"></div>\
-         <details class=\"about\"><summary>What it says</summary><p>{about}{section}</p></details></figure>",
+         </span></figcaption><div class=\"space\"></div>{about}</figure>",
         lead = if chart.id == LEAD.id { " lead" } else { "" },
         level = if chart.id == LEAD.id { "h3" } else { "h4" },
         measure = html::text(&measure),
@@ -224,7 +249,6 @@ fn figure(chart: &Chart, lines: &[Line], book: Option<&str>) -> String {
         data = html::text(&data.to_string()),
         label = html::text(&label(lines)),
         title = html::text(chart.title),
-        about = html::text(if is_single { chart.about } else { SEVERAL }),
     )
 }
 

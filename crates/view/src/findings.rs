@@ -34,18 +34,23 @@ pub(crate) fn findings(runs: &[Run], book: Option<&str>) -> Result<String, ViewE
     }
 
     for (name, of) in &found {
-        let articles: String =
-            of.iter().map(|(run, finding)| article(run, finding, book)).collect();
         if runs.len() == 1 {
-            page += &articles;
+            page +=
+                &of.iter().map(|(run, finding)| article(run, finding, book)).collect::<String>();
             continue;
         }
+        // The advice is that of the first run, unless a run has advice of its own.
         let names: Vec<&str> = of.iter().map(|(run, _)| run.name.as_str()).collect();
+        let remedy = &of[0].1.remedy;
+        let rest: String = of.iter().map(|(run, finding)| of_run(run, finding, remedy)).collect();
         let _ = write!(
             page,
-            "<details id=\"found-{name}\"><summary>{}: {}</summary>{articles}</details>",
+            "<details id=\"found-{name}\"><summary>{}: {}</summary><article class=\"finding\">\
+             <p class=\"remedy\">{}{}</p>{rest}</article></details>",
             html::text(&names.join(", ")),
-            html::text(&of[0].1.what)
+            html::text(&of[0].1.what),
+            html::text(remedy),
+            html::more(book, "flat", name),
         );
     }
     if page.is_empty() {
@@ -56,22 +61,39 @@ pub(crate) fn findings(runs: &[Run], book: Option<&str>) -> Result<String, ViewE
 
 /// Writes a finding, with what shows it.
 fn article(run: &Run, finding: &Finding, book: Option<&str>) -> String {
-    let evidence: String =
+    format!(
+        "<article class=\"finding\"><h3>{what}</h3><p class=\"remedy\">{remedy}{link}</p>\
+         <details id=\"shows-{name}-{run}\"><summary>What shows it</summary>{evidence}</details></article>",
+        name = finding.name,
+        run = html::text(&run.name),
+        what = html::text(&finding.what),
+        remedy = html::text(&finding.remedy),
+        link = html::more(book, "flat", finding.name),
+        evidence = evidence(run, finding),
+    )
+}
+
+/// Writes what shows a finding in one of several runs, and what differs from the `remedy` above it.
+fn of_run(run: &Run, finding: &Finding, remedy: &str) -> String {
+    let own = match finding.remedy.as_str() {
+        own if own == remedy => String::new(),
+        own => format!("<p class=\"remedy\">{}</p>", html::text(own)),
+    };
+    format!(
+        "<h3>{}: {}</h3>{own}{}",
+        html::text(&run.name),
+        html::text(&finding.what),
+        evidence(run, finding)
+    )
+}
+
+fn evidence(run: &Run, finding: &Finding) -> String {
+    let lines: String =
         finding.evidence.iter().map(|line| format!("<li>{}</li>", html::text(line))).collect();
     let shown: String = finding.shown.iter().map(|judged| example(run, judged)).collect();
     let shown = match shown.as_str() {
         "" => String::new(),
         rows => format!("<ul class=\"examples\">{rows}</ul>"),
     };
-    let link = html::more(book, "flat", finding.name);
-
-    format!(
-        "<article class=\"finding\"><h3>{what}</h3><p class=\"remedy\">{remedy}{link}</p>\
-         <details id=\"shows-{name}-{run}\"><summary>What shows it</summary><ul class=\"evidence\">{evidence}</ul>{shown}\
-         </details></article>",
-        name = finding.name,
-        run = html::text(&run.name),
-        what = html::text(&finding.what),
-        remedy = html::text(&finding.remedy),
-    )
+    format!("<ul class=\"evidence\">{lines}</ul>{shown}")
 }

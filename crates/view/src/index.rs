@@ -7,7 +7,10 @@ use firebrick_runs::{Listed, ListedGroup, Looked, PromptFrame, TRAIN};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{ViewError, run::Run};
+use crate::{
+    ViewError,
+    run::{RecipeRuns, Run},
+};
 
 /// Number of completions of a block.
 const BLOCK: usize = 500;
@@ -20,6 +23,8 @@ const BLOCK_LETTERS: u64 = 2 << 20;
 #[derive(Serialize)]
 pub(crate) struct Index {
     runs: Vec<String>,
+    /// For each run the name of its recipe.
+    recipes: Vec<String>,
     /// For each run the text around its questions.
     frames: Vec<PromptFrame>,
     names: Names,
@@ -86,7 +91,12 @@ struct Rows {
 impl Index {
     /// Lists the completions of these runs.
     pub(crate) fn of_runs(runs: &[Run], id: u64) -> Result<Self, ViewError> {
+        let mut recipes = vec![String::new(); runs.len()];
+        for recipe in RecipeRuns::of(runs) {
+            recipe.runs.iter().for_each(|&run| recipes[run].clone_from(&recipe.name));
+        }
         let mut index = Index {
+            recipes,
             runs: runs.iter().map(|run| run.name.clone()).collect(),
             frames: runs.iter().map(Run::frame).collect(),
             names: Names::default(),

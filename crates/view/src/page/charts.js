@@ -8,7 +8,8 @@ const LETTER = 7;
 const LINE_HEIGHT = 15;
 
 // `range` is the steps that all charts show, or null for all of them; `step` is the one under the pointer.
-const view = { range: null, step: null, smooth: null, hidden: new Set() };
+// `open` is the parts that were open before a curve was looked for.
+const view = { range: null, step: null, smooth: null, hidden: new Set(), open: null };
 let charts = new Map();
 
 function startCurves() {
@@ -25,7 +26,7 @@ function startCurves() {
     showLegend();
     showTools();
     showGists();
-    arrange();
+    find();
     watchSizes();
 }
 
@@ -67,7 +68,7 @@ function watchSizes() {
 function arrange() {
     for (const grid of byId("figures").querySelectorAll(".grid")) {
         const columns = getComputedStyle(grid).gridTemplateColumns.split(" ").length;
-        const figures = [...grid.querySelectorAll("figure.chart")];
+        const figures = [...grid.querySelectorAll("figure.chart:not([hidden])")];
         const large = figures.filter((figure) => figure.classList.contains("large")).length;
         const count = figures.length - large;
         const empty = (columns - (count % columns)) % columns;
@@ -643,11 +644,31 @@ function showTools() {
         view.smooth = Number(smooth.value);
         drawAll();
     };
+    byId("wanted").oninput = find;
     byId("whole").hidden = view.range === null;
     byId("whole").onclick = () => {
         view.range = null;
         drawAll();
     };
+}
+
+// Shows only the charts whose title or metrics have what is looked for, and opens their parts.
+function find() {
+    const wanted = byId("wanted").value.trim().toLowerCase();
+    const parts = [...byId("figures").querySelectorAll(".part")];
+    if (wanted) view.open ??= parts.filter(({ open }) => open).map(({ id }) => id);
+    for (const { figure, title, series } of charts.values()) {
+        const words = [title, ...series.map(({ metric }) => metric)].join("\n").toLowerCase();
+        figure.hidden = !words.includes(wanted);
+    }
+    for (const part of parts) {
+        part.hidden = !part.querySelector("figure.chart:not([hidden])");
+        if (wanted) part.open = !part.hidden;
+        else if (view.open) part.open = view.open.includes(part.id);
+    }
+    if (!wanted) view.open = null;
+    byId("missing").hidden = [...charts.values()].some(({ figure }) => !figure.hidden) || charts.size === 0;
+    arrange();
 }
 
 // Saves the numbers of a chart, as far as the page has them, with a column for each line.

@@ -29,10 +29,10 @@ async function readPart(name) {
 
 async function readIndex() {
     const index = await readPart("index");
-    const { runs, frames, names, prompts, groups, rows, blocks: starts } = index;
+    const { runs, recipes, frames, names, prompts, groups, rows, blocks: starts } = index;
     const even = (table) => new Set(Object.values(table).map((column) => column.length)).size === 1;
     const within = (column, length) => column.every((entry) => entry >= 0 && entry < length);
-    const sound = frames.length === runs.length && even(groups) && even(rows) && (rows.group.length === 0 || starts[0] === 0)
+    const sound = frames.length === runs.length && recipes.length === runs.length && even(groups) && even(rows) && (rows.group.length === 0 || starts[0] === 0)
         && within(groups.run, runs.length) && within(groups.source, names.sources.length)
         && within(groups.prompt, prompts.length) && within(rows.group, groups.run.length)
         && within(rows.verdict, names.verdicts.length) && within(rows.finish, names.finishes.length);
@@ -103,9 +103,11 @@ async function readTexts() {
 // Filters
 
 function fillFilters() {
-    const { runs, names, groups } = list.index;
-    const options = { run: runs, source: names.sources, finish: names.finishes, status: names.statuses };
+    const { runs, recipes, names, groups } = list.index;
+    const distinct = [...new Set(recipes)];
+    const options = { recipe: distinct, run: runs, source: names.sources, finish: names.finishes, status: names.statuses };
     for (const [name, values] of Object.entries(options)) fillSelect(filters.elements[name], values);
+    filters.elements.recipe.closest("label").hidden = distinct.length < 2 || distinct.length === runs.length;
     filters.elements.run.closest("label").hidden = runs.length < 2;
     filters.elements.status.closest("label").hidden = groups.status.every((status) => status === null);
 
@@ -120,7 +122,7 @@ function fillFilters() {
 
 function fillSelect(select, values) {
     const kept = select.value;
-    const label = (value) => (select.name === "run" ? value : value === "kept" ? STATUSES.kept : words(value));
+    const label = (value) => (["recipe", "run"].includes(select.name) ? value : value === "kept" ? STATUSES.kept : words(value));
     const options = values.map((value) => make("option", { value }, label(value)));
     select.replaceChildren(make("option", { value: "" }, "any"), ...options);
     choose(select, kept);
@@ -136,7 +138,7 @@ function filtersAsLink() {
     const data = new FormData(filters);
     const link = new URLSearchParams();
     const put = (name, value) => value && link.set(name, value);
-    for (const name of ["q", "run", "source", "finish", "status"]) put(name, data.get(name));
+    for (const name of ["q", "recipe", "run", "source", "finish", "status"]) put(name, data.get(name));
     put("verdict", data.getAll("verdict").join(","));
     for (const name of ["step", "tokens"]) put(name, data.getAll(name).join("-").replace(/^-$/, ""));
     if (data.get("sort") !== "newest") put("sort", data.get("sort"));
@@ -147,7 +149,7 @@ function filtersFromLink(text) {
     const link = new URLSearchParams(text);
     clearFilters();
     filters.elements.q.value = link.get("q") ?? "";
-    for (const name of ["run", "source", "finish", "status", "sort"]) {
+    for (const name of ["recipe", "run", "source", "finish", "status", "sort"]) {
         choose(filters.elements[name], link.get(name) ?? "");
     }
     const verdicts = (link.get("verdict") ?? "").split(",");
@@ -192,8 +194,9 @@ async function allTexts() {
 }
 
 function findRows(needle, searched) {
-    const { groups, rows, names } = list.index;
+    const { groups, rows, names, recipes } = list.index;
     const data = new FormData(filters);
+    const recipe = data.get("recipe");
     const number = (name, among) => among.indexOf(data.get(name));
     const fits = (wanted, value) => wanted < 0 || wanted === value;
     const run = number("run", list.index.runs);
@@ -205,7 +208,8 @@ function findRows(needle, searched) {
     const asked = searched?.prompts.map((text) => text.includes(needle));
 
     const groupFits = groups.run.map((_, group) =>
-        fits(run, groups.run[group]) && fits(source, groups.source[group])
+        (!recipe || recipe === recipes[groups.run[group]])
+        && fits(run, groups.run[group]) && fits(source, groups.source[group])
         && fits(status, groups.status[group]) && step(groups.step[group]));
     const found = [];
     const counts = names.verdicts.map(() => 0);
