@@ -1,21 +1,33 @@
 #!/usr/bin/env bash
-# Measures Firebrick beside transformers, PyTorch and TRL, at the same sizes on this machine: one table of ratios.
+# Measures Firebrick beside transformers, PyTorch and TRL, or beside llama.cpp, at the same sizes on this machine: one
+# table of ratios.
 #
 #     benches/compare.sh                 the shapes 1m, 10m, 50m and smollm2-135m: some forty minutes on two cores
 #     benches/compare.sh 1m 10m          some of them
 #     RUNS=3 benches/compare.sh 1m       with other than five runs of each phase
+#     benches/compare.sh --llama         sampling with 1, 8 and 64 rows, beside llama.cpp: some forty minutes
 #
 # Each shape is measured with the one and then with the other, one process at a time. FIREBRICK_PYTHON names the
 # Python with the peers. Without it one is made of benches/peers/python.txt, some 5 GB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+runs=${RUNS:-5}
+build() {
+    cargo build --release --locked --workspace
+    firebrick=$(cargo metadata --format-version 1 --no-deps --locked | "$python" -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/firebrick
+}
+
+if [ "${1-}" = --llama ]; then
+    python=$(tools/venv.sh benches/peers/llama.txt)/python
+    build
+    exec "$python" benches/peers/llama.py "$firebrick" --runs "$runs"
+fi
+
 shapes=("$@")
 [ ${#shapes[@]} -gt 0 ] || shapes=(1m 10m 50m smollm2-135m)
-runs=${RUNS:-5}
 python=${FIREBRICK_PYTHON:-$(tools/venv.sh benches/peers/python.txt)/python}
-cargo build --release --locked --workspace
-firebrick=$(cargo metadata --format-version 1 --no-deps --locked | "$python" -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/firebrick
+build
 
 out=$(mktemp -d)
 files=()
@@ -25,7 +37,7 @@ for shape in "${shapes[@]}"; do
     phases=(rollout spread update recompute)
     [ "$shape" != 1m ] || phases+=(step)
     echo "$shape …" >&2
-    "$firebrick" bench "$shape" --runs "$runs" --phases "$(IFS=,; echo "${phases[*]}")" --json >"$out/$shape.jsonl"
+    "$firebrick" bench "$shape" --runs "$runs" --rows 64 --phases "$(IFS=,; echo "${phases[*]}")" --json >"$out/$shape.jsonl"
     "$python" benches/peers/speed.py "$shape" "${phases[@]}" --runs "$runs" >"$out/$shape.peer.jsonl"
     files+=("$out/$shape.jsonl" "$out/$shape.peer.jsonl")
 done

@@ -146,6 +146,10 @@ fn tree<'a>(text: &'a str, base: &str, found: &mut Vec<String>) -> &'a str {
 
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
+    // What follows the last comma of a tree is no path.
+    if name.is_empty() {
+        return rest;
+    }
     let path = format!("{base}{name}");
     match rest.strip_prefix("::") {
         Some(rest) => tree(rest, &format!("{path}::"), found),

@@ -4,7 +4,7 @@ use burn::{
     module::{Module, Param, ParamId},
     tensor::{DType, Device, FloatDType, Int, Tensor, TensorData},
 };
-use firebrick_kernels::{QuantLayout, dequantise};
+use firebrick_kernels::{QuantLayout, QuantisedMatrix};
 use half::bf16;
 
 /// Format of frozen weights.
@@ -119,9 +119,9 @@ impl Quantised {
         [words * self.layout.per_word(), outputs]
     }
 
-    /// Computes the matrix, without autodiff, for matmuls in `precision`.
-    pub(crate) fn dequantise(&self, precision: FloatDType) -> Tensor<2> {
-        dequantise(self.codes.val().inner(), self.scales.val().inner(), self.layout, precision)
+    /// Returns the matrix, without autodiff.
+    pub(crate) fn matrix(&self) -> QuantisedMatrix {
+        QuantisedMatrix::new(self.codes.val().inner(), self.scales.val().inner(), self.layout)
     }
 }
 

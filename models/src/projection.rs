@@ -5,7 +5,7 @@ use burn::{
     tensor::{DType, Device, FloatDType, Tensor},
 };
 
-use firebrick_kernels::{self as ops, Compute};
+use firebrick_kernels::{self as ops, Compute, Weight};
 
 use crate::{
     base::{FrozenFormat, Quantised},
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Module, Debug)]
 pub(crate) struct Projection {
     weight: Option<Param<Tensor<2>>>, // [inputs, outputs]
-    /// Weight in 8 or 4 bits, which is dequantised before it is multiplied.
+    /// Weight in 8 or 4 bits.
     quantised: Option<Quantised>,
     bias: Option<Param<Tensor<1>>>,
     /// One entry for each of the maps; empty if no map has an adapter.
@@ -98,7 +98,7 @@ impl Projection {
     ) -> Tensor<2> {
         let bias = self.bias.as_ref().map(Param::val);
         let low_rank = self.joined(compute).map(|joined| joined.factors(x.clone(), compute));
-        ops::linear_beside(x, self.dequantised(compute), low_rank, bias, onto, compute)
+        ops::linear_beside(x, self.weight(), low_rank, bias, onto, compute)
     }
 
     /// Computes the gradient of the input, given the input and the gradient of the output. The gradients of the
@@ -128,7 +128,11 @@ impl Projection {
 
     /// Computes the part of [`Projection::backward`] that does not need the input.
     pub(crate) fn backward_input(&self, upstream: &Upstream, compute: Compute) -> Tensor<2> {
-        let transposed = self.dequantised(compute).inner().transpose();
+        let transposed = match self.weight() {
+            Weight::Float(weight) => Weight::Float(weight.inner()),
+            quantised => quantised,
+        };
+        let transposed = transposed.transpose();
         let low_rank = upstream.adapted.as_ref();
         let low_rank = low_rank.map(|(joined, d_inner)| [d_inner.clone(), joined.a_transposed()]);
         ops::linear_beside(upstream.narrow.clone(), transposed, low_rank, None, None, compute)
@@ -168,13 +172,13 @@ impl Projection {
 
         if adapters.is_empty() {
             if self.quantised.is_some() {
-                self.weight = Some(Param::from_tensor(self.dequantised(Compute::F32)));
+                self.weight = Some(Param::from_tensor(self.weight().into_float(FloatDType::F32)));
                 self.quantised = None;
             }
             return;
         }
 
-        let weight = self.dequantised(Compute::F32);
+        let weight = self.weight().into_float(FloatDType::F32);
         let [inputs, _] = weight.dims();
         let device = weight.device();
         // The maps are side by side in the weight, so a map without an adapter adds zeros.
@@ -183,7 +187,7 @@ impl Projection {
             None => Tensor::zeros([inputs, width], &device),
         });
         let added = Tensor::cat(added.collect(), 1);
-        let merged = Param::from_tensor(weight.cast(DType::F32) + added);
+        let merged = Param::from_tensor(weight + added);
         self.weight = Some(merged);
         self.quantised = None;
     }
@@ -197,12 +201,11 @@ impl Projection {
         }
     }
 
-    /// Returns the weight, `[inputs, outputs]`, in the format in which it is kept. A quantised weight is dequantised
-    /// for matmuls in `compute`.
-    fn dequantised(&self, compute: Compute) -> Tensor<2> {
+    /// Returns the weight, `[inputs, outputs]`, in the format in which it is kept.
+    fn weight(&self) -> Weight {
         match (&self.weight, &self.quantised) {
-            (Some(weight), _) => weight.val(),
-            (None, Some(quantised)) => quantised.dequantise(compute.dtype()),
+            (Some(weight), _) => Weight::Float(weight.val()),
+            (None, Some(quantised)) => Weight::Quantised(quantised.matrix()),
             (None, None) => unreachable!("a projection has a weight"),
         }
     }

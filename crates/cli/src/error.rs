@@ -54,6 +54,12 @@ pub enum ProgramError {
         /// Folder that holds the run's folder.
         there: PathBuf,
     },
+    /// A bench is asked to train weights that are frozen.
+    #[error("{phase} trains, and weights in this --base are not trained")]
+    NothingTrains {
+        /// Name of the phase.
+        phase: &'static str,
+    },
     /// A launcher has started several trainers.
     #[error(
         "{variable} is {value}: a launcher has started this program {value} times, expected once"
@@ -330,6 +336,9 @@ impl ProgramError {
                 }
             }
 
+            ProgramError::NothingTrains { .. } => {
+                "add adapters, such as --lora 16, or ask for --phases rollout".into()
+            }
             ProgramError::NoHeldout => {
                 "set data.heldout to a file, or data.heldout_size above 0".into()
             }

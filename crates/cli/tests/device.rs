@@ -54,6 +54,11 @@ fn device_findings_are_lines_that_stand_alone() {
     assert!(detail["parts"]["time/update"].is_number(), "{detail}");
     assert_eq!((&summary["phases"], &summary["failed"]), (&3.into(), &0.into()));
 
+    let few = "bench 1m --json --runs 1 --phases rollout --rows 1,2 --prompt 3 --completion 4 --base int4";
+    let few = lines(&scratch, &few.split(' ').collect::<Vec<_>>());
+    assert_eq!(events(&few), "program device limits phase phase summary");
+    assert_eq!([&few[3]["sizes"]["rows"], &few[4]["sizes"]["rows"]], [1, 2]);
+
     // Nobody reads what follows the first line, so nothing is measured for it.
     let mut left = scratch.command(&["bench", "1m", "--json", "--runs", "1000"]).spawn().unwrap();
     let mut read = BufReader::new(left.stdout.take().unwrap());
@@ -64,6 +69,9 @@ fn device_findings_are_lines_that_stand_alone() {
     let wrong = scratch.run(&["bench", "1m", "--phases", "rollout@2x3"]);
     assert_eq!(wrong.code, Some(2));
     assert!(wrong.stderr.contains("such as 16x512+512"), "{}", wrong.stderr);
+    let frozen = scratch.run(&["bench", "1m", "--base", "int4", "--phases", "update"]);
+    assert_eq!(frozen.code, Some(2));
+    assert!(frozen.stderr.contains("--lora 16"), "{}", frozen.stderr);
 }
 
 /// Reads the lines that a command prints, each of which says what it is.

@@ -170,7 +170,10 @@ pub fn run(
     let draw = || {
         // Below adapters the weights are kept in 16 bits, as recipes for cards keep them.
         let frozen = shape.lora_rank > 0 && compute == Compute::Bf16;
-        let base = if frozen { FrozenFormat::Bf16 } else { FrozenFormat::F32 };
+        let base = match shape.base {
+            FrozenFormat::F32 if frozen => FrozenFormat::Bf16,
+            base => base,
+        };
         let policy = random_in(&shape.config, base, seed, &device.clone().autodiff());
         let mut policy = policy.map_err(Error::from)?;
         if shape.lora_rank > 0 {

@@ -5,9 +5,11 @@
 
 pub(crate) mod adamw;
 pub(crate) mod attention;
+mod few;
 pub(crate) mod gated;
 pub(crate) mod head;
 pub(crate) mod lanes;
+pub(crate) mod matrix;
 pub(crate) mod norm;
 mod out;
 pub(crate) mod pages;
@@ -15,6 +17,7 @@ pub(crate) mod product;
 pub(crate) mod qkv_rope;
 pub(crate) mod rows;
 pub(crate) mod sample;
+pub(crate) mod weights;
 
 use out::{Out, pieces, put_three};
 

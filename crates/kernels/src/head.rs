@@ -16,7 +16,7 @@ use burn::tensor::{DType, FloatDType, IndexingUpdateOp, Int, Tensor};
 use crate::cube;
 use crate::{
     Compute, cpu,
-    flex::{edited, ints, matrix, numbers, tensor},
+    flex::{edited, ints, matrix, numbers, tensor, weights},
 };
 
 /// Log-probabilities and entropies of some tokens, `[tokens]` each, in nats.
@@ -58,6 +58,10 @@ pub fn head_logits(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
     const WIDENED: usize = 1 << 24;
     let [vocab, width] = head.dims();
 
+    if let (Some(left), Some(right)) = (matrix(&hidden), weights(&head)) {
+        let logits = cpu::product::product(left.view(), right.view().transposed(), 1.0);
+        return tensor(logits, [hidden.dims()[0], vocab]);
+    }
     if head.dtype() == DType::F32 && hidden.dtype() == DType::F32 {
         return product(hidden, head);
     }
@@ -104,14 +108,14 @@ pub fn head_logprobs_saving(
         return on_gpu(hidden, head, carried, [logits, waiting]);
     }
 
-    let (Some(x), Some(weights), Some(chosen)) = (matrix(hidden), matrix(head), ints(labels))
+    let (Some(x), Some(head_weights), Some(chosen)) = (matrix(hidden), weights(head), ints(labels))
     else {
         return plain(hidden, head, labels, temperature, [logits, waiting]);
     };
 
     let tokens = chosen.len();
     let ([logprobs, entropy, largest, log_sum], blocks) =
-        cpu::head::logprobs(x.view(), weights.view(), &chosen, temperature as f32, waiting);
+        cpu::head::logprobs(x.view(), head_weights.view(), &chosen, temperature as f32, waiting);
     TokenLogProbs {
         logprobs: tensor(logprobs, [tokens]),
         entropy: tensor(entropy, [tokens]),
@@ -143,7 +147,7 @@ pub fn head_backward(
         return on_gpu_backward(hidden, head, logits, factors, now.waiting, d_head);
     }
 
-    let sides = (matrix(hidden), matrix(head), ints(labels), numbers(d_logprobs));
+    let sides = (matrix(hidden), weights(head), ints(labels), numbers(d_logprobs));
     let of_entropy = d_entropy.map(numbers);
     let known = (numbers(&now.entropy), numbers(&now.largest), numbers(&now.log_sum));
     let (

@@ -43,6 +43,7 @@ mod mask;
 mod norm;
 mod pages;
 mod qkv_rope;
+mod quant_layout;
 mod rows;
 mod sample;
 mod segment;
@@ -50,8 +51,8 @@ mod sum;
 mod switch;
 #[cfg(test)]
 mod tests;
-mod unpack;
 mod watch;
+mod weight;
 
 pub use adamw::{AdamWStep, adamw, scaled_squares};
 pub use attention::{AttentionOptions, AttentionOutput, attention, attention_backward};
@@ -70,13 +71,14 @@ pub use mask::PackedMask;
 pub use norm::Norm;
 pub use pages::{BlockTable, Moves, Pages, SlotMapping, paged_attention};
 pub use qkv_rope::{RopeFrequencies, RopeTable, qkv_rope, qkv_rope_backward};
+pub use quant_layout::QuantLayout;
 pub use rows::add_rows;
 pub use sample::{sample_on_device, sample_on_host};
 pub use segment::Segment;
 pub use sum::sum_all;
 pub use switch::{Kernels, kernels, run_on_compute_thread, use_kernels};
-pub use unpack::{QuantLayout, dequantise};
 pub use watch::{Launched, launches, timed_launches};
+pub use weight::{QuantisedMatrix, Weight};
 
 use burn::tensor::Tensor;
 

@@ -3,7 +3,7 @@
 use burn::tensor::{FloatDType, Tensor};
 
 use crate::{
-    Compute, cpu,
+    Compute, Weight, cpu,
     flex::{edited, matrix, numbers, tensor},
 };
 
@@ -80,18 +80,20 @@ pub fn linear(
 /// `[tokens, rank]`, and `more`, `[rank, outputs]`.
 pub fn linear_beside(
     x: Tensor<2>,
-    weight: Tensor<2>,
+    weight: impl Into<Weight>,
     adapter: Option<[Tensor<2>; 2]>,
     bias: Option<Tensor<1>>,
     onto: Option<Tensor<2>>,
     compute: Compute,
 ) -> Tensor<2> {
     let format = compute.dtype();
-    let (x, weight) = (x.cast(format), weight.cast(format));
+    let (x, weight) = (x.cast(format), weight.into());
     let adapter = adapter.map(|pair| pair.map(|factor| factor.cast(format)));
 
-    on_gpu!(product::linear(&x, &weight, adapter.as_ref(), bias.as_ref(), onto.as_ref()));
-    let (Some(left), Some(right)) = (matrix(&x), matrix(&weight)) else {
+    let sides = matrix(&x).and_then(|left| Some((left, weight.stored(compute)?)));
+    let Some((left, right)) = sides else {
+        let weight = weight.into_float(format);
+        on_gpu!(product::linear(&x, &weight, adapter.as_ref(), bias.as_ref(), onto.as_ref()));
         return plain(x, weight, adapter, bias, onto, compute);
     };
 
@@ -105,7 +107,7 @@ pub fn linear_beside(
     let (Some(bias_numbers), Some(onto_numbers), None | Some([Some(_), Some(_)])) =
         (same(bias.as_ref()), same(onto.as_ref()), &factors)
     else {
-        return plain(x, weight, adapter, bias, onto, compute);
+        return plain(x, weight.into_float(format), adapter, bias, onto, compute);
     };
 
     // Bias and stream are summed first: the matmuls are then added to them in place.

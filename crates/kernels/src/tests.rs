@@ -1,19 +1,20 @@
 //! Tests of each device's code against plain tensor code: values, gradients and odd shapes.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::{
     Activation, AdamWStep, AttentionOptions, AttentionOutput, Block, BlockTable, Compute, Heads,
-    Norm, PAGE, PackedMask, Pages, RopeFrequencies, RopeTable, Segment, SlotMapping,
+    Norm, PAGE, PackedMask, Pages, QuantLayout, QuantisedMatrix, RopeFrequencies, RopeTable,
+    Segment, SlotMapping, Weight,
     adamw::adamw,
     attention::{self, attention, attention_backward},
     flex,
     gated::{self, gated, gated_backward},
     head::{self, head_backward, head_logprobs, head_logprobs_saving},
-    linear::{self, linear},
+    linear::{self, linear, linear_beside},
     pages::{self, paged_attention},
     qkv_rope::{self, qkv_rope, qkv_rope_backward},
-    rows,
+    rows, weight,
 };
 
 /// Returns numbers between -1 and 1 that look like noise.
@@ -100,6 +101,74 @@ fn activations() {
             let fast = gated_backward(both.clone(), d.clone(), activation, Compute::F32);
             for (fast, plain) in fast.into_iter().zip(gated::plain_backward(both, d, activation)) {
                 alike(fast, plain);
+            }
+        }
+    }
+}
+
+/// Returns a matrix in codes, and its numbers.
+fn quantised(inputs: usize, outputs: usize, layout: QuantLayout) -> (QuantisedMatrix, Tensor<2>) {
+    let shape = [inputs / layout.per_word(), outputs];
+    let words = values(noise(shape, 7)).into_iter().map(|word| (word * 2e9) as i32);
+    let words = TensorData::new(words.collect(), shape);
+    let words = Tensor::<2, Int>::from_data(words, (&Device::flex(), DType::I32));
+    let scales = noise([inputs / layout.group_size * outputs], 8).cast(FloatDType::BF16);
+    let wide = weight::plain(words.clone(), scales.clone(), layout);
+    (QuantisedMatrix::new(words, scales, layout), wide)
+}
+
+#[test]
+fn a_head_in_fewer_bits_gives_the_bits_of_a_wide_one() {
+    let narrow = noise([1030, 48], 3).cast(FloatDType::BF16);
+    let wide = narrow.clone().cast(FloatDType::F32);
+    for rows in [1, 5, 40] {
+        let hidden = noise([rows, 48], 4);
+        let labels = Tensor::<1, Int>::from_data(
+            TensorData::new((0..rows as i32).map(|row| row * 25).collect(), [rows]),
+            (&Device::flex(), DType::I32),
+        );
+        let of = |head: &Tensor<2>| {
+            let found = head_logprobs(&hidden, head, &labels, 0.7, 1 << 20);
+            let slope = noise([rows], 5);
+            let now = found.clone();
+            let (d, _) =
+                head_backward(&hidden, head, &labels, 0.7, 1 << 20, now, &slope, None, None);
+            let logits = head::head_logits(hidden.clone(), head.clone());
+            [values(logits), values(found.logprobs), values(found.entropy), values(d)]
+        };
+        assert_eq!(of(&narrow), of(&wide), "{rows} rows");
+    }
+}
+
+#[test]
+fn weights_in_fewer_bits_give_the_bits_of_wide_ones() {
+    for (inputs, outputs) in [(64, 48), (1056, 161), (96, 5), (36, 67), (132, 16)] {
+        let narrow = noise([inputs, outputs], 6).cast(FloatDType::BF16);
+        let mut all = vec![(Weight::Float(narrow.clone()), narrow.cast(FloatDType::F32))];
+        for (bits, group_size) in [(4, 32), (4, 8), (4, 24), (8, 32), (8, 12)] {
+            if inputs % group_size == 0 {
+                let (matrix, wide) = quantised(inputs, outputs, QuantLayout { bits, group_size });
+                assert_eq!(values(matrix.dequantise(FloatDType::F32)), values(wide.clone()));
+                let stored = matrix.clone().with_wide_scales();
+                all.push((Weight::Quantised(stored), wide.clone()));
+                all.push((Weight::Quantised(matrix), wide));
+            }
+        }
+
+        for (weight, wide) in all {
+            for rows in [1, 3, 12, 13, 70] {
+                for (weight, wide) in [
+                    (weight.clone(), wide.clone()),
+                    (weight.clone().transpose(), wide.clone().transpose()),
+                ] {
+                    let x = noise([rows, wide.dims()[0]], 1);
+                    let bias = Some(noise([wide.dims()[1]], 2));
+                    let product = |weight: Weight| {
+                        linear_beside(x.clone(), weight, None, bias.clone(), None, Compute::F32)
+                    };
+                    let name = format!("{rows} rows, {weight:?}");
+                    assert_eq!(values(product(weight)), values(product(wide.into())), "{name}");
+                }
             }
         }
     }

@@ -10,7 +10,7 @@ use firebrick::{
 };
 use firebrick_device::{Description, Failure, describe, gibibytes, guard};
 use firebrick_kernels::{Kernels, use_kernels};
-use firebrick_models::{Compute, load_config};
+use firebrick_models::{Compute, FrozenFormat, load_config};
 use serde_json::{Map, Value, json};
 
 use super::{print, print_event};
@@ -30,12 +30,13 @@ pub struct Bench {
     /// The device, such as cpu or vulkan:0
     #[arg(long, value_name = "KIND:INDEX", default_value_t)]
     device: Name,
-    /// The phases to measure, such as rollout,update; each may have its own sizes, such as update@16x512+512
-    #[arg(long, value_name = "PHASES", value_delimiter = ',', default_values_t = Phase::ALL.map(PhaseRequest::new))]
+    /// The phases to measure, such as rollout,update; each may have its own sizes, such as update@16x512+512; by
+    /// default all that the model can do
+    #[arg(long, value_name = "PHASES", value_delimiter = ',')]
     phases: Vec<PhaseRequest>,
-    /// The number of completions that are sampled at the same time
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    rows: u16,
+    /// The numbers of completions that are sampled at the same time; phases other than rollout have the last one
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 8, 64], value_parser = clap::value_parser!(u16).range(1..=4096))]
+    rows: Vec<u16>,
     /// The number of tokens of a prompt
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65536))]
     prompt: u32,
@@ -51,6 +52,9 @@ pub struct Bench {
     /// Train adapters of this rank on all projections, in place of all weights
     #[arg(long, value_name = "RANK", value_parser = clap::value_parser!(u16).range(1..=1024))]
     lora: Option<u16>,
+    /// Keep the weights in this format, as model.base does; with --lora they are trained below adapters
+    #[arg(long, value_enum, default_value_t)]
+    base: Base,
     /// Multiply matrices in this format: float32, bfloat16 or float16
     #[arg(long, value_enum, default_value_t)]
     dtype: Format,
@@ -77,6 +81,20 @@ enum Format {
     Float16,
 }
 
+/// Format of weights that are not trained.
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Base {
+    /// 32 bits
+    #[default]
+    Float32,
+    /// 16 bits with the range of float32
+    Bfloat16,
+    /// 8 bits, and a scale for each group of 32
+    Int8,
+    /// 4 bits, and a scale for each group of 32
+    Int4,
+}
+
 /// A phase that a user asks for, with its own sizes if it has any: `update@16x512+512` has 16 rows with prompts and
 /// completions of 512 tokens.
 #[derive(Clone, Copy)]
@@ -84,12 +102,6 @@ struct PhaseRequest {
     phase: Phase,
     /// Rows, and tokens of a prompt and of a completion.
     sizes: Option<[usize; 3]>,
-}
-
-impl PhaseRequest {
-    fn new(phase: Phase) -> Self {
-        PhaseRequest { phase, sizes: None }
-    }
 }
 
 impl FromStr for PhaseRequest {
@@ -124,23 +136,14 @@ impl FromStr for PhaseRequest {
     }
 }
 
-impl std::fmt::Display for PhaseRequest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.phase.name())?;
-        match self.sizes {
-            Some([rows, prompt, completion]) => write!(f, "@{rows}x{prompt}+{completion}"),
-            None => Ok(()),
-        }
-    }
-}
-
 const EXAMPLES: &str = "\
 Weights and tokens are random. Phases: rollout samples one completion of each
-prompt; groups samples eight of each; spread samples completions of a sixteenth
-to the whole length; update is an optimizer's step on all rows; recompute is the
-same with less memory, as with train.recompute=layers; step is a whole step of 8
-prompts with 8 completions of 64 tokens, judged and trained on; verify judges
-answers in mathematics. A phase that fails does not stop the others.
+prompt, with each number of rows; groups samples eight of each; spread samples
+completions of a sixteenth to the whole length; update is an optimizer's step
+on all rows; recompute is the same with less memory, as with
+train.recompute=layers; step is a whole step of 8 prompts with 8 completions of
+64 tokens, judged and trained on; verify judges answers in mathematics. A phase
+that fails does not stop the others.
 
 Each rate is the median run's. The column 'of matmul peak' is the rate of the
 model's own operations, as a share of the device's rate in a product of
@@ -161,6 +164,7 @@ impl Bench {
         if self.reference {
             use_kernels(Kernels::Reference);
         }
+        let phases = self.phases()?;
         let shapes =
             self.shapes.iter().map(|name| self.shape(name)).collect::<Result<Vec<_>, _>>()?;
 
@@ -197,8 +201,6 @@ impl Bench {
         }
 
         output.head()?;
-        let phases: Vec<(Phase, Sizes)> = self.phases.iter().map(|it| self.sizes(it)).collect();
-
         // An event can't return an error, so the first error from printing is kept.
         let mut printed = Ok(());
         for shape in &shapes {
@@ -214,10 +216,31 @@ impl Bench {
         output.end(began)
     }
 
-    fn sizes(&self, PhaseRequest { phase, sizes }: &PhaseRequest) -> (Phase, Sizes) {
-        let [rows, prompt, completion] =
-            sizes.unwrap_or([self.rows.into(), self.prompt as usize, self.completion as usize]);
-        (*phase, Sizes { rows, prompt, completion, runs: self.runs.into() })
+    /// Returns the phases to measure, each with its sizes.
+    fn phases(&self) -> Result<Vec<(Phase, Sizes)>, ProgramError> {
+        let frozen = self.base != Base::Float32 && self.lora.is_none();
+        let trains = |phase| matches!(phase, Phase::Update | Phase::Recompute | Phase::Step);
+        if let Some(phase) = self.phases.iter().map(|it| it.phase).find(|&it| frozen && trains(it))
+        {
+            return Err(ProgramError::NothingTrains { phase: phase.name() });
+        }
+
+        let all = Phase::ALL.into_iter().filter(|&phase| !(frozen && trains(phase)));
+        let asked = match self.phases.as_slice() {
+            [] => all.map(|phase| PhaseRequest { phase, sizes: None }).collect(),
+            asked => asked.to_vec(),
+        };
+        let [prompt, completion] = [self.prompt, self.completion].map(|tokens| tokens as usize);
+        let sized = |PhaseRequest { phase, sizes }: PhaseRequest| {
+            let last = &self.rows[self.rows.len() - 1..];
+            let rows = if phase == Phase::Rollout { &self.rows } else { last };
+            let of_rows = rows.iter().map(|&rows| [rows.into(), prompt, completion]);
+            let sizes = sizes.map_or_else(|| of_rows.collect(), |sizes| vec![sizes]);
+            sizes.into_iter().map(move |[rows, prompt, completion]| {
+                (phase, Sizes { rows, prompt, completion, runs: self.runs.into() })
+            })
+        };
+        Ok(asked.into_iter().flat_map(sized).collect())
     }
 
     fn shape(&self, name: &str) -> Result<Shape, ProgramError> {
@@ -229,10 +252,17 @@ impl Bench {
                 config: load_config(&PathBuf::from(name))?.0,
                 micro_batch_rows: 8,
                 lora_rank: 0,
+                base: FrozenFormat::F32,
             },
         };
 
         shape.micro_batch_rows = self.micro_batch.map_or(shape.micro_batch_rows, usize::from);
+        shape.base = match self.base {
+            Base::Float32 => FrozenFormat::F32,
+            Base::Bfloat16 => FrozenFormat::Bf16,
+            Base::Int8 => FrozenFormat::Int8,
+            Base::Int4 => FrozenFormat::Int4,
+        };
         shape.lora_rank = self.lora.map_or(0, usize::from);
         Ok(shape)
     }
@@ -338,9 +368,10 @@ impl Output {
             return Ok(());
         }
         print(&format!(
-            "\n{:<14}{:<10}{:>12}{:>11}{:>10}{:>7}{:>16}{:>21}{:>11}\n",
+            "\n{:<14}{:<10}{:>5}{:>12}{:>11}{:>10}{:>7}{:>16}{:>21}{:>11}\n",
             "model",
             "phase",
+            "rows",
             "per second",
             "median s",
             "spread %",
@@ -416,9 +447,10 @@ fn line(measured: &Measured, limits: &Limits) -> String {
     };
 
     format!(
-        "{:<14}{:<10}{:>12}{:>11.3}{:>10.0}{:>7}{:>16}{:>21}{:>11}\n",
+        "{:<14}{:<10}{:>5}{:>12}{:>11.3}{:>10.0}{:>7}{:>16}{:>21}{:>11}\n",
         measured.shape,
         measured.phase.name(),
+        measured.sizes.rows,
         thousands(measured.rate().round() as u64),
         measured.median(),
         spread,

@@ -2,8 +2,8 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{
-    Activation, AdamWStep, Compute, Heads, Norm, QuantLayout, RopeFrequencies, RopeTable, adamw,
-    add_product, add_rows, cast_in_columns, column_sums, dequantise, gated, gated_backward,
+    Activation, AdamWStep, Compute, Heads, Norm, QuantLayout, QuantisedMatrix, RopeFrequencies,
+    RopeTable, adamw, add_product, add_rows, cast_in_columns, column_sums, gated, gated_backward,
     head_backward, head_logprobs_saving, linear, qkv_rope, qkv_rope_backward, scaled_squares,
 };
 
@@ -275,7 +275,10 @@ fn unpacking(device: &Device, precision: Precision) -> Result<Vec<Array>, Failur
         let half = 1i64 << (bits - 1);
         let noise = Noise::new(bits as u64).numbers(inputs * outputs);
         let codes: Vec<i64> = noise.iter().map(|&at| (at * half as f32).floor() as i64).collect();
+        // As in a model, scales are numbers of bfloat16.
+        let narrow = |scale: f32| f32::from_bits(scale.to_bits() & 0xffff_0000);
         let scales = Noise::new(3).numbers(inputs / run * outputs);
+        let scales: Vec<f32> = scales.into_iter().map(narrow).collect();
 
         // The first input of a word is in its lowest bits.
         let mut words = vec![0u32; inputs / layout.per_word() * outputs];
@@ -291,7 +294,8 @@ fn unpacking(device: &Device, precision: Precision) -> Result<Vec<Array>, Failur
         let words = TensorData::new(words, [inputs / layout.per_word(), outputs]);
         let words = Tensor::<2, Int>::from_data(words, device);
         let scales = Tensor::<1>::from_data(scales.as_slice(), device);
-        let found = dequantise(words, scales, layout, compute(precision).dtype());
+        let matrix = QuantisedMatrix::new(words, scales, layout);
+        let found = matrix.dequantise(compute(precision).dtype());
         let name = format!("{inputs}×{outputs} in {bits} bits");
         arrays.push(Array::with_expected(name, values(found)?, exact));
     }

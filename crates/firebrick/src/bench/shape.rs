@@ -1,6 +1,6 @@
 //! Models of the bench, with the operations and bytes that each phase takes at least.
 
-use firebrick_models::{Compute, DecoderConfig, Family, Lora, Sizes as Widths};
+use firebrick_models::{Compute, DecoderConfig, Family, FrozenFormat, Lora, Sizes as Widths};
 
 use super::{Phase, Sizes};
 
@@ -15,6 +15,8 @@ pub struct Shape {
     pub micro_batch_rows: usize,
     /// Rank of adapters on all projections, which are then trained alone; 0 trains all weights.
     pub lora_rank: usize,
+    /// Format of the weights. Other than f32 they are frozen, so that only adapters can be trained.
+    pub base: FrozenFormat,
 }
 
 impl Shape {
@@ -26,6 +28,7 @@ impl Shape {
             config: DecoderConfig::new(family, widths),
             micro_batch_rows,
             lora_rank: 0,
+            base: FrozenFormat::F32,
         };
 
         let small = |vocab_size, hidden_size, layers, heads, intermediate_size| Widths {
@@ -112,6 +115,13 @@ impl Shape {
         compute: Compute,
     ) -> Option<(f64, Option<f64>)> {
         let width_of_number = if compute == Compute::F32 { 4.0 } else { 2.0 };
+        // Groups of codes have a scale in 16 bits.
+        let [of_layers, of_head] = match self.base {
+            FrozenFormat::F32 => [width_of_number; 2],
+            FrozenFormat::Bf16 => [2.0; 2],
+            FrozenFormat::Int8 => [8.5 / 8.0, 2.0],
+            FrozenFormat::Int4 => [4.5 / 8.0, 2.0],
+        };
         let config = &self.config;
         let rows = sizes.rows as f64;
         let prompt = sizes.prompt as f64;
@@ -137,7 +147,7 @@ impl Shape {
                     + rows * (attention(total) - attention(prompt))
                     + prompts * attention(prompt);
 
-                let weights = completion * (layers + head) * width_of_number;
+                let weights = completion * (layers * of_layers + head * of_head);
                 let cache =
                     rows * kv_values * width_of_number * completion * (prompt + completion / 2.0);
                 Some((flops, Some(weights + cache)))

@@ -6,7 +6,8 @@ use rayon::prelude::*;
 
 use super::{
     lanes::{dot, exp, fold, largest},
-    product::{Matrix, multiply},
+    matrix::Matrix,
+    product::multiply,
     simd,
 };
 use crate::{MASKED, heads::Heads, segment::Segment};

@@ -6,8 +6,10 @@ use rayon::prelude::*;
 
 use super::{
     lanes::{exp, fold, largest},
-    product::{Matrix, add_product, product},
+    matrix::Matrix,
+    product::{add_product, product},
     rows_of_a_task, simd,
+    weights::Weights,
 };
 
 /// Number of a token's logits that are folded together. A block of the vocabulary consists of several of these, so that
@@ -25,7 +27,7 @@ pub(crate) type Sums = [Vec<f32>; 4];
 /// temperature, in blocks of the vocabulary, if they are at most `kept`.
 pub(crate) fn logprobs(
     hidden: Matrix<'_>,
-    head: Matrix<'_>,
+    head: Weights<'_>,
     labels: &[usize],
     temperature: f32,
     kept: usize,
@@ -117,7 +119,7 @@ pub(crate) struct Gradients<'a> {
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub(crate) fn backward(
     hidden: Matrix<'_>,
-    head: Matrix<'_>,
+    head: Weights<'_>,
     labels: &[usize],
     temperature: f32,
     [entropy, largest, log_sum]: [&[f32]; 3],
@@ -170,7 +172,7 @@ pub(crate) fn backward(
     d_hidden
 }
 
-fn scaled_logits(hidden: Matrix<'_>, head: Matrix<'_>, temperature: f32) -> Vec<f32> {
+fn scaled_logits(hidden: Matrix<'_>, head: Weights<'_>, temperature: f32) -> Vec<f32> {
     product(hidden, head.transposed(), 1.0 / temperature)
 }
 

@@ -1,57 +1,14 @@
-//! Matmuls by the crate `gemm`, in tiles on all cores.
+//! Matmuls: of many rows by the crate `gemm`, in tiles on all cores, and of few where the weights are.
 
 use std::sync::Once;
 
 use rayon::prelude::*;
 
-/// A matrix in a slice, with steps from row to row and from column to column.
-#[derive(Clone, Copy)]
-pub(crate) struct Matrix<'a> {
-    values: &'a [f32],
-    rows: usize,
-    columns: usize,
-    steps: [usize; 2],
-}
-
-impl<'a> Matrix<'a> {
-    /// # Panics
-    /// If the slice ends before the matrix does.
-    pub(crate) fn new(
-        values: &'a [f32],
-        [rows, columns]: [usize; 2],
-        steps: [usize; 2],
-    ) -> Matrix<'a> {
-        let empty = rows == 0 || columns == 0;
-        // The index of the last number, in whichever order rows and columns are stored.
-        let last = rows.saturating_sub(1) * steps[0] + columns.saturating_sub(1) * steps[1];
-        assert!(empty || last < values.len(), "a matrix ends within its slice");
-        Matrix { values, rows, columns, steps }
-    }
-
-    /// Makes a matrix of consecutive rows.
-    pub(crate) fn dense(values: &'a [f32], columns: usize) -> Matrix<'a> {
-        Matrix::new(values, [values.len() / columns, columns], [columns, 1])
-    }
-
-    pub(crate) fn transposed(self) -> Matrix<'a> {
-        let (rows, columns, [row, column]) = (self.rows, self.columns, self.steps);
-        Matrix { rows: columns, columns: rows, steps: [column, row], ..self }
-    }
-
-    pub(crate) fn dims(&self) -> [usize; 2] {
-        [self.rows, self.columns]
-    }
-
-    pub(crate) fn rows(self, which: std::ops::Range<usize>) -> Matrix<'a> {
-        assert!(which.start <= which.end && which.end <= self.rows, "a matrix has these rows");
-        let first = (which.start * self.steps[0]).min(self.values.len());
-        Matrix { values: &self.values[first..], rows: which.len(), ..self }
-    }
-
-    pub(crate) fn columns(self, which: std::ops::Range<usize>) -> Matrix<'a> {
-        self.transposed().rows(which).transposed()
-    }
-}
+use super::{
+    few::{self, INNER},
+    matrix::Matrix,
+    weights::Weights,
+};
 
 /// Sets `target` to `scale · x · y`, or adds that to it, on the calling thread. The rows of `target` are `step` apart.
 ///
@@ -71,7 +28,7 @@ pub(crate) fn multiply(
     // SAFETY: the last number of the target is within the slice, all of which is initialised.
     #[allow(unsafe_code)]
     unsafe {
-        tile(target.as_mut_ptr(), step, x, y, scale, add);
+        tile(target.as_mut_ptr(), step, x, y.into(), scale, add);
     }
 }
 
@@ -79,8 +36,9 @@ pub(crate) fn multiply(
 ///
 /// # Panics
 /// If the sizes do not fit together.
-pub(crate) fn product(x: Matrix<'_>, y: Matrix<'_>, scale: f32) -> Vec<f32> {
-    let length = x.rows * y.columns;
+pub(crate) fn product<'a>(x: Matrix<'_>, y: impl Into<Weights<'a>>, scale: f32) -> Vec<f32> {
+    let y = y.into();
+    let length = x.rows * y.dims()[1];
     if x.columns == 0 {
         return vec![0.0; length];
     }
@@ -100,8 +58,9 @@ pub(crate) fn product(x: Matrix<'_>, y: Matrix<'_>, scale: f32) -> Vec<f32> {
 ///
 /// # Panics
 /// If the sizes do not fit together.
-pub(crate) fn add_product(target: &mut [f32], x: Matrix<'_>, y: Matrix<'_>) {
-    assert_eq!(target.len(), x.rows * y.columns, "a target is as large as the product");
+pub(crate) fn add_product<'a>(target: &mut [f32], x: Matrix<'_>, y: impl Into<Weights<'a>>) {
+    let y = y.into();
+    assert_eq!(target.len(), x.rows * y.dims()[1], "a target is as large as the product");
 
     // SAFETY: the slice is as large as all tiles together.
     #[allow(unsafe_code)]
@@ -116,7 +75,7 @@ pub(crate) fn add_product(target: &mut [f32], x: Matrix<'_>, y: Matrix<'_>) {
 /// `target` must be valid for writes of a row-major matrix of the product's size, and initialised if `add` is
 /// true.
 #[allow(unsafe_code)]
-unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add: bool) {
+unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Weights<'_>, scale: f32, add: bool) {
     /// A target whose tiles are disjoint.
     struct Apart(*mut f32);
     // SAFETY: each thread writes only the numbers of its own tiles.
@@ -128,19 +87,23 @@ unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add:
         }
     }
 
-    if x.rows == 0 || y.columns == 0 {
+    let step = y.dims()[1];
+    if x.rows == 0 || step == 0 {
         return;
     }
+    if few::takes(x, y) {
+        // SAFETY: it is what the caller guarantees.
+        return unsafe { few::multiply(target, step, x, y, scale, add) };
+    }
 
-    let step = y.columns;
-    let [high, wide] = tile_size([x.rows, y.columns, x.columns]);
-    let across = y.columns.div_ceil(wide);
+    let [high, wide] = tile_size([x.rows, step, x.columns]);
+    let across = step.div_ceil(wide);
     let all = Apart(target);
 
     let one = |index: usize| {
         let (row, column) = (index / across * high, index % across * wide);
         let rows = row..(row + high).min(x.rows);
-        let columns = column..(column + wide).min(y.columns);
+        let columns = column..(column + wide).min(step);
         // SAFETY: the tile is within the target, and no other tile shares a number with it.
         unsafe {
             tile(all.at(row * step + column), step, x.rows(rows), y.columns(columns), scale, add);
@@ -180,9 +143,6 @@ fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
     }
 }
 
-/// Number of products that are summed in one call: the longest sum that `gemm` does not split.
-const INNER: usize = 512;
-
 /// Computes one tile, on the calling thread.
 ///
 /// # Safety
@@ -191,8 +151,38 @@ const INNER: usize = 512;
 /// # Panics
 /// If the inner sizes differ.
 #[allow(unsafe_code)]
-unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scale: f32, add: bool) {
-    assert_eq!(x.columns, y.rows, "the inner sizes of a product are the same");
+unsafe fn tile(
+    target: *mut f32,
+    step: usize,
+    x: Matrix<'_>,
+    y: Weights<'_>,
+    scale: f32,
+    add: bool,
+) {
+    assert_eq!(x.columns, y.dims()[0], "the inner sizes of a product are the same");
+    // `gemm` splits a long sum into blocks, and at other places if a tile is small. So it gets one block at a time.
+    let mut widened = Vec::new();
+    for first in (0..x.columns.max(1)).step_by(INNER) {
+        let these = first..(first + INNER).min(x.columns);
+        let y = y.rows(these.clone()).widened(&mut widened);
+        // SAFETY: the caller guarantees that the target is valid, and the first block has written it.
+        unsafe { block(target, step, x.columns(these), y, scale, add || first > 0) };
+    }
+}
+
+/// Computes the part of a tile that is the sum over at most [`INNER`] products.
+///
+/// # Safety
+/// As of [`tile`].
+#[allow(unsafe_code)]
+unsafe fn block(
+    target: *mut f32,
+    step: usize,
+    x: Matrix<'_>,
+    y: Matrix<'_>,
+    scale: f32,
+    add: bool,
+) {
     if x.rows == 0 || y.columns == 0 {
         return;
     }
@@ -235,8 +225,7 @@ unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scal
     let packed: Vec<f32>;
     let mut y = y;
     if x.rows * y.columns <= 256 && y.steps[0] == 1 && y.columns > 1 {
-        let at = |index: usize| y.values[index / y.columns + index % y.columns * y.steps[1]];
-        packed = (0..y.rows * y.columns).map(at).collect();
+        packed = y.transposed().by_columns().collect();
         y = Matrix { values: &packed, steps: [y.columns, 1], ..y };
     }
 
@@ -249,36 +238,59 @@ unsafe fn tile(target: *mut f32, step: usize, x: Matrix<'_>, y: Matrix<'_>, scal
     let signed = |steps: [usize; 2]| steps.map(|step| step as isize);
     let ([x_row, x_column], [y_row, y_column]) = (signed(x.steps), signed(y.steps));
 
-    // `gemm` splits a long sum into blocks, and at other places if a tile is small. So it gets one block at a time.
-    for first in (0..x.columns.max(1)).step_by(INNER) {
-        let inner = (x.columns - first).min(INNER);
+    // SAFETY: `Matrix` guarantees that both sides are within their slices, and the caller that the target is valid.
+    // Sides and target do not overlap, because the target is borrowed mutably or new.
+    unsafe {
+        gemm::gemm(
+            x.rows,
+            y.columns,
+            x.columns,
+            target,
+            1,
+            step as isize,
+            add,
+            x.values.as_ptr(),
+            x_column,
+            x_row,
+            y.values.as_ptr(),
+            y_column,
+            y_row,
+            1.0,
+            scale,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}
 
-        // SAFETY: `Matrix` guarantees that both sides are within their slices, and the pointers begin `first` columns
-        // and rows further. The caller guarantees that the target is valid. Sides and target do not overlap, because
-        // the target is borrowed mutably or new. After the first block, `gemm` adds to numbers that the first block has
-        // written.
-        unsafe {
-            gemm::gemm(
-                x.rows,
-                y.columns,
-                inner,
-                target,
-                1,
-                step as isize,
-                add || first > 0,
-                x.values.as_ptr().add(first * x.steps[1]),
-                x_column,
-                x_row,
-                y.values.as_ptr().add(first * y.steps[0]),
-                y_column,
-                y_row,
-                1.0,
-                scale,
-                false,
-                false,
-                false,
-                gemm::Parallelism::None,
-            );
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_same_bits_whether_it_is_alone_or_one_of_many() {
+        let number = |at: usize| ((at * 2_654_435_761) % 1999) as f32 / 999.0 - 1.0;
+        for [inner, columns] in [[576, 80], [600, 161], [1100, 48], [7, 16], [33, 5]] {
+            let x: Vec<f32> = (0..40 * inner).map(number).collect();
+            let weights: Vec<f32> = (0..inner * columns).map(|at| number(at + 77)).collect();
+            let x = Matrix::dense(&x, inner);
+            let stored =
+                [Matrix::dense(&weights, columns), Matrix::dense(&weights, inner).transposed()];
+            for y in stored {
+                let many = product(x, y, 0.7);
+                for rows in [1, 2, 3, 8, 12] {
+                    let few = product(x.rows(0..rows), y, 0.7);
+                    assert_eq!(few, many[..rows * columns], "{rows} × {inner} × {columns}");
+
+                    let mut sum = vec![0.25; rows * columns];
+                    add_product(&mut sum, x.rows(0..rows), y);
+                    let mut all = vec![0.25; 40 * columns];
+                    add_product(&mut all, x, y);
+                    assert_eq!(sum, all[..rows * columns], "{rows} × {inner} × {columns}, added");
+                }
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use burn::tensor::FloatDType;
 use super::*;
 use crate::QuantLayout;
 
-/// See [`crate::dequantise`].
+/// See [`crate::QuantisedMatrix::dequantise`].
 pub(crate) fn dequantise(
     codes: &Tensor<2, Int>,
     scales: &Tensor<1>,
