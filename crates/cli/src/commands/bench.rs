@@ -52,7 +52,7 @@ pub struct Bench {
     /// Train adapters of this rank on all projections, in place of all weights
     #[arg(long, value_name = "RANK", value_parser = clap::value_parser!(u16).range(1..=1024))]
     lora: Option<u16>,
-    /// Keep the weights in this format, as model.base does; with --lora they are trained below adapters
+    /// Keep the weights in this format, as model.base does; with --lora, the adapters above them are trained
     #[arg(long, value_enum, default_value_t)]
     base: Base,
     /// Multiply matrices in this format: float32, bfloat16 or float16

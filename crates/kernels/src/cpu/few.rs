@@ -16,7 +16,7 @@ use super::{
 
 /// Number of rows up to which a product is computed here. With more, packed tiles are faster: from 12 rows on in narrow
 /// matrices, and from 16 on in wide ones (two cores with AVX-512).
-const ROWS: usize = 12;
+pub(super) const ROWS: usize = 12;
 
 /// Number of products that are summed in one call of `gemm`: the longest sum that it does not split.
 pub(super) const INNER: usize = 512;
