@@ -13,7 +13,7 @@ mod shape;
 use burn::tensor::Device;
 use firebrick_core::Seed;
 use firebrick_device::{Failure, Kind, Name, guard};
-use firebrick_models::{Compute, FrozenFormat, random_in};
+use firebrick_models::{Compute, random_in};
 use firebrick_rollout::SampleOn;
 use firebrick_train::TrainError;
 use serde::Serialize;
@@ -168,13 +168,7 @@ pub fn run(
     let chunks =
         ChunkPlan::for_device(name, Memory::of_device(name).bytes, shape.config.intermediate_size);
     let draw = || {
-        // Below adapters the weights are kept in 16 bits, as recipes for cards keep them.
-        let frozen = shape.lora_rank > 0 && compute == Compute::Bf16;
-        let base = match shape.base {
-            FrozenFormat::F32 if frozen => FrozenFormat::Bf16,
-            base => base,
-        };
-        let policy = random_in(&shape.config, base, seed, &device.clone().autodiff());
+        let policy = random_in(&shape.config, shape.base, seed, &device.clone().autodiff());
         let mut policy = policy.map_err(Error::from)?;
         if shape.lora_rank > 0 {
             policy = policy.with_lora(shape.lora(), seed);

@@ -6,14 +6,14 @@ use clap::{Args, ValueEnum};
 use firebrick::{
     bench::{self, BenchEvent, Limits, Measured, Phase, Product, Shape, Sizes},
     device::{Name, Precision, open},
-    thousands,
+    model, thousands,
 };
 use firebrick_device::{Description, Failure, describe, gibibytes, guard};
 use firebrick_kernels::{Kernels, use_kernels};
 use firebrick_models::{Compute, FrozenFormat, load_config};
 use serde_json::{Map, Value, json};
 
-use super::{print, print_event};
+use super::{print, print_event, sample::Format as Base};
 use crate::{
     ProgramError,
     json::{Of, program},
@@ -79,20 +79,6 @@ enum Format {
     Bfloat16,
     /// 16 bits with values up to 65,504
     Float16,
-}
-
-/// Format of weights that are not trained.
-#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Base {
-    /// 32 bits
-    #[default]
-    Float32,
-    /// 16 bits with the range of float32
-    Bfloat16,
-    /// 8 bits, and a scale for each group of 32
-    Int8,
-    /// 4 bits, and a scale for each group of 32
-    Int4,
 }
 
 /// A phase that a user asks for, with its own sizes if it has any: `update@16x512+512` has 16 rows with prompts and
@@ -165,17 +151,16 @@ impl Bench {
             use_kernels(Kernels::Reference);
         }
         let phases = self.phases()?;
-        let shapes =
-            self.shapes.iter().map(|name| self.shape(name)).collect::<Result<Vec<_>, _>>()?;
-
-        let began = Instant::now();
-        let device = open(self.device, Precision::F32)?;
-
         let (compute, precision) = match self.dtype {
             Format::Float32 => (Compute::F32, Precision::F32),
             Format::Bfloat16 => (Compute::Bf16, Precision::Bf16),
             Format::Float16 => (Compute::F16, Precision::F16),
         };
+        let shapes = self.shapes.iter().map(|name| self.shape(name, compute));
+        let shapes = shapes.collect::<Result<Vec<_>, _>>()?;
+
+        let began = Instant::now();
+        let device = open(self.device, Precision::F32)?;
         // A device that can't compute in this format is refused before anything is measured.
         let device =
             if precision == Precision::F32 { device } else { open(self.device, precision)? };
@@ -218,7 +203,7 @@ impl Bench {
 
     /// Returns the phases to measure, each with its sizes.
     fn phases(&self) -> Result<Vec<(Phase, Sizes)>, ProgramError> {
-        let frozen = self.base != Base::Float32 && self.lora.is_none();
+        let frozen = !matches!(self.base, Base::Auto | Base::Float32) && self.lora.is_none();
         let trains = |phase| matches!(phase, Phase::Update | Phase::Recompute | Phase::Step);
         if let Some(phase) = self.phases.iter().map(|it| it.phase).find(|&it| frozen && trains(it))
         {
@@ -243,7 +228,7 @@ impl Bench {
         Ok(asked.into_iter().flat_map(sized).collect())
     }
 
-    fn shape(&self, name: &str) -> Result<Shape, ProgramError> {
+    fn shape(&self, name: &str, compute: Compute) -> Result<Shape, ProgramError> {
         let built_in = Shape::built_in().into_iter().find(|shape| shape.name == name);
         let mut shape = match built_in {
             Some(shape) => shape,
@@ -257,11 +242,10 @@ impl Bench {
         };
 
         shape.micro_batch_rows = self.micro_batch.map_or(shape.micro_batch_rows, usize::from);
-        shape.base = match self.base {
-            Base::Float32 => FrozenFormat::F32,
-            Base::Bfloat16 => FrozenFormat::Bf16,
-            Base::Int8 => FrozenFormat::Int8,
-            Base::Int4 => FrozenFormat::Int4,
+        shape.base = match (self.base, self.lora) {
+            // All weights are trained, in f32.
+            (Base::Auto, None) => FrozenFormat::F32,
+            (base, _) => model::base_of(base.into(), compute),
         };
         shape.lora_rank = self.lora.map_or(0, usize::from);
         Ok(shape)

@@ -75,7 +75,7 @@ enum Dtype {
 
 /// Format that weights are kept in.
 #[derive(Clone, Copy, Default, ValueEnum)]
-enum Format {
+pub(super) enum Format {
     /// The format that they are multiplied in
     #[default]
     Auto,
