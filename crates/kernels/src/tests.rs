@@ -209,30 +209,6 @@ fn products() {
     }
 }
 
-/// A row of a matmul is the same whatever rows are next to it, so that a completion does not depend on its neighbours.
-#[test]
-fn rows_of_a_product_do_not_depend_on_each_other() {
-    let shapes =
-        [(40, 21), (576, 960), (64, 192), (128, 1024), (576, 16), (896, 64), (1600, 33), (900, 1)];
-    for (inner, columns) in shapes {
-        let y = noise([columns, inner], 1);
-        let dense = noise([inner, columns], 1);
-        let all = noise([300, inner], 2);
-
-        for y in [y.transpose(), dense] {
-            let product = |count: usize| {
-                let x = all.clone().slice_dim(0, 0..count);
-                values(crate::product(x, y.clone(), Compute::F32))[..columns].to_vec()
-            };
-
-            let expected = product(300);
-            for count in [1, 2, 3, 16, 64, 128] {
-                assert_eq!(product(count), expected, "[{count}, {inner}] · [{inner}, {columns}]");
-            }
-        }
-    }
-}
-
 #[test]
 fn queries_keys_and_values() {
     for (heads, pairs) in [

@@ -30,6 +30,9 @@ const INPUTS: usize = 8;
 /// Number of sums that stay in a core's nearest cache.
 const NEAR: usize = 1 << 12;
 
+/// Number of columns of a strip if each is stored in one piece.
+const WALKED: usize = 32 * LANES;
+
 /// Number of weights that are worth a task: reading them takes longer than waking a thread.
 const LEAST: usize = 1 << 16;
 
@@ -76,8 +79,9 @@ pub(super) unsafe fn multiply(
 
     let tasks = (inner * outputs / LEAST).clamp(1, rayon::current_num_threads());
     let width = outputs.div_ceil(tasks).next_multiple_of(LANES);
-    // A task's sums stay near while all inputs are added to them.
-    let near = (NEAR / rows / LANES).max(1) * LANES;
+    // A task's sums stay near while all inputs are added to them. Columns that are stored one after the other are read
+    // in pieces of [`INNER`] numbers, and a piece's last line of the cache is also the next one's first.
+    let near = if y.is_by_outputs() { WALKED } else { (NEAR / rows / LANES).max(1) * LANES };
 
     let one = |task: usize| {
         let end = ((task + 1) * width).min(outputs);
@@ -398,18 +402,18 @@ fn of_lanes<S: Simd, const FROM: usize, const N: usize, const G: usize>(
 }
 
 /// Asks the memory for the numbers that come `later` than these. A matrix is walked in steps that processors don't
-/// foresee.
+/// foresee. They go to the second cache, because the first one's places are few, and sums and inputs have them.
 #[inline(always)]
 fn fetch<T>(numbers: &[T], later: usize) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
         let address = numbers.as_ptr().wrapping_add(later);
         // SAFETY: any address may be asked for, also one that is nobody's.
         #[allow(unsafe_code)]
         unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(address.cast());
+            _mm_prefetch::<_MM_HINT_T1>(address.cast());
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -429,7 +433,7 @@ mod across {
     const SIDE: usize = 8;
 
     /// Number of vectors by which the memory is asked beforehand.
-    const AHEAD: usize = 8;
+    const AHEAD: usize = 12;
 
     #[inline(always)]
     pub(super) fn add_up<T: Stored>(

@@ -1,7 +1,5 @@
 //! Matmuls: of many rows by the crate `gemm`, in tiles on all cores, and of few where the weights are.
 
-use std::sync::Once;
-
 use rayon::prelude::*;
 
 use super::{
@@ -97,13 +95,14 @@ unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Weights<'_>, scale: f32, add
     }
 
     let [high, wide] = tile_size([x.rows, step, x.columns]);
-    let across = step.div_ceil(wide);
+    // The last tile has the columns that are left over, too.
+    let across = step / wide;
     let all = Apart(target);
 
     let one = |index: usize| {
         let (row, column) = (index / across * high, index % across * wide);
         let rows = row..(row + high).min(x.rows);
-        let columns = column..(column + wide).min(step);
+        let columns = column..if column + 2 * wide > step { step } else { column + wide };
         // SAFETY: the tile is within the target, and no other tile shares a number with it.
         unsafe {
             tile(all.at(row * step + column), step, x.rows(rows), y.columns(columns), scale, add);
@@ -112,22 +111,28 @@ unsafe fn tiles(target: *mut f32, x: Matrix<'_>, y: Weights<'_>, scale: f32, add
 
     match x.rows.div_ceil(high) * across {
         1 => one(0),
-        count => (0..count).into_par_iter().for_each(one),
+        count => (0..count).into_par_iter().with_max_len(1).for_each(one),
     }
 }
 
-/// Returns a tile's rows and columns. It is small enough that there are some for every core, and otherwise as large as
-/// possible, because each tile packs its rows and columns again. The order of a number's sum depends only on `inner`,
-/// so tiles may be chosen by the number of threads.
+/// Returns a tile's rows and columns. There are some tiles for every core. The order of a number's sum depends only on
+/// `inner`, so tiles may be chosen by the number of threads.
 fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
-    /// In multiplications.
-    const LEAST: usize = 1 << 21;
+    /// Multiplications that are worth a task.
+    const LEAST: usize = 1 << 20;
     let tiles = 2 * rayon::current_num_threads();
 
-    let [mut down, mut across] = [rows.div_ceil(2048), columns.div_ceil(2048)];
+    // Each tile packs its rows and columns again, so many rows have large ones. With few rows, the time is that of
+    // reading the weights, and those of a narrow tile stay in the second cache from the packing on.
+    let mut down = rows.div_ceil(2048);
+    let mut wide = match rows {
+        ..=256 => (LEAST / (rows * inner).max(1)).max(128),
+        _ => columns.div_ceil(columns.div_ceil(2048)),
+    };
+    wide = wide.min(columns);
     loop {
-        let [high, wide] = [rows.div_ceil(down), columns.div_ceil(across)];
-        if down * across >= tiles || high * wide * inner <= LEAST {
+        let high = rows.div_ceil(down);
+        if down * (columns / wide) >= tiles || high * wide * inner <= LEAST {
             return [high, wide];
         }
 
@@ -136,7 +141,7 @@ fn tile_size([rows, columns, inner]: [usize; 3]) -> [usize; 2] {
         if high > 64 && 2 * high >= wide {
             down *= 2;
         } else if wide >= 192 {
-            across *= 2;
+            wide /= 2;
         } else {
             return [high, wide];
         }
@@ -229,11 +234,14 @@ unsafe fn block(
         y = Matrix { values: &packed, steps: [y.columns, 1], ..y };
     }
 
-    // `gemm` packs `y` again if there are more than 8 times as many rows as its kernel processes together, which is 4
-    // or 6. That took a tenth of the time when 64 sequences were decoded together. This setting holds for the entire
-    // process, and does not change any bits.
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| gemm::set_lhs_packing_threshold_single_thread(16));
+    // `gemm` packs `y` if there are more rows than this many times those that its kernel processes together, which is 4
+    // or 6. Otherwise it walks down the columns again for each of these, and the numbers of a column get in each other's
+    // way in the caches, unless the second one holds the whole matrix: 16 to 96 rows took up to twice as long. The
+    // setting is the process's. It does not change any bits, so it does no harm if another thread changes it.
+    let threshold = if x.columns * y.steps[0] > 1 << 17 { 2 } else { 16 };
+    if gemm::get_lhs_packing_threshold_single_thread() != threshold {
+        gemm::set_lhs_packing_threshold_single_thread(threshold);
+    }
 
     let signed = |steps: [usize; 2]| steps.map(|step| step as isize);
     let ([x_row, x_column], [y_row, y_column]) = (signed(x.steps), signed(y.steps));
@@ -269,26 +277,39 @@ unsafe fn block(
 mod tests {
     use super::*;
 
+    /// So that a completion does not depend on its neighbours.
     #[test]
-    fn a_row_has_the_same_bits_whether_it_is_alone_or_one_of_many() {
+    fn rows_of_a_product_do_not_depend_on_each_other() {
         let number = |at: usize| ((at * 2_654_435_761) % 1999) as f32 / 999.0 - 1.0;
-        for [inner, columns] in [[576, 80], [600, 161], [1100, 48], [7, 16], [33, 5]] {
-            let x: Vec<f32> = (0..40 * inner).map(number).collect();
+        for [inner, columns] in [
+            [40, 21],
+            [576, 961],
+            [64, 192],
+            [128, 1024],
+            [576, 16],
+            [1100, 48],
+            [1600, 33],
+            [900, 1],
+            [7, 16],
+        ] {
+            let x: Vec<f32> = (0..300 * inner).map(number).collect();
             let weights: Vec<f32> = (0..inner * columns).map(|at| number(at + 77)).collect();
             let x = Matrix::dense(&x, inner);
             let stored =
                 [Matrix::dense(&weights, columns), Matrix::dense(&weights, inner).transposed()];
             for y in stored {
-                let many = product(x, y, 0.7);
-                for rows in [1, 2, 3, 8, few::ROWS] {
-                    let few = product(x.rows(0..rows), y, 0.7);
-                    assert_eq!(few, many[..rows * columns], "{rows} × {inner} × {columns}");
-
+                let added = |rows: usize| {
                     let mut sum = vec![0.25; rows * columns];
                     add_product(&mut sum, x.rows(0..rows), y);
-                    let mut all = vec![0.25; 40 * columns];
-                    add_product(&mut all, x, y);
-                    assert_eq!(sum, all[..rows * columns], "{rows} × {inner} × {columns}, added");
+                    sum
+                };
+                let all = [product(x, y, 0.7), added(300)];
+                for rows in [1, 2, 3, 8, few::ROWS, few::ROWS + 1, 64, 128, 256] {
+                    let few = [product(x.rows(0..rows), y, 0.7), added(rows)];
+                    for (few, all) in few.iter().zip(&all) {
+                        let is_equal = few[..] == all[..rows * columns];
+                        assert!(is_equal, "{rows} of 300 rows, {inner} × {columns}");
+                    }
                 }
             }
         }

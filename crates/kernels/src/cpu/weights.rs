@@ -54,6 +54,15 @@ impl<'a> Weights<'a> {
         }
     }
 
+    /// Tells whether the weights of an output are stored one after the other.
+    pub(super) fn is_by_outputs(&self) -> bool {
+        match self {
+            Weights::F32(matrix) => matrix.steps[0] == 1,
+            Weights::Bf16(matrix) => matrix.steps[0] == 1,
+            Weights::Codes(_) => false,
+        }
+    }
+
     /// Returns the numbers in f32. They are written to `room` unless they are stored so.
     pub(super) fn widened<'b>(&self, room: &'b mut Vec<f32>) -> Matrix<'b>
     where
