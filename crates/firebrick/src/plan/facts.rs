@@ -293,6 +293,8 @@ impl Facts {
             },
             unpacked: match base {
                 FrozenFormat::F32 | FrozenFormat::Bf16 => 0,
+                // The CPU's own products unpack a part at a time.
+                _ if fast && compute == Compute::F32 => 0,
                 FrozenFormat::Int8 | FrozenFormat::Int4 => {
                     let across = (2 * shape.inner).max(shape.query + 2 * shape.key);
                     shape.hidden * across.max(shape.query)

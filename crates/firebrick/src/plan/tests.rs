@@ -219,7 +219,7 @@ fn a_step_that_is_sampled_ahead_takes_its_memory_during_the_updates() {
     let plan_of = |staleness: u64, memory: Option<u64>| {
         let text = format!(
             "[model]\npath = \"m\"\nlora = {{ rank = 16 }}\nbase = \"int8\"\n[data]\ntrain = \"t.jsonl\"\n\
-             [eval]\nprompts = 8\n[rollout]\nmax_staleness = {staleness}"
+             [eval]\nprompts = 8\n[rollout]\nmax_staleness = {staleness}\n[device]\nkernels = \"reference\""
         );
         let recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
         with_memory(&recipe, Compute::F32, memory)
