@@ -57,6 +57,8 @@ pub enum Phase {
     Groups,
     /// Sampling as in a rollout, with lengths spread evenly from a sixteenth to the whole.
     Spread,
+    /// Sampling as in a rollout, where one row of sixteen has the whole length, and the others a thirty-second of it.
+    Tail,
     /// An optimizer update on all rows, with all activations of every layer kept.
     Update,
     /// An update in which every layer's forward pass is computed again, as with `train.recompute = "layers"`.
@@ -69,10 +71,11 @@ pub enum Phase {
 
 impl Phase {
     /// All phases.
-    pub const ALL: [Phase; 7] = [
+    pub const ALL: [Phase; 8] = [
         Phase::Rollout,
         Phase::Groups,
         Phase::Spread,
+        Phase::Tail,
         Phase::Update,
         Phase::Recompute,
         Phase::Step,
@@ -85,6 +88,7 @@ impl Phase {
             Phase::Rollout => "rollout",
             Phase::Groups => "groups",
             Phase::Spread => "spread",
+            Phase::Tail => "tail",
             Phase::Update => "update",
             Phase::Recompute => "recompute",
             Phase::Step => "step",

@@ -125,8 +125,9 @@ impl FromStr for PhaseRequest {
 const EXAMPLES: &str = "\
 Weights and tokens are random. Phases: rollout samples one completion of each
 prompt, with each number of rows; groups samples eight of each; spread samples
-completions of a sixteenth to the whole length; update is an optimizer's step
-on all rows; recompute is the same with less memory, as with
+completions of a sixteenth to the whole length; tail samples one in sixteen of
+the whole length, and the others of a thirty-second; update is an optimizer's
+step on all rows; recompute is the same with less memory, as with
 train.recompute=layers; step is a whole step of 8 prompts with 8 completions of
 64 tokens, judged and trained on; verify judges answers in mathematics. A phase
 that fails does not stop the others.

@@ -67,6 +67,12 @@ impl<'a> Phases<'a> {
                 };
                 self.rollout([rows, 1], sizes, length, clock)
             }
+            Phase::Tail => {
+                let length = |row: usize| {
+                    if row.is_multiple_of(16) { completion } else { (completion / 32).max(1) }
+                };
+                self.rollout([rows, 1], sizes, length, clock)
+            }
             Phase::Update => self.update(usize::MAX, sizes, clock),
             Phase::Recompute => self.update(0, sizes, clock),
             Phase::Step => self.step(clock),

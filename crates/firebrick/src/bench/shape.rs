@@ -160,7 +160,7 @@ impl Shape {
                 let passes = if self.lora_rank > 0 { 2.0 } else { 3.0 };
                 Some((passes * products + 3.0 * rows * attention(total), None))
             }
-            Phase::Spread | Phase::Step | Phase::Verify => None,
+            Phase::Spread | Phase::Tail | Phase::Step | Phase::Verify => None,
         }
     }
 }
