@@ -5,7 +5,7 @@
 #     benches/compare.sh                 the shapes 1m, 10m, 50m and smollm2-135m: some forty minutes on two cores
 #     benches/compare.sh 1m 10m          some of them
 #     RUNS=3 benches/compare.sh 1m       with other than five runs of each phase
-#     benches/compare.sh --llama         sampling with 1, 8 and 64 rows, beside llama.cpp: perhaps forty minutes
+#     benches/compare.sh --llama         sampling with 1, 8 and 64 rows, beside llama.cpp: some thirty minutes
 #
 # Each shape is measured with the one and then with the other, one process at a time. FIREBRICK_PYTHON names the
 # Python with the peers. Without it one is made of benches/peers/python.txt, some 5 GB.
