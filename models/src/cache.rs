@@ -11,7 +11,9 @@ use firebrick_kernels::{
     paged_attention,
 };
 
-use crate::{DecodeCache, ReplayedCache, TokenBatch, gated_delta_net::GatedDeltaState};
+use crate::{
+    DecodeCache, DraftedCache, ReplayedCache, TokenBatch, gated_delta_net::GatedDeltaState,
+};
 
 /// Keys and values of the rows that are being decoded, and the states of recurrent layers.
 ///
@@ -31,6 +33,10 @@ pub struct KvCache {
     states: Vec<GatedDeltaState>,
     /// Slots of the tokens that are written now, by pool.
     slot_mapping: Vec<(usize, SlotMapping)>,
+    /// How many slots are opened next for each row; empty if it is one for each.
+    next: Vec<usize>,
+    /// What each token of this pass attends to, if a row has several.
+    attended: Option<BlockTable>,
     layers: usize,
     /// How many key heads there are, and the width of a head.
     heads: [usize; 2],
@@ -59,6 +65,8 @@ impl Clone for KvCache {
             table: self.table.clone(),
             states: self.states.clone(),
             slot_mapping: Vec::new(),
+            next: Vec::new(),
+            attended: None,
             device: self.device.clone(),
             ..*self
         }
@@ -74,6 +82,8 @@ impl KvCache {
             table: BlockTable::default(),
             states: Vec::new(),
             slot_mapping: Vec::new(),
+            next: Vec::new(),
+            attended: None,
             layers,
             heads,
             compute,
@@ -114,7 +124,8 @@ impl KvCache {
         self
     }
 
-    /// Opens a slot for the next token of each row. Returns the positions of these tokens, `[rows, 1]`.
+    /// Opens a slot for the next token of each row, or as many as [`DraftedCache::plan_pass`] said. Returns the
+    /// positions of these tokens, `[tokens, 1]`.
     pub fn append_slots(&mut self) -> Tensor<2, Int> {
         let count = self.table.rows().len();
         if self.dense() {
@@ -125,8 +136,43 @@ impl KvCache {
             return self.table.step(&self.device).reshape([count, 1]);
         }
 
-        let positions: Vec<i32> = (0..count).map(|row| self.table.length(row) as i32).collect();
+        let drafted = !self.next.is_empty();
+        let mut counts = std::mem::take(&mut self.next);
+        if !drafted {
+            counts.resize(count, 1);
+        }
 
+        let tokens: usize = counts.iter().sum();
+        let mut positions = vec![0; tokens];
+        let mut attended = vec![Vec::new(); tokens];
+        self.slot_mapping.clear();
+
+        // First the first token of each row, then the second ones.
+        for depth in 0..counts.iter().copied().max().unwrap_or(0) {
+            let mut first = 0;
+            let mut slots = Vec::new();
+            for (row, &count) in counts.iter().enumerate() {
+                if depth < count {
+                    slots.push((row, first + depth));
+                    positions[first + depth] = self.table.length(row) as i32;
+                }
+                first += count;
+            }
+
+            self.open_slots(&slots);
+            if drafted {
+                for &(row, token) in &slots {
+                    attended[token].clone_from(&self.table.rows()[row]);
+                }
+            }
+        }
+
+        self.attended = drafted.then(|| BlockTable::new(attended));
+        Tensor::from_data(TensorData::new(positions, [tokens, 1]), &self.device)
+    }
+
+    /// Opens a slot in each of these rows, which come with the index of the token that is to be written there.
+    fn open_slots(&mut self, slots: &[(usize, usize)]) {
         // Shared pages and those of another cache are never written: such a row continues in a new page.
         let full = |block: Option<&Block>| {
             block.is_none_or(|block| {
@@ -134,16 +180,20 @@ impl KvCache {
                 block.tokens == PAGE || !pool.owned || pool.rows[block.page] > 1
             })
         };
-        let full_rows: Vec<usize> =
-            (0..count).filter(|&row| full(self.table.rows()[row].last())).collect();
+        let full_rows: Vec<usize> = slots
+            .iter()
+            .map(|&(row, _)| row)
+            .filter(|&row| full(self.table.rows()[row].last()))
+            .collect();
 
         for (row, (pool, page)) in full_rows.iter().zip(self.take_pages(full_rows.len())) {
             self.table.rows_mut()[*row].push(Block { pool, page, tokens: 0 });
         }
 
-        let mut mappings: Vec<(usize, SlotMapping)> = Vec::new();
-        for (token, row) in self.table.rows_mut().iter_mut().enumerate() {
-            let block = row.last_mut().expect("every row has a page with room");
+        let mappings = &mut self.slot_mapping;
+        let rows = self.table.rows_mut();
+        for &(row, token) in slots {
+            let block = rows[row].last_mut().expect("every row has a page with room");
             let index = mappings.iter().position(|(pool, _)| *pool == block.pool);
             let index = index.unwrap_or_else(|| {
                 mappings.push((block.pool, SlotMapping::default()));
@@ -153,9 +203,6 @@ impl KvCache {
             mappings[index].1.slots.push(block.page * PAGE + block.tokens);
             block.tokens += 1;
         }
-
-        self.slot_mapping = mappings;
-        Tensor::from_data(TensorData::new(positions, [count, 1]), &self.device)
     }
 
     /// Writes keys and values of a layer, `[tokens, kv_heads, head_dim]`, for the prompts' batch or for the tokens
@@ -218,7 +265,8 @@ impl KvCache {
         window: Option<usize>,
     ) -> Tensor<2> {
         let pools: Vec<&Pages> = self.pools.iter().map(|pool| &pool.layers[layer]).collect();
-        paged_attention(query, &pools, &mut self.table, window)
+        let table = self.attended.as_mut().unwrap_or(&mut self.table);
+        paged_attention(query, &pools, table, window)
     }
 
     /// Returns the state of recurrent layer `index`, counted among the recurrent layers, which the layer then replaces
@@ -300,6 +348,7 @@ impl KvCache {
         }
         self.table = BlockTable::new(rows);
         self.slot_mapping = Vec::new();
+        self.attended = None;
     }
 
     /// Copies pages of other pools into a pool that this cache owns, where no two rows share a last page that is not
@@ -458,6 +507,39 @@ impl DecodeCache for KvCache {
 
     fn replayed(&mut self) -> Option<&mut dyn ReplayedCache> {
         Some(self)
+    }
+
+    /// Returns the cache unless a layer is recurrent, or its pages are not those of the CPU.
+    fn drafted(&mut self) -> Option<&mut dyn DraftedCache> {
+        let mut pages = self.pools.iter().flat_map(|pool| pool.layers.first());
+        (self.states.is_empty() && pages.all(Pages::on_cpu))
+            .then_some(self as &mut dyn DraftedCache)
+    }
+}
+
+impl DraftedCache for KvCache {
+    fn plan_pass(&mut self, tokens: &[usize]) {
+        assert_eq!(tokens.len(), self.table.rows().len(), "a number for each row");
+        self.next = tokens.to_vec();
+    }
+
+    fn take_back(&mut self, tokens: &[usize]) {
+        assert_eq!(tokens.len(), self.table.rows().len(), "a number for each row");
+        self.attended = None;
+        for (row, &tokens) in self.table.rows_mut().iter_mut().zip(tokens) {
+            let mut left = tokens;
+            while left > 0 {
+                let block = row.last_mut().expect("a row has more tokens than are taken back");
+                let taken = left.min(block.tokens);
+                block.tokens -= taken;
+                left -= taken;
+
+                if block.tokens == 0 {
+                    self.pools[block.pool].rows[block.page] -= 1;
+                    row.pop();
+                }
+            }
+        }
     }
 }
 

@@ -112,6 +112,6 @@ pub use load_balancing::Loads;
 pub(crate) use lora::Adapter;
 pub use lora::{Lora, Selection};
 pub use parameters::{Parameter, parameters};
-pub use policy::{DecodeCache, Lookup, PolicyModel, ReplayedCache, arrange_rows};
+pub use policy::{DecodeCache, DraftedCache, Lookup, PolicyModel, ReplayedCache, arrange_rows};
 pub use reward_model::{Conversation, ModelVerifier, RewardModel, Transform};
 pub use rope::{Llama3, LongRope, Rope, RopeScaling, Yarn};

@@ -1,7 +1,7 @@
-//! The traits `PolicyModel`, `DecodeCache` and `ReplayedCache`: what sampling and training need of any model.
+//! The traits `PolicyModel` and `DecodeCache`, and those of caches: what sampling and training need of any model.
 
 use burn::{
-    module::{Module, ModuleDisplay, Param},
+    module::{Module, ModuleDisplay, ModuleVisitor, Param},
     tensor::{Device, Int, Tensor, TensorData},
 };
 
@@ -146,12 +146,19 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     /// cache from which decoding continues.
     fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, Self::Cache);
 
-    /// Appends one token to each row of the cache, `[rows]`. Returns their hidden states, `[rows, hidden]`. The
-    /// cache has room for them.
+    /// Appends one token to each row of the cache, `[rows]`, or as many as [`DraftedCache::plan_pass`] said, those of a
+    /// row side by side. Returns their hidden states, `[tokens, hidden]`. The cache has room for them.
     fn decode(&self, tokens: Tensor<1, Int>, cache: &mut Self::Cache) -> Tensor<2>;
 
     /// Returns the matrix that turns hidden states into logits, `[vocab, hidden]`; it may be the embedding.
     fn head(&self) -> &Param<Tensor<2>>;
+
+    /// Returns how many bytes the weights take.
+    fn weight_bytes(&self) -> usize {
+        let mut bytes = Bytes(0);
+        self.visit(&mut bytes);
+        bytes.0
+    }
 
     /// Returns a copy for an update, with everything done that can be prepared once. Its parameters have the ids of
     /// this model's, and require gradients where these do.
@@ -168,6 +175,20 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     /// [`head`](PolicyModel::head) is still as wide as they are.
     fn trunk(self) -> Self {
         self
+    }
+}
+
+struct Bytes(usize);
+
+impl ModuleVisitor for Bytes {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let weights = param.val();
+        self.0 += weights.shape().num_elements() * weights.dtype().size();
+    }
+
+    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
+        let codes = param.val();
+        self.0 += codes.shape().num_elements() * codes.dtype().size();
     }
 }
 
@@ -211,22 +232,39 @@ pub trait DecodeCache: Clone + Send {
     fn replayed(&mut self) -> Option<&mut dyn ReplayedCache> {
         None
     }
+
+    /// Returns the cache as one that verifies drafts. By default there is none, and each pass decodes one token in
+    /// every row.
+    fn drafted(&mut self) -> Option<&mut dyn DraftedCache> {
+        None
+    }
 }
 
 /// A [`DecodeCache`] that the device fills by itself, while it replays a captured graph of decoding steps.
 pub trait ReplayedCache {
-    /// Prepares the cache for `tokens` more tokens in each row. Returns how many tokens each row can take until the host
-    /// is needed again, or until a step must be launched in another way; 0 if the cache is in a form that no graph can
-    /// fill. Everything that a step leaves for the next one must stay at its address, except the counter.
+    /// Prepares the cache for `tokens` more tokens in each row. Returns how many tokens each row can take until the
+    /// host is needed again, or until a step must be launched in another way; 0 if the cache is in a form that no graph
+    /// can fill. Everything that a step leaves for the next one must stay at its address, except the counter.
     fn make_ready(&mut self, tokens: usize) -> usize;
 
-    /// Returns the number of tokens before each row's newest, `[rows]`, as the device counts them; `None` on a
-    /// device that does not count, and before [`make_ready`](ReplayedCache::make_ready). Besides what it writes, this is the only number of a step that the device changes by itself.
+    /// Returns the number of tokens before each row's newest, `[rows]`, as the device counts them; `None` on a device
+    /// that does not count, and before [`make_ready`](ReplayedCache::make_ready). Besides what it writes, this is the
+    /// only number of a step that the device changes by itself.
     fn counter(&self) -> Option<Tensor<1, Int>>;
 
     /// Advances each row by `tokens` tokens, or takes some back if the number is negative. The device has written them
     /// and counted them in `counter`.
     fn advance(&mut self, counter: Tensor<1, Int>, tokens: isize);
+}
+
+/// A [`DecodeCache`] that takes several tokens of a row in one pass, a draft of the row's text, and gives back those
+/// that were not sampled. The hidden state of each token must have the same bits as if the tokens came one by one.
+pub trait DraftedCache {
+    /// Makes the next pass append this many tokens to each row, at least one.
+    fn plan_pass(&mut self, tokens: &[usize]);
+
+    /// Takes this many of the newest tokens away from each row, fewer than it has.
+    fn take_back(&mut self, tokens: &[usize]);
 }
 
 /// Arranges one tensor with a row for each sequence, `[rows, …]`, as [`DecodeCache::arrange`] says. A recurrent state

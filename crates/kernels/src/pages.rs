@@ -237,6 +237,11 @@ impl Pages {
         false
     }
 
+    /// Tells whether they are on the CPU, where the bits of a token's attention depend on nothing else in the pass.
+    pub fn on_cpu(&self) -> bool {
+        matches!(self.store, Store::Cpu { .. })
+    }
+
     /// Makes room for `pages` more pages, if these are dense.
     pub fn grow(&mut self, pages: usize) {
         #[cfg(feature = "gpu")]
