@@ -339,9 +339,7 @@ fn completions_do_not_depend_on_their_neighbours() {
         let first = &requests[3];
         let streamed = stream(
             &policy,
-            &first.prompt.tokens,
-            &sampling(),
-            first.completion_seed(0),
+            &GroupRequest { sampling: Arc::new(sampling()), ..first.clone() },
             512,
             SampleOn::Host,
             &mut |_, _| {

@@ -19,14 +19,16 @@ use burn::{
 };
 use firebrick_core::{Completion, FinishReason, Group, Seed, TokenId};
 use firebrick_kernels::{sample_on_device, sample_on_host};
-use firebrick_models::{Decoder, DecoderContext, KvCache, PolicyModel, TokenBatch};
+use firebrick_models::{
+    Decoder, DecoderConfig, DecoderContext, Family, KvCache, PolicyModel, Sizes, TokenBatch, random,
+};
 use firebrick_rollout::{
     GroupRequest, LocalEngine, RETRIES, RequestId, RolloutEngine, RolloutError, SampleOn, Sampling,
     ScriptedEngine, Wait, stream,
 };
 use firebrick_tests::{
     close::{Tolerance, nested_pairs},
-    tiny::{numbers, policy, request},
+    tiny::{VOCABULARY, numbers, policy, request},
 };
 use firebrick_train::{
     Sample,
@@ -105,16 +107,13 @@ fn a_stream_is_the_completion_of_its_seed() {
     let policy = policy(1, &Device::flex());
     // Some completions stop, some are cut off, and some outgrow the first block of the cache.
     let sampling = spread(0.05, 150, vec![7, 23]);
-    let run = |request: &GroupRequest, most: usize| {
-        let seed = request.completion_seed(0);
+    let run = |request: &GroupRequest, sample_on, most: usize| {
         let mut heard = Vec::new();
         let streamed = stream(
             &policy,
-            &request.prompt.tokens,
-            &sampling,
-            seed,
+            &drawn(std::slice::from_ref(request), &sampling)[0],
             512,
-            SampleOn::Host,
+            sample_on,
             &mut |token, logprob| {
                 heard.push((token, logprob));
                 if heard.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -124,24 +123,82 @@ fn a_stream_is_the_completion_of_its_seed() {
         (streamed, heard)
     };
     let mut ends = BTreeSet::new();
-    for id in 0..12 {
+    for (id, sample_on) in (0..12).flat_map(|id| [(id, SampleOn::Host), (id, SampleOn::Device)]) {
         let request = request(id, 1 + (id as usize * 17) % 40, 1);
         let requests = std::slice::from_ref(&request);
-        let whole = generate(&policy, requests, &sampling, 1, SampleOn::Host);
+        let whole = generate(&policy, requests, &sampling, 1, sample_on);
         let completion = whole.into_values().next().unwrap();
 
-        let (streamed, heard) = run(&request, usize::MAX);
+        let (streamed, heard) = run(&request, sample_on, usize::MAX);
         assert_eq!(streamed.tokens, completion.tokens);
         assert_eq!(streamed.logprobs, completion.logprobs);
         assert_eq!(streamed.finish, Some(completion.finish));
         assert_eq!(heard.iter().map(|heard| heard.0).collect::<Vec<_>>(), completion.tokens);
         ends.insert((completion.finish == FinishReason::Stop, completion.tokens.len() > 64));
 
-        // Whoever listens may end the stream after any token.
-        let (cut, _) = run(&request, 1);
-        assert_eq!(cut.tokens, completion.tokens[..1]);
+        // Whoever listens may end the stream after any token. The device brings several at a time.
+        for most in 1..completion.tokens.len().min(4) {
+            let (cut, heard) = run(&request, sample_on, most);
+            assert_eq!((cut.finish, heard.len()), (None, most));
+            assert_eq!(cut.tokens, completion.tokens[..most]);
+        }
     }
     assert!(ends.contains(&(true, true)) && ends.contains(&(false, true)), "{ends:?}");
+}
+
+#[test]
+fn drafts_save_passes_and_change_no_bit() {
+    for (name, decoder) in [("dense", policy(1, &Device::flex())), ("sparse", sparse())] {
+        let watched = Watched { decoder, watch: Watch::default() };
+        // The second half repeats the first. All texts are equally long, so the 16 rows of the plain run end together.
+        let requests = [request(0, 1, 4), request(1, 18, 4), request(0, 1, 4), request(1, 18, 4)];
+        let sampling = spread(0.05, 150, Vec::new());
+        let run = |max_sequences, drafts| {
+            let before = watched.watch.decodes.load(Ordering::Relaxed);
+            let mut engine =
+                LocalEngine::new(&watched, numbers(), max_sequences, 512, SampleOn::Host)
+                    .drafts(drafts);
+            let groups = all(&mut engine, drawn(&requests, &sampling)).unwrap();
+            let bits = |completion: Completion| {
+                let logprobs = completion.logprobs.iter().map(|logprob| logprob.to_bits());
+                (completion.tokens, logprobs.collect::<Vec<_>>())
+            };
+            let bits = groups.into_iter().flat_map(|group| group.completions).map(bits);
+            let passes = watched.watch.decodes.load(Ordering::Relaxed) - before;
+            (bits.collect::<Vec<_>>(), passes)
+        };
+
+        let (plain, passes) = run(16, false);
+        assert_eq!(passes, 149, "{name}");
+        for rows in [1, 2, 3, 5] {
+            let (drafted, passes) = run(rows, true);
+            assert_eq!(drafted, plain, "{name}, {rows} rows");
+            let without = 149 * 16usize.div_ceil(rows);
+            assert!(passes < without * 4 / 5, "{name}, {rows} rows: {passes} of {without} passes");
+        }
+    }
+}
+
+/// Makes a decoder whose second layer has experts and a window.
+fn sparse() -> Decoder {
+    let mut config = DecoderConfig::new(
+        Family::Qwen3Moe,
+        Sizes {
+            vocab_size: VOCABULARY,
+            hidden_size: 32,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 8,
+            intermediate_size: 48,
+            max_position_embeddings: 512,
+            rope_theta: 10000.0,
+            tied: false,
+        },
+    );
+    config.kinds[0].sparse = false;
+    config.kinds[1].window = Some(20);
+    random(&config, Seed::run(1), &Device::flex()).unwrap()
 }
 
 #[test]
@@ -911,7 +968,9 @@ fn generate(
     max_sequences: usize,
     sample_on: SampleOn,
 ) -> Completions {
-    let mut engine = LocalEngine::new(policy, numbers(), max_sequences, 512, sample_on);
+    // With drafts, which must not change anything.
+    let mut engine =
+        LocalEngine::new(policy, numbers(), max_sequences, 512, sample_on).drafts(true);
     let groups = all(&mut engine, drawn(requests, sampling)).unwrap();
     let mut completions = Completions::new();
     for (position, group) in groups.into_iter().enumerate() {

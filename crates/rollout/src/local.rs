@@ -2,15 +2,19 @@
 
 mod decoding;
 mod multi_step;
+mod ngram_proposer;
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use firebrick_core::{Detokenizer, Group};
+use firebrick_core::{Detokenizer, Group, TokenId};
 use firebrick_models::PolicyModel;
 
 use self::decoding::DecodeScheduler;
-pub(crate) use self::decoding::indices;
 use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, SampleOn, Wait};
+
+/// A model whose weights take so many bytes has drafts. Those of a smaller one lie in the processor's cache, so that
+/// every token of a pass takes as long as the first.
+const DRAFTED: usize = 20_000_000;
 
 /// Samples in this process, from the same weights that are trained.
 ///
@@ -20,9 +24,9 @@ use crate::{GroupRequest, RequestId, RolloutEngine, RolloutError, SampleOn, Wait
 /// wide, empty batch: immediately on the CPU, and as soon as a quarter of the rows is free on other devices, which may
 /// compile kernels for each size.
 ///
-/// The engine works while it is polled. [`Wait::Never`] admits what fits and decodes one token in every row.
-/// Devices other than the CPU decode a few tokens, while the tokens of the previous poll are read, so that the device
-/// never waits for its tokens to be read.
+/// The engine works while it is polled. [`Wait::Never`] admits what fits and decodes one token in every row, or a few
+/// while there are few rows ([`LocalEngine::drafts`]). Devices other than the CPU decode a few tokens, while the tokens
+/// of the previous poll are read, so that the device never waits for its tokens to be read.
 ///
 /// Weights may be published while rows are in flight. The rows then continue with the new weights, over a cache
 /// that the old weights made. Each token has the log-probability of the weights that sampled it, and the completion
@@ -36,6 +40,7 @@ pub struct LocalEngine<M: PolicyModel> {
     max_tokens: usize,
     sample_on: SampleOn,
     graphs: bool,
+    drafts: bool,
     /// Number of tokens that were sampled.
     tokens: Arc<AtomicU64>,
     scheduler: DecodeScheduler<M>,
@@ -59,6 +64,7 @@ impl<M: PolicyModel> LocalEngine<M> {
             max_tokens,
             sample_on,
             graphs: false,
+            drafts: policy.weight_bytes() >= DRAFTED,
             tokens: Arc::default(),
             scheduler: DecodeScheduler::default(),
         }
@@ -70,6 +76,21 @@ impl<M: PolicyModel> LocalEngine<M> {
     pub fn graphs(mut self, graphs: bool) -> Self {
         self.graphs = graphs;
         self
+    }
+
+    /// Sets whether a few rows are decoded with drafts of their next tokens, if the cache verifies drafts
+    /// ([`DecodeCache::drafted`](firebrick_models::DecodeCache::drafted)) and tokens are sampled on the host. It
+    /// changes no token, unless weights are published while rows are in flight. By default a model whose weights take
+    /// 20 MB or more has drafts.
+    #[must_use]
+    pub fn drafts(mut self, drafts: bool) -> Self {
+        self.drafts = drafts;
+        self
+    }
+
+    /// Returns the tokens of the first unfinished completion that are sampled already, and their log-probabilities.
+    pub(crate) fn written(&self) -> (&[TokenId], &[f32]) {
+        self.scheduler.written()
     }
 
     fn policy(&self) -> Result<&M, RolloutError> {

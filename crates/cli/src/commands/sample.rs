@@ -262,15 +262,7 @@ impl Model {
         let longest = prompt.tokens.len() + sampling.max_completion_tokens;
         let policy = self.policy.clone().with_longest(longest);
         guarded(options.device, || {
-            Ok(stream(
-                &policy,
-                &prompt.tokens,
-                &sampling,
-                request.completion_seed(0),
-                context,
-                sample_on,
-                &mut |token, _| on_token(token),
-            )?)
+            Ok(stream(&policy, request, context, sample_on, &mut |token, _| on_token(token))?)
         })
     }
 }

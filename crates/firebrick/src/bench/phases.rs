@@ -115,8 +115,13 @@ impl<'a> Phases<'a> {
             .collect();
 
         let units = (0..prompts).map(length).sum::<usize>() * group_size;
+        let mut draw = 0;
         clock.time(units, || {
-            generate(engine, requests.clone(), &mut |_| ()).map_err(failed).map(drop)
+            // Each run writes other texts, or the engine would look them up in those of the run before.
+            draw += 1;
+            let requests = requests.iter().cloned();
+            let requests = requests.map(|request| GroupRequest { draw, ..request }).collect();
+            generate(engine, requests, &mut |_| ()).map_err(failed).map(drop)
         })
     }
 

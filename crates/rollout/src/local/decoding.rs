@@ -13,6 +13,7 @@ use firebrick_models::{DecodeCache, Padding, PolicyModel, TokenBatch, head_logit
 use super::{
     LocalEngine,
     multi_step::{CapturedGraph, QueuedSteps, STEPS},
+    ngram_proposer::{Draft, NgramProposer, PASS},
 };
 use crate::{GroupRequest, RequestId, RolloutError, SampleOn, Sampling, sampler::sample_with};
 
@@ -34,6 +35,7 @@ pub(super) struct DecodeScheduler<M: PolicyModel> {
     queued: Option<QueuedSteps>,
     /// Captured GPU graph, if any.
     graph: Option<CapturedGraph>,
+    proposer: NgramProposer,
     /// How many completions have ended in this step.
     ended: usize,
     groups: Vec<(RequestId, Group)>,
@@ -133,6 +135,7 @@ impl<M: PolicyModel> Default for DecodeScheduler<M> {
             cache: None,
             queued: None,
             graph: None,
+            proposer: NgramProposer::default(),
             ended: 0,
             groups: Vec::new(),
         }
@@ -175,12 +178,16 @@ impl<M: PolicyModel> DecodeScheduler<M> {
         !self.groups.is_empty()
     }
 
+    pub(super) fn written(&self) -> (&[TokenId], &[f32]) {
+        self.rows.first().map_or((&[], &[]), |row| (&row.tokens, &row.logprobs))
+    }
+
     pub(super) fn take_groups(&mut self) -> Vec<(RequestId, Group)> {
         std::mem::take(&mut self.groups)
     }
 
-    /// Admits what fits and samples one token in every row, or a few tokens if no row is added or removed. Returns the
-    /// number of completions that have ended.
+    /// Admits what fits and samples a token in every row, or a few by a draft or if no row is added or removed. Returns
+    /// the number of completions that have ended.
     pub(super) fn step(&mut self, engine: &LocalEngine<M>) -> Result<usize, RolloutError> {
         if self.can_queue(engine) {
             self.queue_steps(engine)?;
@@ -324,7 +331,7 @@ impl<M: PolicyModel> DecodeScheduler<M> {
         self.queued.take().map_or(Ok(()), |queued| self.apply_queued(queued, engine))
     }
 
-    /// Reads the tokens of some steps. Tokens past a row's end belong to no completion.
+    /// Reads the tokens of some steps.
     fn apply_queued(
         &mut self,
         queued: QueuedSteps,
@@ -332,22 +339,22 @@ impl<M: PolicyModel> DecodeScheduler<M> {
     ) -> Result<(), RolloutError> {
         for sampled in queued.read()? {
             expect_rows("decode", self.rows.len(), sampled.len())?;
-            self.push(0, sampled, engine)?;
+            self.push(sampled.into_iter().enumerate().collect(), engine)?;
         }
         Ok(())
     }
 
-    /// Appends tokens to the rows starting at `first`. A token that was sampled from logits that are not finite is
-    /// invalid.
+    /// Appends tokens to rows, which are named by their indices. A token that was sampled from logits that are not
+    /// finite is invalid, and one past a row's end belongs to no completion.
     fn push(
         &mut self,
-        first: usize,
-        sampled: Vec<(TokenId, f32)>,
+        sampled: Vec<(usize, (TokenId, f32))>,
         engine: &LocalEngine<M>,
     ) -> Result<(), RolloutError> {
         let mut count = 0;
         let mut ended = Vec::new();
-        for (row, (token, logprob)) in self.rows[first..].iter_mut().zip(sampled) {
+        for (row, (token, logprob)) in sampled {
+            let row = &mut self.rows[row];
             if row.live() {
                 let id = row.request;
                 if !logprob.is_finite() {
@@ -364,6 +371,9 @@ impl<M: PolicyModel> DecodeScheduler<M> {
 
         engine.tokens.fetch_add(count, Ordering::Relaxed);
         for (request, index, completion) in ended {
+            if engine.drafts {
+                self.proposer.remember(&completion.tokens);
+            }
             self.finish_completion(request, index, completion);
         }
         Ok(())
@@ -461,8 +471,8 @@ impl<M: PolicyModel> DecodeScheduler<M> {
         Ok(Some(PrefilledPrompts { cache, hidden, prompts, version: engine.version }))
     }
 
-    /// Samples the first tokens of admitted rows and, if `decode`, the next token of every running row. Then drops
-    /// the rows that ended.
+    /// Samples the first tokens of admitted rows and, if `decode`, the next token of every running row, or a few by a
+    /// draft. Then drops the rows that ended.
     ///
     /// Rows have three numberings:
     /// - `self.rows`: the `running` rows first, each with the index of its row in the cache, then the admitted rows,
@@ -492,6 +502,7 @@ impl<M: PolicyModel> DecodeScheduler<M> {
 
         self.rows.extend(admitted);
         let first_sampled = running - decoded;
+        let drafts = self.drafts(first_sampled, decoded, engine);
         let rows = &mut self.rows[first_sampled..];
         if rows.is_empty() {
             return Ok(());
@@ -502,14 +513,19 @@ impl<M: PolicyModel> DecodeScheduler<M> {
         // ANCHOR: tour
         let sampled = run_on_compute_thread(&device, || {
             let decoded_hidden = cache.filter(|_| decoded > 0).map(|cache| {
-                let last: Vec<usize> = rows[..decoded].iter().map(Row::last_token).collect();
-                policy.decode(indices(&last, &device), cache)
+                let inputs = rows[..decoded].iter().zip(&drafts).flat_map(|(row, draft)| {
+                    let draft = draft.tokens().iter().map(|&token| token as usize);
+                    std::iter::once(row.last_token()).chain(draft)
+                });
+                policy.decode(indices(&inputs.collect::<Vec<_>>(), &device), cache)
             });
             let hidden = joined(decoded_hidden.into_iter().chain(prompt_hidden).collect(), 0);
-            expect_rows("prefill or decode", rows.len(), hidden.dims()[0])?;
-            sample_tokens(head_logits(hidden, policy.head().val()), rows, sample_on)
+            let tokens = drafts.iter().map(|draft| draft.tokens().len() + 1).sum();
+            expect_rows("prefill or decode", tokens, hidden.dims()[0])?;
+            sample_tokens(head_logits(hidden, policy.head().val()), rows, &drafts, sample_on)
         })?;
-        self.push(first_sampled, sampled, engine)?;
+        let verified = self.verified(first_sampled, decoded, &drafts, &sampled);
+        self.push(verified, engine)?;
         // ANCHOR_END: tour
         let (keep, joining): (Vec<usize>, Vec<usize>) = {
             let live = |&row: &usize| self.rows[row].live();
@@ -528,6 +544,59 @@ impl<M: PolicyModel> DecodeScheduler<M> {
 
         self.rows.retain(Row::live);
         self.rebuild_cache(&keep, &joining)
+    }
+
+    /// Proposes drafts for the rows starting at `first`, of which `decoded` are in the cache, and prepares the cache
+    /// for them.
+    fn drafts(&mut self, first: usize, decoded: usize, engine: &LocalEngine<M>) -> Vec<Draft> {
+        let rows = &self.rows[first..];
+        let mut drafts = vec![Draft::default(); rows.len()];
+        let wanted = engine.drafts && engine.sample_on == SampleOn::Host;
+        if !wanted || decoded == 0 || rows.len() >= PASS {
+            return drafts;
+        }
+        let Some(cache) = self.cache.as_mut().and_then(M::Cache::drafted) else { return drafts };
+
+        for (row, draft) in rows[..decoded].iter().zip(&mut drafts) {
+            let prompt = &self.pending[&row.request].request.prompt.tokens;
+            let text = [prompt, row.tokens.as_slice()].concat();
+            *draft = self.proposer.propose(&text, row.remaining() - 1, &row.sampling.stop);
+        }
+        self.proposer.choose_lengths(&mut drafts);
+
+        if drafts.iter().any(|draft| !draft.tokens().is_empty()) {
+            let tokens: Vec<usize> =
+                drafts[..decoded].iter().map(|draft| draft.tokens().len() + 1).collect();
+            cache.plan_pass(&tokens);
+        }
+        drafts
+    }
+
+    /// Returns the tokens that count, each with the index of its row: a row's next token, and those behind the tokens
+    /// of its draft that were sampled too. The cache gives the rest of the drafts back.
+    fn verified(
+        &mut self,
+        first: usize,
+        decoded: usize,
+        drafts: &[Draft],
+        mut sampled: &[(TokenId, f32)],
+    ) -> Vec<(usize, (TokenId, f32))> {
+        let mut verified = Vec::with_capacity(drafts.len());
+        let mut rejected = Vec::with_capacity(drafts.len());
+        for (row, draft) in (first..).zip(drafts) {
+            let (of_row, others) = sampled.split_at(draft.tokens().len() + 1);
+            let hits = self.proposer.verify(draft, of_row);
+            rejected.push(draft.tokens().len() - hits);
+            verified.extend(of_row[..=hits].iter().map(|&token| (row, token)));
+            sampled = others;
+        }
+
+        if rejected.iter().any(|&tokens| tokens > 0)
+            && let Some(cache) = self.cache.as_mut().and_then(M::Cache::drafted)
+        {
+            cache.take_back(&rejected[..decoded]);
+        }
+        verified
     }
 
     /// Makes the next cache from the rows `keep` of the old cache, and the rows `joining` of the prefilled prompts.
@@ -574,32 +643,44 @@ impl<M: PolicyModel> DecodeScheduler<M> {
     }
 }
 
-/// Samples a token from `logits`, `[rows, vocab]`, for each row. Rows with the same sampling are sampled together.
+/// Samples from `logits`, `[tokens, vocab]`: the next token of each row and those behind the tokens of its draft. Rows
+/// with the same sampling are sampled together.
 fn sample_tokens(
     logits: Tensor<2>,
     rows: &mut [Row],
+    drafts: &[Draft],
     sample_on: SampleOn,
 ) -> Result<Vec<(TokenId, f32)>, RolloutError> {
-    let uniforms: Vec<f64> = rows.iter_mut().map(|row| row.uniform(0)).collect();
-    let mut sampled = vec![(0, 0.0); rows.len()];
-    let mut remaining: Vec<usize> = (0..rows.len()).collect();
+    // Each token's row, and the random number that it is sampled with.
+    let mut row_of = Vec::with_capacity(rows.len());
+    let mut uniforms = Vec::with_capacity(rows.len());
+    for (index, (row, draft)) in rows.iter_mut().zip(drafts).enumerate() {
+        for after in 0..=draft.tokens().len() {
+            row_of.push(index);
+            uniforms.push(row.uniform(after));
+        }
+    }
+
+    let mut sampled = vec![(0, 0.0); row_of.len()];
+    let mut remaining: Vec<usize> = (0..row_of.len()).collect();
 
     while let Some(&first) = remaining.first() {
-        let sampling = &rows[first].sampling;
-        let same_sampling =
-            |&row: &usize| rows[row].sampling.token_sampling() == sampling.token_sampling();
+        let sampling = &rows[row_of[first]].sampling;
+        let same_sampling = |&token: &usize| {
+            rows[row_of[token]].sampling.token_sampling() == sampling.token_sampling()
+        };
         let (batch, others): (Vec<usize>, Vec<usize>) =
             remaining.into_iter().partition(same_sampling);
-        let logits = if batch.len() == rows.len() {
+        let logits = if batch.len() == sampled.len() {
             logits.clone()
         } else {
             logits.clone().select(0, indices(&batch, &logits.device()))
         };
 
-        let batch_uniforms: Vec<f64> = batch.iter().map(|&row| uniforms[row]).collect();
+        let batch_uniforms: Vec<f64> = batch.iter().map(|&token| uniforms[token]).collect();
         let tokens = sample_with(logits, &batch_uniforms, sampling, sample_on)?;
-        for (&row, token) in batch.iter().zip(tokens) {
-            sampled[row] = token;
+        for (&at, token) in batch.iter().zip(tokens) {
+            sampled[at] = token;
         }
         remaining = others;
     }
@@ -610,7 +691,7 @@ fn expect_rows(what: &'static str, expected: usize, actual: usize) -> Result<(),
     if actual == expected { Ok(()) } else { Err(RolloutError::Rows { what, expected, actual }) }
 }
 
-pub(crate) fn indices(values: &[usize], device: &Device) -> Tensor<1, Int> {
+fn indices(values: &[usize], device: &Device) -> Tensor<1, Int> {
     let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
     let count = values.len();
     Tensor::from_data(TensorData::new(values, [count]), device)
