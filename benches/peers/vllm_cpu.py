@@ -49,10 +49,10 @@ def main():
 
     from vllm import LLM, SamplingParams
 
-    folder = Path(tempfile.mkdtemp())
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    folder = tempfile.TemporaryDirectory()
+    Path(folder.name, "config.json").write_text(json.dumps(CONFIG))
     model = LLM(
-        str(folder), load_format="dummy", dtype="float32", skip_tokenizer_init=True, max_model_len=512,
+        folder.name, load_format="dummy", dtype="float32", skip_tokenizer_init=True, max_model_len=512,
         enable_prefix_caching=False, max_num_seqs=64, disable_log_stats=True,
     )  # fmt: skip
     sampling = SamplingParams(max_tokens=arguments.completion, ignore_eos=True, detokenize=False)

@@ -30,23 +30,24 @@ pub fn shallow(seed: u64, device: &Device) -> Decoder {
 }
 
 fn of_layers(layers: usize, seed: u64, device: &Device) -> Decoder {
-    let config = DecoderConfig::new(
-        Family::Qwen2,
-        Sizes {
-            vocab_size: VOCABULARY,
-            hidden_size: 32,
-            layers,
-            heads: 4,
-            kv_heads: 2,
-            head_dim: 8,
-            intermediate_size: 48,
-            max_position_embeddings: 512,
-            rope_theta: 10000.0,
-            tied: false,
-        },
-    );
-
+    let config = DecoderConfig::new(Family::Qwen2, sizes(layers));
     random(&config, Seed::run(seed), device).expect("the sizes fit together")
+}
+
+/// Returns the sizes of [`policy`], but for the number of layers.
+pub fn sizes(layers: usize) -> Sizes {
+    Sizes {
+        vocab_size: VOCABULARY,
+        hidden_size: 32,
+        layers,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 8,
+        intermediate_size: 48,
+        max_position_embeddings: 512,
+        rope_theta: 10000.0,
+        tied: false,
+    }
 }
 
 /// Writes each token as its number.
