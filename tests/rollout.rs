@@ -18,7 +18,7 @@ use burn::{
     tensor::{Device, Int, Tensor, TensorData},
 };
 use firebrick_core::{Completion, FinishReason, Group, Seed, TokenId};
-use firebrick_kernels::{sample_on_device, sample_on_host};
+use firebrick_kernels::{Kernels, kernels, sample_on_device, sample_on_host};
 use firebrick_models::{
     Decoder, DecoderConfig, DecoderContext, Family, KvCache, PolicyModel, TokenBatch, random,
 };
@@ -172,8 +172,13 @@ fn drafts_save_passes_and_change_no_bit() {
         assert_eq!(passes, 149, "{name}");
         for rows in [1, 2, 3, 5] {
             let (drafted, passes) = run(rows, true);
-            assert_eq!(drafted, plain, "{name}, {rows} rows");
             let without = 149 * 16usize.div_ceil(rows);
+            if kernels() == Kernels::Reference {
+                // With plain tensor code a token's bits depend on what else is in the pass, so it has no drafts.
+                assert_eq!(passes, without, "{name}, {rows} rows");
+                continue;
+            }
+            assert_eq!(drafted, plain, "{name}, {rows} rows");
             assert!(passes < without * 4 / 5, "{name}, {rows} rows: {passes} of {without} passes");
         }
     }
