@@ -4,6 +4,7 @@
 mod golden_cases;
 
 use firebrick_tests::golden::{Case, failures, files};
+use firebrick_train::algorithm::Divergence;
 use golden_cases::{
     adaptive, advantage, critic, curriculum, kl, length, logprob, optim, overlong, policy_loss,
     sampling,
@@ -79,19 +80,24 @@ fn golden_i_lr_adamw() {
     run("i");
 }
 
+#[test]
+fn golden_j_dppo_sapo() {
+    run("j");
+}
+
 /// A folder may split these topics into more files than those above.
 #[test]
 fn golden_other_files_of_these_topics() {
     let others = files(|topic| {
-        topic.starts_with(|letter| ('a'..='i').contains(&letter)) && !TOPICS.contains(&topic)
+        topic.starts_with(|letter| ('a'..='j').contains(&letter)) && !TOPICS.contains(&topic)
     });
     for file in others {
         report(&failures(&file, case));
     }
 }
 
-const TOPICS: [&str; 14] =
-    ["a", "b1", "b2", "b3", "b4", "b5", "b6", "c", "d", "e", "f", "g", "h", "i"];
+const TOPICS: [&str; 15] =
+    ["a", "b1", "b2", "b3", "b4", "b5", "b6", "c", "d", "e", "f", "g", "h", "i", "j"];
 
 fn run(topic: &str) {
     let files = files(|name| name == topic);
@@ -112,6 +118,9 @@ fn case(case: &Case) {
         "ppo_clip_loss_micro_batches" => policy_loss::micro_batches(case),
         "gspo_loss" => policy_loss::gspo(case),
         "cispo_loss" => policy_loss::cispo(case),
+        "dppo_tv_loss" => policy_loss::dppo(case, Divergence::Tv),
+        "dppo_kl_loss" => policy_loss::dppo(case, Divergence::Kl),
+        "sapo_loss" => policy_loss::sapo(case),
         "soft_overlong_penalty" => overlong::penalty(case),
         "shaped_reward" => overlong::shaped_reward(case),
         "filter_groups" => sampling::filter(case),

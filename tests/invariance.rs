@@ -17,8 +17,8 @@ use firebrick_models::{
 use firebrick_train::{
     Sample, TokenValues,
     algorithm::{
-        Aggregation, Cispo, ClipRange, ConstantLr, Dapo, Divisors, Gae, Gspo, Kl, KlEstimator,
-        LossInput, Objective, PolicyLoss, ValueLoss,
+        Aggregation, Cispo, ClipRange, ConstantLr, Dapo, Divergence, Divisors, Dppo, Gae, Gspo, Kl,
+        KlEstimator, LossInput, Objective, PolicyLoss, Sapo, ValueLoss,
     },
     learner::{
         AdamW, Critic, CriticConfig, Layout, MicroBatch, MicroBatching, OptimConfig, Replicas,
@@ -87,6 +87,19 @@ fn gspo_does_not_depend_on_the_cut() {
 fn cispo_does_not_depend_on_the_cut() {
     let clip = ClipRange { low: 1.0, high: 0.28 };
     any_cut_gives_the_same(move || Box::new(Cispo { clip }), None);
+}
+
+#[test]
+fn dppo_does_not_depend_on_the_cut() {
+    for divergence in [Divergence::Tv, Divergence::Kl] {
+        let loss = Dppo { divergence, delta_low: 0.02, delta_high: 0.03, ratio_cap: 20.0 };
+        any_cut_gives_the_same(move || Box::new(loss), None);
+    }
+}
+
+#[test]
+fn sapo_does_not_depend_on_the_cut() {
+    any_cut_gives_the_same(|| Box::new(Sapo { tau_pos: 1.0, tau_neg: 1.05 }), None);
 }
 
 #[test]

@@ -3,8 +3,8 @@ use std::ops::Range;
 use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_tests::golden::{Array, Case, Fields, Tolerance};
 use firebrick_train::algorithm::{
-    Aggregation, Cispo, ClipRange, Dapo, Divisors, Gspo, LossInput, Objective, ObjectiveOutput,
-    PolicyLoss,
+    Aggregation, Cispo, ClipRange, Dapo, Divergence, Divisors, Dppo, Gspo, LossInput, Objective,
+    ObjectiveOutput, PolicyLoss, Sapo,
 };
 use serde_json::json;
 
@@ -23,6 +23,17 @@ pub(crate) fn gspo(case: &Case) {
 pub(crate) fn cispo(case: &Case) {
     no_dual_clip(case);
     whole(case, Cispo { clip: clip(&case.config) });
+}
+
+pub(crate) fn dppo(case: &Case, divergence: Divergence) {
+    let number = |key| case.config.number(key);
+    let [delta_low, delta_high, ratio_cap] = ["delta_low", "delta_high", "ratio_cap"].map(number);
+    whole(case, Dppo { divergence, delta_low, delta_high, ratio_cap });
+}
+
+pub(crate) fn sapo(case: &Case) {
+    let [tau_pos, tau_neg] = ["tau_pos", "tau_neg"].map(|key| case.config.number(key));
+    whole(case, Sapo { tau_pos, tau_neg });
 }
 
 /// Marks a setting as read that all files have, although verl, which the numbers of GSPO and CISPO come from, does

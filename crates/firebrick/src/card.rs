@@ -202,6 +202,8 @@ impl Card<'_> {
             LossKind::Dapo { .. } => "DAPO",
             LossKind::Gspo { .. } => "GSPO",
             LossKind::Cispo { .. } => "CISPO",
+            LossKind::DppoTv { .. } | LossKind::DppoKl { .. } => "DPPO",
+            LossKind::Sapo { .. } => "SAPO",
         })
     }
 

@@ -151,6 +151,11 @@ pub(super) static ROWS: &[Row] = &[
         "Only `dual_clip` reads it there; here the key itself switches the bound on."),
     read("trainer.algorithm.cispo.cispo_eps_clip_low", "1.0", "loss.clip_ratio_low", "For `cispo` alone."),
     read("trainer.algorithm.cispo.cispo_eps_clip_high", "4.0", "loss.clip_ratio_high", "For `cispo` alone."),
+    read("trainer.algorithm.dppo.dppo_type", "binary_tv", "loss.kind", "For `dppo` alone."),
+    read("trainer.algorithm.dppo.delta_low", "0.2", "loss.delta_low", "For `dppo` alone."),
+    read("trainer.algorithm.dppo.delta_high", "0.2", "loss.delta_high", "For `dppo` alone."),
+    read("trainer.algorithm.sapo.tau_pos", "1.0", "loss.tau_pos", "For `sapo` alone."),
+    read("trainer.algorithm.sapo.tau_neg", "1.05", "loss.tau_neg", "For `sapo` alone."),
     by("trainer.algorithm.loss_reduction", "token_mean", "loss.aggregation", reduction,
         "`token_mean_legacy`, used in SkyRL's DAPO scripts, is the mean of the means of micro-batches, \
          so it depends on how the batch was cut. Here `token_mean` is over the whole mini-batch, however it is cut.")
@@ -351,19 +356,35 @@ fn policy_loss(settings: &Settings, draft: &mut Draft) {
             clip_low(&key("low"), "loss.clip_ratio_low", settings, draft);
             draft.take("loss.clip_ratio_high", &key("high"));
         }
+        "dppo" => {
+            let kind = match settings.text(&format!("{ALGORITHM}.dppo.dppo_type")).as_deref() {
+                Some("binary_kl") => "dppo_kl",
+                _ => "dppo_tv",
+            };
+            draft.set("loss.kind", kind, &key);
+            // There the ratio has no other bound than e²⁰.
+            draft.set("loss.ratio_cap", 5e8, &key);
+            draft.take("loss.delta_low", &format!("{ALGORITHM}.dppo.delta_low"));
+            draft.take("loss.delta_high", &format!("{ALGORITHM}.dppo.delta_high"));
+        }
+        "sapo" => {
+            draft.set("loss.kind", "sapo", &key);
+            draft.take("loss.tau_pos", &format!("{ALGORITHM}.sapo.tau_pos"));
+            draft.take("loss.tau_neg", &format!("{ALGORITHM}.sapo.tau_neg"));
+        }
         _ => draft.lacks(
             &key,
-            "The losses here are dapo (regular, dual_clip), gspo and cispo; the recipe has dapo.",
+            "The losses here are dapo (regular, dual_clip), gspo, cispo, dppo and sapo; the recipe has dapo.",
         ),
     }
 }
 
-/// Translates a clipping bound of every loss except `cispo`, which has its own bounds.
+/// Translates a clipping bound of every loss except those that have their own bounds.
 fn clip(bound: &str, here: &str, settings: &Settings, draft: &mut Draft) {
     let kind = settings.text(&format!("{ALGORITHM}.policy_loss_type"));
     let key = format!("{ALGORITHM}.{bound}");
     match kind.as_deref() {
-        Some("cispo") => {}
+        Some("cispo" | "dppo" | "sapo") => {}
         _ if here == "loss.clip_ratio_low" => clip_low(&key, here, settings, draft),
         _ => draft.take(here, &key),
     }

@@ -191,7 +191,10 @@ pub(super) static ROWS: &[Row] = &[
         "verl takes this value for clip_ratio_low or clip_ratio_high if that key is null or left out. \
          Versions of verl in which both are 0.2 by default read it only with a null."),
     read("actor_rollout_ref.actor.clip_ratio_c", "3.0", "loss.dual_clip",
-        "verl always has this bound, by default 3. Firebrick has it only if you set it."),
+        "verl always has this bound, by default 3. Firebrick has it only if you set it. For `dppo_tv` and `dppo_kl` it \
+         is `loss.ratio_cap`, and the two bounds above are `loss.delta_low` and `loss.delta_high`."),
+    read("actor_rollout_ref.actor.tau_pos", "1.0", "loss.tau_pos", "For `sapo` alone."),
+    read("actor_rollout_ref.actor.tau_neg", "1.05", "loss.tau_neg", "For `sapo` alone."),
     by("actor_rollout_ref.actor.loss_agg_mode", "token-mean", "loss.aggregation", aggregation,
         "verl's default workers take the mean inside each micro-batch and weigh these means by their rows, so its \
          loss depends on how the batch was cut. Here the mean is over the whole mini-batch, however it is cut.")
@@ -426,15 +429,21 @@ fn clip(bound: &str, here: &str, settings: &Settings, draft: &mut Draft) {
     let is_default = !settings.is_given(&bound) && !settings.is_given(&both);
     let key = if is_set || is_default { &bound } else { &both };
 
-    match here {
-        "loss.clip_ratio_low" => clip_low(key, here, settings, draft),
+    match (mode(settings).as_deref(), here) {
+        (Some("sapo"), _) => {}
+        (Some("dppo_tv" | "dppo_kl"), _) => draft.take(&here.replace("clip_ratio", "delta"), key),
+        (_, "loss.clip_ratio_low") => clip_low(key, here, settings, draft),
         _ => draft.take(here, key),
     }
 }
 
+fn mode(settings: &Settings) -> Option<String> {
+    settings.text("actor_rollout_ref.actor.policy_loss.loss_mode")
+}
+
 fn loss_mode(settings: &Settings, draft: &mut Draft) {
     let key = "actor_rollout_ref.actor.policy_loss.loss_mode";
-    match settings.text(key).unwrap_or_default().as_str() {
+    match mode(settings).unwrap_or_default().as_str() {
         "vanilla" => {
             draft.set("loss.kind", "dapo", key);
             draft.take("loss.dual_clip", &format!("{ACTOR}.clip_ratio_c"));
@@ -444,15 +453,27 @@ fn loss_mode(settings: &Settings, draft: &mut Draft) {
             draft.set("loss.aggregation", "sequence_mean", key);
         }
         "cispo" => draft.set("loss.kind", "cispo", key),
-        _ => draft
-            .lacks(key, "The losses here are dapo (vanilla), gspo and cispo; the recipe has dapo."),
+        kind @ ("dppo_tv" | "dppo_kl") => {
+            draft.set("loss.kind", kind, key);
+            draft.take("loss.ratio_cap", &format!("{ACTOR}.clip_ratio_c"));
+        }
+        "sapo" => {
+            draft.set("loss.kind", "sapo", key);
+            draft.take("loss.tau_pos", &format!("{ACTOR}.tau_pos"));
+            draft.take("loss.tau_neg", &format!("{ACTOR}.tau_neg"));
+            draft.set("loss.aggregation", "sequence_mean", key);
+        }
+        _ => draft.lacks(
+            key,
+            "The losses here are dapo (vanilla), gspo, cispo, dppo_tv, dppo_kl and sapo; the recipe has dapo.",
+        ),
     }
 }
 
 fn aggregation(settings: &Settings, draft: &mut Draft) {
     let key = "actor_rollout_ref.actor.loss_agg_mode";
-    if settings.text(&format!("{ACTOR}.policy_loss.loss_mode")).as_deref() == Some("gspo") {
-        return; // For GSPO verl takes the mean of completions, whatever is set.
+    if matches!(mode(settings).as_deref(), Some("gspo" | "sapo")) {
+        return; // For these verl takes the mean of completions, whatever is set.
     }
 
     match settings.text(key).unwrap_or_default().as_str() {

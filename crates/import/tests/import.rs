@@ -116,7 +116,7 @@ fn one_clip_ratio_stands_for_two() {
     ] {
         let text = format!("actor_rollout_ref: {{rollout: {{n: 4}}, actor: {{{bounds}}}}}");
         let loss = recipe("c.yaml", &text).loss;
-        assert_eq!(loss.kind.clip_ratios(), expected, "{bounds}");
+        assert_eq!(loss.kind.clip_ratios(), Some(expected), "{bounds}");
     }
 }
 
@@ -134,15 +134,46 @@ fn every_loss_has_the_bounds_that_it_has_there() {
     ] {
         let actor = format!("{{policy_loss: {{loss_mode: {mode}}}{given}}}");
         let text = format!("actor_rollout_ref: {{rollout: {{n: 4}}, actor: {actor}}}");
-        assert_eq!(recipe("c.yaml", &text).loss.kind.clip_ratios(), expected, "{mode}{given}");
+        assert_eq!(
+            recipe("c.yaml", &text).loss.kind.clip_ratios(),
+            Some(expected),
+            "{mode}{given}"
+        );
     }
 
+    let kind = |text: &str| recipe("c.yaml", text).loss.kind;
+    let verl = |actor: &str| {
+        kind(&format!(
+            "actor_rollout_ref: {{rollout: {{n: 4}}, actor: {{policy_loss: {{{actor}}}}}"
+        ))
+    };
+    assert_eq!(
+        verl("loss_mode: dppo_tv}, clip_ratio_low: 0.15, clip_ratio_high: 0.3, clip_ratio_c: 10.0"),
+        LossKind::DppoTv { delta_low: 0.15, delta_high: 0.3, ratio_cap: 10.0 }
+    );
+    assert_eq!(
+        verl("loss_mode: dppo_kl}, clip_ratio: 0.05, clip_ratio_low: null, clip_ratio_high: null"),
+        LossKind::DppoKl { delta_low: 0.05, delta_high: 0.05, ratio_cap: 3.0 }
+    );
+    assert_eq!(
+        verl("loss_mode: sapo}, tau_neg: 1.1"),
+        LossKind::Sapo { tau_pos: 1.0, tau_neg: 1.1 }
+    );
+
+    let skyrl = |rest: &str| kind(&format!("trainer: {{algorithm: {{policy_loss_type: {rest}}}}}"));
+    assert_eq!(skyrl("dppo"), LossKind::DppoTv { delta_low: 0.2, delta_high: 0.2, ratio_cap: 5e8 });
+    assert_eq!(
+        skyrl("dppo, dppo: {dppo_type: binary_kl, delta_low: 0.05, delta_high: 0.06}"),
+        LossKind::DppoKl { delta_low: 0.05, delta_high: 0.06, ratio_cap: 5e8 }
+    );
+    assert_eq!(skyrl("sapo, sapo: {tau_neg: 2.0}"), LossKind::Sapo { tau_pos: 1.0, tau_neg: 2.0 });
+
     let skyrl = "trainer: {algorithm: {policy_loss_type: cispo}}";
-    assert_eq!(recipe("c.yaml", skyrl).loss.kind.clip_ratios(), (1.0, 4.0));
+    assert_eq!(recipe("c.yaml", skyrl).loss.kind.clip_ratios(), Some((1.0, 4.0)));
 
     let unbounded =
         "trainer: {algorithm: {policy_loss_type: cispo, cispo: {cispo_eps_clip_low: 1e9}}}";
-    assert_eq!(recipe("c.yaml", unbounded).loss.kind.clip_ratios(), (1.0, 4.0));
+    assert_eq!(recipe("c.yaml", unbounded).loss.kind.clip_ratios(), Some((1.0, 4.0)));
     assert!(remarks(unbounded).contains("1.0 is none here"), "{}", remarks(unbounded));
 }
 

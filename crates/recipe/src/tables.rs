@@ -277,6 +277,50 @@ pub enum LossKind {
         #[schemars(range(min = 0.0))]
         clip_ratio_high: f64,
     },
+    /// A token that has moved too far from the old policy, and would be pushed further, has no gradient. Its distance is
+    /// the total variation of both policies, if each knows the token and everything else: the difference of its two
+    /// probabilities (DPPO).
+    DppoTv {
+        /// Largest distance at which a token may still become less likely, in (0, 1].
+        #[serde(default = "dppo_tv_delta")]
+        #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
+        delta_low: f64,
+        /// Largest distance at which a token may still become more likely, in (0, 1].
+        #[serde(default = "dppo_tv_delta")]
+        #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
+        delta_high: f64,
+        /// Largest ratio of a token that its gradient is multiplied by, above 1.
+        #[serde(default = "dppo_cap")]
+        #[schemars(extend("exclusiveMinimum" = 1.0))]
+        ratio_cap: f64,
+    },
+    /// Like `dppo_tv`, with the KL divergence as the distance, in nats.
+    DppoKl {
+        /// Largest distance at which a token may still become less likely, above 0.
+        #[serde(default = "dppo_kl_delta")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        delta_low: f64,
+        /// Largest distance at which a token may still become more likely, above 0.
+        #[serde(default = "dppo_kl_delta")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        delta_high: f64,
+        /// Largest ratio of a token that its gradient is multiplied by, above 1.
+        #[serde(default = "dppo_cap")]
+        #[schemars(extend("exclusiveMinimum" = 1.0))]
+        ratio_cap: f64,
+    },
+    /// A soft gate in place of a clip: the further a token's ratio is from 1, the smaller its gradient (SAPO). Its paper
+    /// aggregates with `sequence_mean`.
+    Sapo {
+        /// How fast the gradient fades where the advantage is positive, above 0.
+        #[serde(default = "one")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        tau_pos: f64,
+        /// How fast it fades elsewhere, above 0.
+        #[serde(default = "sapo_tau_neg")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        tau_neg: f64,
+    },
 }
 
 impl Default for LossKind {
@@ -286,14 +330,15 @@ impl Default for LossKind {
 }
 
 impl LossKind {
-    /// Returns the distances below and above 1 to which the ratio counts.
-    pub fn clip_ratios(&self) -> (f64, f64) {
+    /// Returns the distances below and above 1 to which the ratio counts. `None` if the loss bounds something else.
+    pub fn clip_ratios(&self) -> Option<(f64, f64)> {
         match *self {
             LossKind::Dapo { clip_ratio_low, clip_ratio_high, .. }
             | LossKind::Gspo { clip_ratio_low, clip_ratio_high }
             | LossKind::Cispo { clip_ratio_low, clip_ratio_high } => {
-                (clip_ratio_low, clip_ratio_high)
+                Some((clip_ratio_low, clip_ratio_high))
             }
+            LossKind::DppoTv { .. } | LossKind::DppoKl { .. } | LossKind::Sapo { .. } => None,
         }
     }
 }
@@ -693,4 +738,21 @@ fn gspo_high() -> f64 {
 /// Upper bound of SkyRL, which has no lower bound by default either.
 fn cispo_high() -> f64 {
     4.0
+}
+
+/// Threshold of verl's example. Those of SkyRL are 0.2 for the total variation and 0.05 for the KL divergence.
+fn dppo_tv_delta() -> f64 {
+    0.15
+}
+
+fn dppo_kl_delta() -> f64 {
+    0.05
+}
+
+fn dppo_cap() -> f64 {
+    20.0
+}
+
+fn sapo_tau_neg() -> f64 {
+    1.05
 }

@@ -1072,7 +1072,7 @@ fn the_paper_s_run_has_the_paper_s_numbers() {
     assert!(!reward.overlong.filter);
     assert_eq!((reward.right, reward.wrong), (1.0, -1.0));
 
-    assert_eq!(loss.kind.clip_ratios(), (0.2, 0.28));
+    assert_eq!(loss.kind.clip_ratios(), Some((0.2, 0.28)));
     assert_eq!(loss.aggregation, Aggregation::TokenMean);
     assert_eq!((loss.entropy_coef, loss.kl.is_none()), (0.0, true));
     assert!(sampling.dynamic == Dynamic::Filter && sampling.max_rounds == 0);

@@ -14,7 +14,8 @@ pub use aggregation::Divisors;
 pub use firebrick_core::config::{Aggregation, KlEstimator};
 pub use gae::{Gae, whiten};
 pub use loss::{
-    Cispo, ClipRange, Dapo, Gspo, Kl, LossInput, LossOutput, Objective, ObjectiveOutput, PolicyLoss,
+    Cispo, ClipRange, Dapo, Divergence, Dppo, Gspo, Kl, LossInput, LossOutput, Objective,
+    ObjectiveOutput, PolicyLoss, Sapo,
 };
 pub use schedule::{
     ConstantLr, CosineDecay, LinearDecay, LrSchedule, LrWarmup, constant_with_warmup,

@@ -151,6 +151,25 @@ pub(crate) const CASES: &[Case] = &[
         assert!(run.first(&high) > usual.first(&high));
         assert!(run.values("loss/dual_clip_fraction").is_empty());
     }),
+    // Before anything has moved, these losses have the gradient of dapo.
+    case(&["loss.kind=dppo_tv"], LETTERS, FAR, |run| first_like_dapo(run, "dppo_tv")),
+    case(&["loss.kind=dppo_kl"], LETTERS, FAR, |run| first_like_dapo(run, "dppo_kl")),
+    case(&["loss.kind=sapo"], LETTERS, FAR, |run| first_like_dapo(run, "sapo")),
+    case(&["loss={kind='dppo_tv',delta_low=1e-6,delta_high=1.0}"], LETTERS, FAR, |run| {
+        cuts_on_one_side(run, "loss={kind='dppo_tv',delta_low=1.0,delta_high=1e-6}");
+    }),
+    case(&["loss={kind='dppo_kl',delta_low=1e-9,delta_high=9.0}"], LETTERS, FAR, |run| {
+        cuts_on_one_side(run, "loss={kind='dppo_kl',delta_low=9.0,delta_high=1e-9}");
+    }),
+    case(&["loss={kind='dppo_tv',ratio_cap=1.001}"], LETTERS, FAR, |run| {
+        assert!(!run.is(&run.instead(&["loss.kind=dppo_tv"])));
+    }),
+    case(&["loss={kind='dppo_kl',ratio_cap=1.001}"], LETTERS, FAR, |run| {
+        assert!(!run.is(&run.instead(&["loss.kind=dppo_kl"])));
+    }),
+    // The faster the gate closes, the smaller the gradient of the later updates.
+    case(&["loss={kind='sapo',tau_pos=20.0}"], LETTERS, FAR, closes),
+    case(&["loss={kind='sapo',tau_neg=20.0}"], LETTERS, FAR, closes),
     // The update starts from the policy that sampled, so all weights are 1. Here they are cut.
     case(&["loss.tis_cap=0.5"], LETTERS, ONE, |run| {
         assert_near(run.first("loss/total"), 0.5 * run.without().first("loss/total"));
@@ -287,6 +306,33 @@ fn norm(run: &Run) -> f64 {
 fn first_norm(run: &Run, kind: &str) -> f64 {
     let kind = format!("loss.kind={kind}");
     norm(&run.bench.run(LETTERS, &["sampling.dynamic=false", "train.steps=1"], &[&kind]))
+}
+
+#[track_caller]
+fn first_like_dapo(run: &Run, kind: &str) {
+    assert!(run.values("loss/dual_clip_fraction").is_empty());
+    assert!(!run.is(&run.without()));
+    let [one, dapo] = [kind, "dapo"].map(|kind| first_norm(run, kind));
+    assert_near(one, dapo);
+}
+
+/// Checks that this run cuts gradients of tokens that become less likely, and the `other` run those of tokens that
+/// become more likely.
+#[track_caller]
+fn cuts_on_one_side(run: &Run, other: &str) {
+    let fractions =
+        |run: &Run| ["low", "high"].map(|side| run.first(&format!("loss/clip_fraction_{side}")));
+    let [this, other] = [fractions(run), fractions(&run.instead(&[other]))];
+    assert!(
+        this[0] > 0.0 && this[1] == 0.0 && other[0] == 0.0 && other[1] > 0.0,
+        "{this:?} {other:?}"
+    );
+}
+
+#[track_caller]
+fn closes(run: &Run) {
+    let usual = run.instead(&["loss.kind=sapo"]);
+    assert!(norm(run) < norm(&usual), "{} is not below {}", norm(run), norm(&usual));
 }
 
 #[track_caller]

@@ -10,16 +10,19 @@ use firebrick_rollout::Sampling;
 use firebrick_train::{
     SamplerConfig, TrainConfig,
     algorithm::{
-        BatchNorm, Cispo, ClipRange, ConstantLr, CosineDecay, Dapo, Gdpo, GroupNorm, Gspo, Kl,
-        KlEstimator, LeaveOneOut, LinearDecay, LrSchedule, LrWarmup, MeanOnly, Objective,
-        PolicyLoss, ReinforceBaseline,
+        BatchNorm, Cispo, ClipRange, ConstantLr, CosineDecay, Dapo, Divergence, Dppo, Gdpo,
+        GroupNorm, Gspo, Kl, KlEstimator, LeaveOneOut, LinearDecay, LrSchedule, LrWarmup, MeanOnly,
+        Objective, PolicyLoss, ReinforceBaseline, Sapo,
     },
     learner::{AdamW, MicroBatching, Muon, MuonConfig, OptimConfig, Optimizer, Updater},
     sampler::{Curriculum, Dynamic, KeepAll, Spread, Task},
 };
 
 use super::reward;
-use crate::{plan, recipe, recipe::Recipe};
+use crate::{
+    plan, recipe,
+    recipe::{LossKind, Recipe},
+};
 
 pub(super) fn train_sampling(recipe: &Recipe, tokenizer: &Tokenizer) -> Sampling {
     Sampling {
@@ -93,13 +96,25 @@ fn curriculum(recipe: &Recipe) -> Option<Curriculum> {
 
 pub(super) fn updater(recipe: &Recipe, micro_batching: plan::MicroBatchPlan) -> Updater {
     let loss = &recipe.loss;
-    let (low, high) = loss.kind.clip_ratios();
-    let clip = ClipRange { low, high };
+    let clip = |low, high| ClipRange { low, high };
 
     let policy: Box<dyn PolicyLoss> = match loss.kind {
-        recipe::LossKind::Dapo { dual_clip, .. } => Box::new(Dapo { clip, dual_clip }),
-        recipe::LossKind::Gspo { .. } => Box::new(Gspo { clip, max_log_ratio: 10.0 }),
-        recipe::LossKind::Cispo { .. } => Box::new(Cispo { clip }),
+        LossKind::Dapo { clip_ratio_low, clip_ratio_high, dual_clip } => {
+            Box::new(Dapo { clip: clip(clip_ratio_low, clip_ratio_high), dual_clip })
+        }
+        LossKind::Gspo { clip_ratio_low, clip_ratio_high } => {
+            Box::new(Gspo { clip: clip(clip_ratio_low, clip_ratio_high), max_log_ratio: 10.0 })
+        }
+        LossKind::Cispo { clip_ratio_low, clip_ratio_high } => {
+            Box::new(Cispo { clip: clip(clip_ratio_low, clip_ratio_high) })
+        }
+        LossKind::DppoTv { delta_low, delta_high, ratio_cap } => {
+            Box::new(Dppo { divergence: Divergence::Tv, delta_low, delta_high, ratio_cap })
+        }
+        LossKind::DppoKl { delta_low, delta_high, ratio_cap } => {
+            Box::new(Dppo { divergence: Divergence::Kl, delta_low, delta_high, ratio_cap })
+        }
+        LossKind::Sapo { tau_pos, tau_neg } => Box::new(Sapo { tau_pos, tau_neg }),
     };
 
     let kl = loss.kl.as_ref().map(|kl| Kl {

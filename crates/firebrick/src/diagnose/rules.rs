@@ -496,17 +496,16 @@ fn entropy_gone(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
         return None;
     }
 
-    let (low, high) = recipe.loss.kind.clip_ratios();
-    let higher = if high > low {
-        format!(
-            "Raise loss.clip_ratio_high ({high}) further, or lower optim.lr ({}).",
-            recipe.learning_rate()
-        )
-    } else {
-        format!(
+    let lr = recipe.learning_rate();
+    let higher = match recipe.loss.kind.clip_ratios() {
+        Some((low, high)) if high > low => {
+            format!("Raise loss.clip_ratio_high ({high}) further, or lower optim.lr ({lr}).")
+        }
+        Some((low, high)) => format!(
             "Raise loss.clip_ratio_high ({high}) to {} or more: with symmetric clipping rare tokens can't become likely (Clip-Higher).",
             two_digits(1.4 * low)
-        )
+        ),
+        None => format!("Lower optim.lr ({lr})."),
     };
 
     Some(RuleFinding {
@@ -543,11 +542,12 @@ fn entropy_grows(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
             format!("reward/credit is {credit:.3}, and was {best:.3}"),
         ],
         remedy: format!(
-            "Lower optim.lr ({}) and loss.clip_ratio_high ({}), and continue from a checkpoint with a \
-             higher accuracy, or begin a new run. checkpoint.best = true keeps the best \
-             checkpoint.",
+            "Lower optim.lr ({}){}, and continue from a checkpoint with a higher accuracy, or begin a new run. \
+             checkpoint.best = true keeps the best checkpoint.",
             recipe.learning_rate(),
-            recipe.loss.kind.clip_ratios().1
+            recipe.loss.kind.clip_ratios().map_or_else(String::new, |(_, high)| format!(
+                " and loss.clip_ratio_high ({high})"
+            ))
         ),
         which: Some(Which::Any),
         ..RuleFinding::default()

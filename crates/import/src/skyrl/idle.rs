@@ -32,7 +32,7 @@ pub(in super::super) static IDLE: &[Group] = &[
     Group { why: Idle::Off, table: "environment", keys: "skyrl_gym.*" },
     Group { why: Idle::Off, table: "trainer.algorithm", keys:
         "kl_ctrl.* value_head_prefix \
-         off_policy_correction.* sapo.* clip_cov.* kl_cov.* dppo.*" },
+         off_policy_correction.* clip_cov.* kl_cov.*" },
 
     // Updates
     Group { why: Idle::Memory, table: "trainer", keys:

@@ -49,7 +49,7 @@ pub(in super::super) static IDLE: &[Group] = &[
 
     // Advantage and loss
     Group { why: Idle::Off, table: "algorithm", keys: "kl_penalty kl_ctrl.kl_coef kl_ctrl.* pf_ppo.*" },
-    Group { why: Idle::Off, table: "actor_rollout_ref.actor", keys: "policy_loss.* tau_pos tau_neg" },
+    Group { why: Idle::Off, table: "actor_rollout_ref.actor", keys: "policy_loss.*" },
     Group { why: Idle::Memory, table: "critic", keys:
         "ppo_micro_batch_size ppo_micro_batch_size_per_gpu ppo_max_token_len_per_gpu forward_micro_batch_size \
          forward_micro_batch_size_per_gpu forward_max_token_len_per_gpu use_dynamic_bsz model.fsdp_config.* \

@@ -1,6 +1,6 @@
 //! Policy losses, per token: DAPO's clipped surrogate and its relatives, KL and entropy.
 
-use burn::tensor::{Bool, Tensor};
+use burn::tensor::{Bool, Tensor, activation::sigmoid};
 use firebrick_core::config::KlEstimator;
 use firebrick_kernels::sum_all;
 
@@ -201,6 +201,97 @@ impl PolicyLoss for Cispo {
             ("loss/approx_kl", mean(delta.neg(), input)),
         ];
         LossOutput { token_loss, metrics }
+    }
+}
+
+/// Surrogate whose trust region bounds probabilities instead of their ratio (DPPO, Qi et al. 2026): a token that has
+/// moved too far from the old policy, and would be pushed further, has no gradient.
+///
+/// A ratio says little of a rare token, which may grow a hundredfold and still hardly be sampled, and says too little of
+/// a frequent one. The divergences here take the token against all others together, so they need no other token's
+/// probability.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dppo {
+    /// How far two policies are apart at a token.
+    pub divergence: Divergence,
+    /// Largest divergence at which a token may still become less likely, if A ≤ 0.
+    pub delta_low: f64,
+    /// Largest divergence at which a token may still become more likely, if A > 0.
+    pub delta_high: f64,
+    /// Largest ratio that a token's gradient is multiplied by; 20 in the paper.
+    pub ratio_cap: f64,
+}
+
+/// A divergence of two policies, p new and q old, of which each knows a token and everything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Divergence {
+    /// Total variation: |p − q|.
+    Tv,
+    /// KL divergence: q log(q / p) + (1 − q) log((1 − q) / (1 − p)).
+    Kl,
+}
+
+impl PolicyLoss for Dppo {
+    fn loss(&self, input: &LossInput) -> LossOutput {
+        let logprobs = masked(input.logprobs.clone(), input);
+        let advantages = masked(input.advantages.clone(), input);
+        let [new, old] = [logprobs.clone().detach(), masked(input.old_logprobs.clone(), input)];
+        let delta = (new.clone() - old.clone()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO);
+        let [p, q] = [new.clone().exp(), old.clone().exp()];
+        let grown = p.clone() - q.clone();
+
+        // The divergence with the sign of the probability's change.
+        let moved = match self.divergence {
+            Divergence::Tv => grown,
+            Divergence::Kl => {
+                let of_token = q.clone() * (old - new);
+                // Without the small number, two certain policies would differ by 0 · log(0 / 0).
+                let [p_others, q_others] = [p, q].map(|p| p.neg().add_scalar(1.0).add_scalar(1e-8));
+                of_token.add(q_others.clone() * (q_others / p_others).log()) * grown.sign()
+            }
+        };
+
+        let positive = advantages.clone().greater_elem(0.0);
+        let above = moved.clone().greater_elem(self.delta_high).bool_and(positive.clone());
+        let below = moved.lower_elem(-self.delta_low).bool_and(positive.bool_not());
+        let ratio = delta.clone().exp().clamp_max(self.ratio_cap);
+        let token_loss = (ratio * advantages.clone() * logprobs)
+            .neg()
+            .mask_fill(above.clone().bool_or(below.clone()), 0.0);
+
+        let below = below.bool_and(advantages.lower_elem(0.0));
+        let metrics = vec![
+            ("loss/clip_fraction_low", mean(below.float(), input)),
+            ("loss/clip_fraction_high", mean(above.float(), input)),
+            ("loss/approx_kl", mean(delta.neg(), input)),
+        ];
+        LossOutput { token_loss: masked(token_loss, input), metrics }
+    }
+}
+
+/// Surrogate with a soft gate in place of a clip (SAPO, 2025): ℓ = −A · 4σ(τ(ρ − 1)) / τ. Its gradient is that of DAPO
+/// at ρ = 1, and fades on both sides, the faster the larger τ is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sapo {
+    /// τ where the advantage is positive; 1 in the paper.
+    pub tau_pos: f64,
+    /// τ elsewhere; 1.05 in the paper, because pushing a token down raises many others.
+    pub tau_neg: f64,
+}
+
+impl PolicyLoss for Sapo {
+    fn loss(&self, input: &LossInput) -> LossOutput {
+        let delta = masked(input.logprobs.clone() - input.old_logprobs.clone(), input)
+            .clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO);
+        let advantages = masked(input.advantages.clone(), input);
+        let tau = advantages
+            .ones_like()
+            .mul_scalar(self.tau_neg)
+            .mask_fill(advantages.clone().greater_elem(0.0), self.tau_pos);
+        let gate = sigmoid((delta.clone().exp() - 1.0) * tau.clone()) * 4.0 / tau;
+
+        let metrics = vec![("loss/approx_kl", mean(delta.neg(), input))];
+        LossOutput { token_loss: masked((gate * advantages).neg(), input), metrics }
     }
 }
 
