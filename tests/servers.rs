@@ -14,8 +14,8 @@ use std::{
 
 use firebrick_core::{Completion, Key, TokenId};
 use firebrick_rollout::{GroupRequest, RolloutEngine, RolloutError, Wait, generate};
-use firebrick_servers::{Dialect, ServerPool, Settings, WeightsKind};
-use firebrick_stub::{Fault, Hashed, HashedWeights, Options, Stub, requests, settings};
+use firebrick_servers::{Dialect, PoolError, Scorers, ServerPool, Settings, WeightsKind};
+use firebrick_stub::{Fault, Hashed, HashedWeights, Options, Stub, StubModel, requests, settings};
 use firebrick_tests::tiny::numbers;
 use tempfile::TempDir;
 
@@ -65,6 +65,59 @@ fn a_thousand_groups_come_once_each_although_two_of_four_servers_misbehave() {
             || line.contains("is set aside for a while")
     };
     assert!(notes.iter().any(aside), "{notes:?}");
+}
+
+#[test]
+fn texts_are_scored_in_order_although_a_server_misbehaves() {
+    let texts: Vec<Vec<TokenId>> = (0..200u32)
+        .map(|text| (0..2 + text % 30).map(|at| (text * 7 + at * at) % 32).collect())
+        .collect();
+    let right: Vec<Vec<f32>> = texts.iter().map(|text| { POLICY }.score(text)).collect();
+    let scorers = |stubs: &[Stub], dialect, patience| {
+        let servers: Vec<String> = stubs.iter().map(Stub::base).collect();
+        let deadline = Duration::from_millis(500);
+        Scorers::new(dialect, &servers, None, deadline, Duration::from_secs(patience), drop)
+            .unwrap()
+    };
+    let start = |score_faults: fn(u64) -> Option<Fault>| {
+        Stub::start(POLICY, Options { score_faults: Box::new(score_faults), ..Options::default() })
+    };
+
+    const FAULTS: [Fault; 6] = [
+        Fault::Status(500),
+        Fault::Status(429),
+        Fault::Nonsense,
+        Fault::NotANumber,
+        Fault::Drop,
+        Fault::Hang,
+    ];
+    for dialect in [Dialect::Vllm, Dialect::Sglang] {
+        let stubs = [start(|_| None), start(|asked| Some(FAULTS[asked as usize % FAULTS.len()]))];
+        let scored = scorers(&stubs, dialect, 60).score(texts.clone(), &|| false).unwrap().unwrap();
+        assert!(scored == right, "{dialect:?}");
+    }
+
+    // A server that fails every second time is asked again.
+    let stub = [start(|asked| asked.is_multiple_of(2).then_some(Fault::Status(500)))];
+    assert_eq!(
+        scorers(&stub, Dialect::Vllm, 60).score(texts[..3].to_vec(), &|| false).unwrap().unwrap(),
+        right[..3]
+    );
+
+    // Nobody answers, or the text itself is refused, or the run is interrupted.
+    let fails = |fault: fn(u64) -> Option<Fault>, patience| {
+        let began = Instant::now();
+        let failed =
+            scorers(&[start(fault)], Dialect::Vllm, patience).score(texts.clone(), &|| false);
+        let Err(PoolError::NotScored { source, .. }) = failed else { panic!("{failed:?}") };
+        (source.to_string(), began.elapsed())
+    };
+    let (why, took) = fails(|_| Some(Fault::Status(500)), 1);
+    assert!(why.contains("status 500") && took < Duration::from_secs(10), "{why} {took:?}");
+    let (why, took) = fails(|_| Some(Fault::Status(400)), 600);
+    assert!(why.contains("refuses") && took < Duration::from_secs(10), "{why} {took:?}");
+    let stub = [start(|_| Some(Fault::Status(500)))];
+    assert!(scorers(&stub, Dialect::Vllm, 600).score(texts.clone(), &|| true).unwrap().is_none());
 }
 
 #[test]

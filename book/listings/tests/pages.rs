@@ -230,8 +230,9 @@ fn the_page_of_metrics_names_every_metric() {
     }
 
     // The page has no other metrics except these. The first eight are the program's and not the step's. The next
-    // needs a reward model's checkpoint, the one after it servers, and the next no adaptive updates. The last two are
-    // missing because a new model gets nothing right and says nothing twice.
+    // needs a reward model's checkpoint, the next four a language model that judges, then come those of a teacher and of
+    // servers, and the next needs no adaptive updates. The last two are missing because a new model gets nothing right
+    // and says nothing twice.
     for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
         let name = row.split('`').next().unwrap_or_default();
         let elsewhere = [
@@ -246,6 +247,11 @@ fn the_page_of_metrics_names_every_metric() {
             "eval/NAME/majority",
             "eval/NAME/pass_at_K",
             "reward/part/score",
+            "judge/requests",
+            "judge/retries",
+            "judge/prompt_tokens",
+            "judge/cost",
+            "teacher/reverse_kl",
             "rollout/refused",
             "update/logprob_moved",
             "rollout/length_right",

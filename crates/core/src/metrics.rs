@@ -15,9 +15,21 @@ impl Metrics {
         self.0.insert(name.into(), value.into());
     }
 
+    /// Adds to the value of `name`, which is 0 if it was not set.
+    pub fn add(&mut self, name: impl Into<String>, value: impl Into<f64>) {
+        *self.0.entry(name.into()).or_default() += value.into();
+    }
+
     /// Returns the value of `name`, if it was set.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.get(name).copied()
+    }
+
+    /// Adds every entry of `other` to the one of its name.
+    #[must_use]
+    pub fn plus(mut self, other: Metrics) -> Metrics {
+        other.0.into_iter().for_each(|(name, value)| self.add(name, value));
+        self
     }
 
     /// Takes over every entry of `other`.

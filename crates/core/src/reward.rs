@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::{Completion, Group, Prompt, Reason, guard};
+use crate::{Completion, Group, Metrics, Prompt, Reason, guard};
 
 /// Scores one completion against its prompt's reference.
 ///
@@ -48,6 +48,12 @@ pub trait Verifier: Send + Sync {
     fn probe(&self, prompt: &Prompt, completion: &Completion) -> Result<(), VerifierFailed> {
         let _ = (prompt, completion);
         Ok(())
+    }
+
+    /// Returns what judging has cost since the last call, as metrics such as `judge/requests`. Costs of several verifiers
+    /// are added up. By default there are none.
+    fn take_costs(&self) -> Metrics {
+        Metrics::default()
     }
 
     /// Called from another thread when nobody waits for the judgements any more, because the run is to end. A verifier
@@ -100,6 +106,10 @@ impl<T: Verifier + ?Sized> Verifier for Box<T> {
 
     fn probe(&self, prompt: &Prompt, completion: &Completion) -> Result<(), VerifierFailed> {
         (**self).probe(prompt, completion)
+    }
+
+    fn take_costs(&self) -> Metrics {
+        (**self).take_costs()
     }
 
     fn cancel(&self) {

@@ -230,6 +230,14 @@ impl Tokenizer {
         ids.max().map_or(0, |largest| largest as usize + 1)
     }
 
+    /// Returns the token of the smallest id that `other` lacks, or has under another id. `None` if it has them all.
+    pub fn lacking_in(&self, other: &Tokenizer) -> Option<String> {
+        let theirs = other.inner.get_vocab(true);
+        let own = self.inner.get_vocab(true).into_iter();
+        let lacking = own.filter(|(token, id)| theirs.get(token) != Some(id));
+        lacking.min_by_key(|(_, id)| *id).map(|(token, _)| token)
+    }
+
     /// Writes the tokenizer's files into an existing folder.
     ///
     /// Files that came from a folder are written back byte for byte, chat template and generation settings

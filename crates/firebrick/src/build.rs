@@ -10,6 +10,7 @@ mod references;
 mod reward;
 mod servers;
 mod sft;
+mod teacher;
 
 use std::{
     path::{Path, PathBuf},
@@ -45,7 +46,7 @@ use crate::{
     plan::{self, Models, micro_batching},
     published,
     rates::Rates,
-    recipe::{BaseType, PolicyOrigin, Recipe},
+    recipe::{BaseType, PolicyOrigin, Recipe, TeacherKind},
     source::{Need, Sources, model_name},
 };
 use algorithm::{
@@ -148,7 +149,7 @@ pub(crate) fn build_with_parts(
     let own_verifier = parts.verifier.is_some();
     let judges = match parts.verifier.take() {
         Some(verifier) => Judges::one(verifier),
-        None => judges(recipe, &device, sources, now, &notes_tx)?,
+        None => judges(recipe, &device, sources, now, parts.run_folder.as_deref(), &notes_tx)?,
     };
 
     let request = DataRequest {
@@ -185,6 +186,19 @@ pub(crate) fn build_with_parts(
     }
     let size = model::size(&policy);
     let context = policy.config().max_position_embeddings;
+    let smaller = device::smaller_model();
+    let teachers = device::unsaved(recipe, &device, "loading the teacher", smaller, || {
+        let context = teacher::TeacherContext {
+            policy: policy.config(),
+            tokenizer: &data.tokenizer,
+            device: &device.clone().inner(),
+            compute: policy.compute(),
+            prompt: data.train.first().map(|prompt| &*prompt.tokens),
+            sources,
+            notes: &notes_tx,
+        };
+        teacher::teachers(recipe, &context)
+    })?;
 
     let source = match parts.source.take() {
         Some(source) => source,
@@ -229,7 +243,8 @@ pub(crate) fn build_with_parts(
         talking,
     };
 
-    let built = assemble(recipe, parts, inputs, resume, (notes_tx, notes))?;
+    let mut built = assemble(recipe, parts, inputs, resume, (notes_tx, notes))?;
+    built.trainer.learner.teachers = teachers;
     Ok(BuiltRun { device: introduction, replaced, report: data.report, sets: data.sets, ..built })
 }
 
@@ -446,7 +461,7 @@ pub fn evaluation(
     let seed = Seed::run(recipe.seed);
     let device = device::of_recipe(recipe)?;
     let (notes_tx, notes) = channel();
-    let judges = judges(recipe, &device, sources, now, &notes_tx)?;
+    let judges = judges(recipe, &device, sources, now, None, &notes_tx)?;
     let folders = Folders::find(checkpoint, sources, Need::Model)?;
     let environment = environment::environment(recipe, None, &notes_tx)?;
 
@@ -502,7 +517,7 @@ pub struct Judge {
 pub fn judge(recipe: &Recipe, sources: &Sources, now: DateTime) -> Result<Judge, Error> {
     let device = device::of_recipe(recipe)?;
     let (notes_tx, notes) = channel();
-    let verifier = judges(recipe, &device, sources, now, &notes_tx)?.into_verifier();
+    let verifier = judges(recipe, &device, sources, now, None, &notes_tx)?.into_verifier();
     Ok(Judge { verifier, notes })
 }
 
@@ -512,13 +527,14 @@ fn judges(
     device: &Device,
     sources: &Sources,
     now: DateTime,
+    run_folder: Option<&Path>,
     notes_tx: &Sender<String>,
 ) -> Result<Judges, Error> {
     let compute = model::compute(recipe.model.dtype, recipe.device.name(), device)?;
     device::unsaved(recipe, device, "loading the reward", device::smaller_model(), || {
         reward::judges(
             recipe,
-            &reward::VerifierContext { device, compute, sources, now, notes: notes_tx },
+            &reward::VerifierContext { device, compute, sources, now, notes: notes_tx, run_folder },
         )
     })
 }
@@ -558,7 +574,7 @@ fn engine<M: PolicyModel>(
 
 /// Reads the sizes of the recipe's models, from their `config.json` or from the recipe alone. A published model whose
 /// sizes are built in is not looked up on the Hub, though its `config.json` on this machine or in the Hub's cache comes
-/// first. A reward model that is not on this machine counts as zero bytes.
+/// first. A reward model that is not on this machine counts as zero bytes. A local teacher has to be found.
 ///
 /// # Errors
 /// When a model is not found, or its `config.json` can't be read.
@@ -591,7 +607,19 @@ pub fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, Error> 
     for folder in recipe.reward_models().into_iter().filter(|folder| folder.is_dir()) {
         reward += RewardModel::count(&folder)?;
     }
-    Ok(Models { policy, lora, reward, published })
+
+    let mut teachers = Vec::new();
+    for kind in recipe.teacher_kinds() {
+        let TeacherKind::Local { path, base } = kind else { continue };
+        let folder = sources.model_folder("teacher.path", path, None, Need::Sizes);
+        let folder = folder.map_err(|error| match error {
+            Error::NoModel { folder } => Error::NoTeacher { folder },
+            other => other,
+        })?;
+        let folders = Folders::find(&folder, sources, Need::Sizes)?;
+        teachers.push((folders.sizes()?, *base));
+    }
+    Ok(Models { policy, lora, reward, teachers, published })
 }
 
 /// Returns the built-in sizes of the recipe's model, if it is the name of a published one. They are no adapter's, and a

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use firebrick_core::{Completion, Prompt, Score, Verifier, VerifierFailed};
+use firebrick_core::{Completion, Metrics, Prompt, Score, Verifier, VerifierFailed};
 
 /// A verifier with a flag that makes it give up.
 pub(crate) struct CancellableVerifier {
@@ -67,6 +67,10 @@ impl Verifier for CancellableVerifier {
 
     fn probe(&self, prompt: &Prompt, completion: &Completion) -> Result<(), VerifierFailed> {
         self.verifier.probe(prompt, completion)
+    }
+
+    fn take_costs(&self) -> Metrics {
+        self.verifier.take_costs()
     }
 
     fn cancel(&self) {

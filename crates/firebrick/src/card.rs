@@ -10,7 +10,7 @@ use firebrick_train::TrainerState;
 
 use crate::{
     CustomPart, FileFormat,
-    recipe::{LossKind, Recipe, TrainData},
+    recipe::{LossKind, Recipe, RewardKind, TrainData},
     source::data_name,
 };
 
@@ -227,10 +227,20 @@ impl Card<'_> {
             FileFormat::HuggingFace { dtype, .. } => of_weights(dtype),
         };
 
+        let rewards = if self.recipe.reward_kinds().iter().any(RewardKind::asks_model) {
+            "reinforcement learning"
+        } else {
+            "reinforcement learning from verifiable rewards"
+        };
+        let method = match &self.recipe.teacher {
+            None => rewards.to_owned(),
+            Some(_) if self.recipe.rewards_only_measure() => "on-policy distillation".to_owned(),
+            Some(_) => format!("{rewards} and on-policy distillation"),
+        };
+
         writeln!(
             f,
-            "Trained from {base} by Firebrick {} with reinforcement learning from verifiable rewards: \
-             {sft}{steps} of {}, in which {generated} completions were sampled and {trained} \
+            "Trained from {base} by Firebrick {} with {method}: {sft}{steps} of {}, in which {generated} completions were sampled and {trained} \
              trained on.{weights}\n",
             env!("CARGO_PKG_VERSION"),
             self.algorithm().unwrap_or("a loss of the program's own"),

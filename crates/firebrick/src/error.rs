@@ -340,6 +340,61 @@ pub enum Error {
         /// Device.
         device: Name,
     },
+    /// A rubric that no judge can be asked by.
+    #[error("{problem}")]
+    Rubric {
+        /// What is wrong.
+        problem: String,
+    },
+    /// A teacher that is not there.
+    #[error("teacher.path is {}, expected a folder with a model", folder.display())]
+    NoTeacher {
+        /// Path of the recipe.
+        folder: PathBuf,
+    },
+    /// A teacher that is a run.
+    #[error("teacher.path is {}, a run, expected one of its checkpoints", folder.display())]
+    TeacherRun {
+        /// Folder of the run.
+        folder: PathBuf,
+    },
+    /// A teacher with another tokenizer.
+    #[error(
+        "the teacher {} does not have the policy's tokens: {token:?} is none of its own, or has another id there",
+        folder.display()
+    )]
+    TeacherTokens {
+        /// Folder of the teacher.
+        folder: PathBuf,
+        /// Token of the policy.
+        token: String,
+    },
+    /// A teacher with fewer rows for tokens.
+    #[error(
+        "the teacher {} has {teacher} rows for tokens, expected at least the policy's {policy}",
+        folder.display()
+    )]
+    TeacherVocabulary {
+        /// Folder of the teacher.
+        folder: PathBuf,
+        /// Rows of the teacher.
+        teacher: usize,
+        /// Rows of the policy.
+        policy: usize,
+    },
+    /// A teacher for shorter texts.
+    #[error(
+        "the teacher {} reads texts of {context} tokens, expected at least the {longest} of a prompt and a completion",
+        folder.display()
+    )]
+    TeacherContext {
+        /// Folder of the teacher.
+        folder: PathBuf,
+        /// Longest text of the teacher.
+        context: usize,
+        /// Longest text of the recipe.
+        longest: usize,
+    },
     /// The recipe has `[model.lora]`, and the model is an adapter already.
     #[error("{} is an adapter already, but [model.lora] asks for another one", folder.display())]
     TwoAdapters {
@@ -599,6 +654,26 @@ impl Error {
                     .into()
             }
 
+            Error::Rubric { .. } => {
+                "its variables are question, reference, completion and fence, each in two braces: {{ completion }}"
+                    .into()
+            }
+            Error::NoTeacher { .. } => {
+                "set teacher.path to a model's folder, a checkpoint, or a name on the Hub; a path in the recipe begins at the \
+                 recipe's folder, a path of --set at the current directory"
+                    .into()
+            }
+            Error::TeacherRun { folder } => {
+                format!("take one of the folders in {}", path_word(&folder.join("checkpoints")))
+            }
+            Error::TeacherTokens { .. } | Error::TeacherVocabulary { .. } => {
+                "the teacher judges the policy's own tokens: take a model of the same family".into()
+            }
+            Error::TeacherContext { .. } => {
+                "lower data.max_prompt_tokens or rollout.max_completion_tokens, or take another teacher"
+                    .into()
+            }
+
             Error::TwoAdapters { folder } => format!(
                 "remove [model.lora] to continue with that adapter, or merge it first: firebrick export \
                  {} OUT --merge",
@@ -641,7 +716,7 @@ impl Error {
             }
 
             Error::Train(TrainError::Verifier(_)) => {
-                "fix the judge, and try it by itself: it gets lines such as {\"id\": 0, \"question\": \"\", \
+                "fix the judge, and try it by itself: `firebrick try` asks it about a few completions. A program gets lines such as {\"id\": 0, \"question\": \"\", \
                  \"prompt\": \"\", \"reference\": \"\", \"completion\": \"\", \"finish\": \"stop\"}. A run then continues \
                  from its last checkpoint with --resume; reward.restarts is the number of failures in a row after \
                  which it is still started again"
@@ -672,6 +747,12 @@ impl Error {
             | Error::NoRevision { .. }
             | Error::NoChatTemplate { .. }
             | Error::NoFormat { .. }
+            | Error::Rubric { .. }
+            | Error::NoTeacher { .. }
+            | Error::TeacherRun { .. }
+            | Error::TeacherTokens { .. }
+            | Error::TeacherVocabulary { .. }
+            | Error::TeacherContext { .. }
             | Error::TwoAdapters { .. }
             | Error::NoAdapter { .. }
             | Error::NoTarget

@@ -265,14 +265,17 @@ impl Policy {
             return Err(Error::NoExperts);
         }
 
-        let name = recipe.device.name();
-        let inner = policy.decoder.config().intermediate_size;
-        let chunk_sizes =
-            ChunkPlan::for_device(name, Memory::of_device(name).bytes, inner).chunk_sizes();
-        let decoder = policy.decoder.with_compute(compute).with_chunk_sizes(chunk_sizes);
-
-        Ok(Policy { decoder: decoder.with_longest(recipe.longest_text()), ..policy })
+        Ok(Policy { decoder: sized(policy.decoder.with_compute(compute), recipe), ..policy })
     }
+}
+
+/// Gives a decoder the chunk sizes of the recipe's device, and the length of the recipe's texts.
+pub(crate) fn sized(decoder: Decoder, recipe: &Recipe) -> Decoder {
+    let name = recipe.device.name();
+    let inner = decoder.config().intermediate_size;
+    let chunk_sizes =
+        ChunkPlan::for_device(name, Memory::of_device(name).bytes, inner).chunk_sizes();
+    decoder.with_chunk_sizes(chunk_sizes).with_longest(recipe.longest_text())
 }
 
 /// Returns the format of a recipe's frozen weights. A model without adapters is trained, in f32.

@@ -27,10 +27,12 @@ impl Change {
     /// Paths may change, because folders are moved. Only the weights under an adapter are read again from a model. The
     /// matmul precision may change, as the device may.
     pub fn refused(&self) -> bool {
-        // Of a list of data sets, the paths and the judges may change.
+        // Of a list of data sets, the paths, the judges and the teachers may change.
         let in_list = self.key.strip_prefix("data.train[").and_then(|rest| rest.split_once("]."));
         let free = match in_list {
-            Some((_, key)) => key == "path" || key.starts_with("reward."),
+            Some((_, key)) => {
+                key == "path" || ["reward.", "teacher."].iter().any(|table| key.starts_with(table))
+            }
             None => FREE.contains(&self.key.as_str()),
         };
         let held = ["model.", "data."].iter().any(|table| self.key.starts_with(table));
@@ -52,8 +54,9 @@ impl Change {
 }
 
 /// Keys that decide how much memory an update takes, and on which device.
-const ROOM: [&str; 8] = [
+const ROOM: [&str; 9] = [
     "device",
+    "teacher",
     "rollout.max_completion_tokens",
     "environment.max_observation_tokens",
     "optim.moments",

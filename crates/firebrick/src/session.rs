@@ -453,8 +453,8 @@ fn without_a_file() -> Recipe {
 
 /// Refuses settings of the parts that the program brings itself, and sets the device that its policy is on.
 fn of_program(loaded: Loaded, device: &Device) -> Result<Loaded> {
-    const BROUGHT: [&str; 6] =
-        ["model.", "data.", "sft.data", "reward.kind", "rollout.engine", "eval.sets"];
+    const BROUGHT: [&str; 7] =
+        ["model.", "data.", "sft.data", "reward.kind", "teacher", "rollout.engine", "eval.sets"];
     let Loaded { mut recipe, name, .. } = loaded;
     let changes = changes(&without_a_file(), &recipe);
     let brought = |change: &Change| BROUGHT.iter().any(|begin| change.key.starts_with(begin));

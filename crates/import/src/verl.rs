@@ -234,6 +234,23 @@ pub(super) static ROWS: &[Row] = &[
     lacks("actor_rollout_ref.actor.optim.override_optimizer_config", "null", &["null"], "The optimizer has the settings of `optim` only."),
     lacks("actor_rollout_ref.actor.optim.optimizer", "AdamW", &["AdamW"], "The recipe has AdamW; `optim.kind` can be AdamW or Muon."),
 
+    // Teacher
+    by("distillation.enabled", "false", "teacher", distillation, ""),
+    read("distillation.teacher_models.teacher_model.model_path", "null", "teacher.path",
+        "verl serves the teacher; here it is in this process, unless `teacher.kind` names servers."),
+    read("distillation.distillation_loss.use_task_rewards", "true", "teacher.task_weight",
+        "verl adds two losses, and Firebrick two advantages."),
+    read("distillation.distillation_loss.distillation_loss_coef", "1.0", "teacher.weight",
+        "verl reads it with `use_task_rewards` alone."),
+    read("distillation.distillation_loss.loss_max_clamp", "null", "teacher.max_log_ratio", ""),
+    lacks("distillation.teacher_models.*", "", &["null"],
+        "One teacher is taken over, that of `teacher_model`. Others belong to data sets here: `data.train` is a list, and \
+         each may have its `teacher`.").when(distills),
+    lacks("distillation.distillation_loss.*", "", &["null"],
+        "The clip bounds of `loss` are for both parts.").when(distills),
+    lacks("distillation.distillation_loss.loss_mode", "k3", &["k1", "kl"], OWN_SAMPLES).when(distills),
+    lacks("distillation.distillation_loss.use_policy_gradient", "false", &["true"], OWN_SAMPLES).when(distills),
+
     // Updates
     by("actor_rollout_ref.actor.ppo_mini_batch_size", "256", "train.mini_batch", mini_batch,
         "verl counts prompts, Firebrick counts completions: the value is multiplied by `rollout.n`."),
@@ -268,6 +285,33 @@ fn lora(settings: &Settings, draft: &mut Draft) {
     let rank = key("lora_rank");
     let alpha = key("lora_alpha");
     adapters(&rank, &alpha, &key("target_modules"), settings, draft);
+}
+
+const OWN_SAMPLES: &str = "A teacher gives advantages here, as with `k1` and `use_policy_gradient`: no divergence is \
+    differentiated.";
+
+fn distills(settings: &Settings) -> bool {
+    settings.truth("distillation.enabled")
+}
+
+fn distillation(settings: &Settings, draft: &mut Draft) {
+    if !distills(settings) {
+        return;
+    }
+    let key = |name| format!("distillation.distillation_loss.{name}");
+    let path = "distillation.teacher_models.teacher_model.model_path";
+    if settings.get(path) == Value::Null {
+        return draft.lacks(path, "Name the teacher: `teacher.path`.");
+    }
+    draft.take_path("teacher.path", path);
+    draft.take("teacher.max_log_ratio", &key("loss_max_clamp"));
+    if settings.truth(&key("use_task_rewards")) {
+        draft.set("teacher.task_weight", 1.0, &key("use_task_rewards"));
+        draft.take("teacher.weight", &key("distillation_loss_coef"));
+    } else {
+        // Where rewards teach nothing, no group is dropped for them.
+        draft.set("sampling.dynamic", "off", &key("use_task_rewards"));
+    }
 }
 
 fn is_asynchronous(settings: &Settings) -> bool {

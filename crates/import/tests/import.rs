@@ -6,7 +6,9 @@
 use std::{fs, path::Path};
 
 use firebrick_import::{Imported, Origin, import};
-use firebrick_recipe::{Advantage, Dynamic, LossKind, Recipe, RewardKind, Schedule};
+use firebrick_recipe::{
+    Advantage, BaseType, Dynamic, LossKind, Recipe, RewardKind, Schedule, TeacherKind,
+};
 
 fn of(path: &str, text: &str) -> Imported {
     import(Path::new(path), text, &[], None).unwrap()
@@ -175,6 +177,33 @@ fn every_loss_has_the_bounds_that_it_has_there() {
         "trainer: {algorithm: {policy_loss_type: cispo, cispo: {cispo_eps_clip_low: 1e9}}}";
     assert_eq!(recipe("c.yaml", unbounded).loss.kind.clip_ratios(), Some((1.0, 4.0)));
     assert!(remarks(unbounded).contains("1.0 is none here"), "{}", remarks(unbounded));
+}
+
+#[test]
+fn a_distillation_has_a_teacher() {
+    let verl = |rest: &str| {
+        format!(
+            "actor_rollout_ref: {{rollout: {{n: 4}}}}\ndistillation: {{enabled: true, teacher_models: \
+             {{teacher_model: {{model_path: Qwen/Qwen3-8B}}}}, distillation_loss: {{{rest}}}}}"
+        )
+    };
+    let both = verl("loss_mode: k1, use_policy_gradient: true, distillation_loss_coef: 0.5");
+    let teacher = recipe("c.yaml", &both).teacher.unwrap();
+    assert_eq!(
+        teacher.kind,
+        TeacherKind::Local { path: "Qwen/Qwen3-8B".into(), base: BaseType::Auto }
+    );
+    assert_eq!((teacher.weight, teacher.task_weight, teacher.max_log_ratio), (0.5, 1.0, None));
+    assert!(!remarks(&both).contains("differentiated"), "{}", remarks(&both));
+
+    let alone = verl("loss_mode: k3, use_task_rewards: false, loss_max_clamp: 10.0");
+    let teacher = recipe("c.yaml", &alone).teacher.unwrap();
+    assert_eq!(
+        (teacher.weight, teacher.task_weight, teacher.max_log_ratio),
+        (1.0, 0.0, Some(10.0))
+    );
+    assert!(remarks(&alone).contains("no divergence is differentiated"), "{}", remarks(&alone));
+    assert_eq!(recipe("c.yaml", &alone.replace("enabled: true", "enabled: false")).teacher, None);
 }
 
 /// A recipe refuses settings without effect, so none of them may come over.

@@ -12,7 +12,7 @@ use serde::{
     de::{SeqAccess, Visitor, value::SeqAccessDeserializer},
 };
 
-use super::{RewardKind, bounds};
+use super::{RewardKind, TeacherKind, bounds};
 
 /// The prompts: a data set (`train`) or generated problems (`task`), one of the two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -133,6 +133,9 @@ pub struct TrainSource {
     /// The verifier of its completions, with the options of `[reward]` for that kind; by default the one of `[reward]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<RewardKind>,
+    /// The teacher of its completions, with the options of `[teacher]` for that kind; by default the one of `[teacher]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub teacher: Option<TeacherKind>,
 }
 
 impl TrainData {

@@ -39,6 +39,7 @@ mod sampling;
 mod schema_check;
 mod sft;
 mod tables;
+mod teacher;
 mod text;
 mod unused;
 mod validate;
@@ -73,8 +74,9 @@ pub use tables::{
     Advantage, Checkpoint, CheckpointDtype, Device, Eval, EvalSet, Kernels, Kl, Loss, LossKind,
     Optim, OptimKind, Recompute, Record, Rollout, Schedule, Train,
 };
+pub use teacher::{Teacher, TeacherKind, TeacherServers};
 pub use text::Text;
-pub use verifier::{AnswerFork, Extraction, OfTask, Part, RewardKind, Transform};
+pub use verifier::{AnswerFork, Extraction, JudgeAnswer, OfTask, Part, RewardKind, Transform};
 
 // The algorithm computes by these types, and a recipe is composed of them.
 pub use firebrick_core::{
@@ -124,6 +126,9 @@ pub struct Recipe {
     /// The critic of `advantage.kind = "gae"`, which gives advantages token by token: PPO's value function.
     #[serde(default)]
     pub critic: Critic,
+    /// A second model that judges each token of the policy's completions, in place of the reward or next to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub teacher: Option<Teacher>,
     /// The policy loss.
     #[serde(default)]
     pub loss: Loss,
@@ -187,6 +192,7 @@ impl Default for Recipe {
             reward: Reward::default(),
             advantage: Advantage::default(),
             critic: Critic::default(),
+            teacher: None,
             loss: Loss::default(),
             optim: Optim::default(),
             train: Train::default(),
@@ -404,6 +410,24 @@ impl Recipe {
     pub fn reward_kinds(&self) -> Vec<RewardKind> {
         let own = self.train_sources().iter().filter_map(|source| source.reward.clone());
         std::iter::once(self.reward_kind()).chain(own).collect()
+    }
+
+    /// Returns the teachers, each once: that of `[teacher]`, and those of sources with their own.
+    pub fn teacher_kinds(&self) -> Vec<&TeacherKind> {
+        let own = self.train_sources().iter().filter_map(|source| source.teacher.as_ref());
+        let all = self.teacher.iter().map(|teacher| &teacher.kind).chain(own);
+        let mut kinds: Vec<&TeacherKind> = Vec::new();
+        for kind in all {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+
+    /// Returns true if a teacher alone gives advantages, so that rewards teach nothing.
+    pub fn rewards_only_measure(&self) -> bool {
+        self.teacher.as_ref().is_some_and(|teacher| teacher.task_weight == 0.0)
     }
 
     /// Returns the verifiers that the recipe names itself, for changes.

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use firebrick_core::{hub_name, is_data_file};
 use toml_edit::{DocumentMut, Item, Value};
 
-use super::{Loaded, Recipe, RewardKind, TrainData, overrides::Override};
+use super::{Loaded, Recipe, RewardKind, TeacherKind, TrainData, overrides::Override};
 
 /// Makes the relative paths of `loaded`, which was read from `file`, begin at the right folder. In the values
 /// they then lead there from the current folder, in the text from any folder.
@@ -59,9 +59,30 @@ pub(super) fn without_folders(recipe: &Recipe) -> Recipe {
         let name = given.file_name().filter(|_| given.is_absolute());
         name.map(PathBuf::from)
     });
-    for servers in [&mut recipe.rollout.engine.servers, &mut recipe.environment.servers] {
+    let hide = |servers: &mut Vec<String>| {
         for (number, address) in (1..).zip(servers) {
             *address = format!("http://server-{number}");
+        }
+    };
+
+    hide(&mut recipe.rollout.engine.servers);
+    hide(&mut recipe.environment.servers);
+    let sources = match &mut recipe.data.train {
+        Some(TrainData::Several(sources)) => &mut sources[..],
+        _ => &mut [],
+    };
+    let teachers = sources.iter_mut().filter_map(|source| source.teacher.as_mut());
+    let teachers = teachers.chain(recipe.teacher.iter_mut().map(|teacher| &mut teacher.kind));
+    for teacher in teachers {
+        match teacher {
+            TeacherKind::Vllm(it) | TeacherKind::Sglang(it) => hide(&mut it.servers),
+            TeacherKind::Local { .. } => {}
+        }
+    }
+    let judges = recipe.reward_kinds_mut().map(|kind| (Vec::new(), kind));
+    for (_, judge) in judges.flat_map(parts) {
+        if let RewardKind::Judge { servers, .. } = judge {
+            hide(servers);
         }
     }
     recipe
@@ -143,7 +164,7 @@ fn replace_paths(
     to: impl Fn(&[String], &Path, Kind) -> Option<PathBuf>,
 ) -> Vec<(Vec<String>, String)> {
     let mut changed = Vec::new();
-    let Recipe { model, data, sft, reward, eval, rollout, .. } = recipe;
+    let Recipe { model, data, sft, reward, teacher, eval, rollout, .. } = recipe;
     let tokenizer = model.new.as_mut().and_then(|new| new.tokenizer.as_mut());
     let (train, sources) = match &mut data.train {
         Some(TrainData::One(path)) => (Some(path), &mut [][..]),
@@ -185,6 +206,7 @@ fn replace_paths(
     }
 
     let mut judges: Vec<(Vec<String>, &mut RewardKind)> = Vec::new();
+    let mut teachers: Vec<(Vec<String>, &mut TeacherKind)> = Vec::new();
     for (index, source) in sources.iter_mut().enumerate() {
         let of =
             |name: &str| ["data", "train", &index.to_string(), name].map(String::from).to_vec();
@@ -192,8 +214,19 @@ fn replace_paths(
             source.path = new_path.into();
         }
         judges.extend(source.reward.iter_mut().map(|kind| (of("reward"), kind)));
+        teachers.extend(source.teacher.iter_mut().map(|kind| (of("teacher"), kind)));
     }
     judges.extend(reward.kind.iter_mut().map(|kind| (vec!["reward".to_owned()], kind)));
+    teachers.extend(teacher.iter_mut().map(|it| (vec!["teacher".to_owned()], &mut it.kind)));
+
+    for (key, teacher) in teachers {
+        if let TeacherKind::Local { path, .. } = teacher
+            && let Some(new_path) =
+                change([key, vec!["path".into()]].concat(), path, Kind::PathOrName)
+        {
+            *path = new_path.into();
+        }
+    }
 
     for (key, verifier) in judges.into_iter().flat_map(parts) {
         match verifier {
@@ -288,11 +321,15 @@ mod tests {
     #[test]
     fn a_reader_elsewhere_learns_no_folders_and_no_addresses() {
         let text = "[model]\npath = \"/home/me/small\"\n[data]\n[environment]\nkind = \"openenv\"\n\
-                    servers = [\"http://secret:8000\", \"http://other:8000\"]\n";
+                    servers = [\"http://secret:8000\", \"http://other:8000\"]\n\
+                    [teacher]\nkind = \"vllm\"\nservers = [\"http://secret:8001\"]\n\
+                    [reward]\nkind = \"weighted\"\nparts = [{ name = \"a\", weight = 1.0, kind = \"judge\", \
+                    servers = [\"http://secret:8002/v1\"], model = \"m\", rubric = \"r\" }]\n";
         let recipe: Recipe = toml::from_str(text).unwrap();
         let shown = without_folders(&recipe);
         assert_eq!(shown.model.path.as_deref(), Some(Path::new("small")));
         assert_eq!(shown.environment.servers, ["http://server-1", "http://server-2"]);
+        assert!(!shown.to_toml().contains("secret"), "{}", shown.to_toml());
     }
 
     #[test]

@@ -106,6 +106,16 @@ impl<'schema> Walk<'schema> {
             return;
         }
 
+        if let Some(each) = schema.get("additionalProperties").filter(|any| any.is_object()) {
+            // Its keys are names of the user's, with values of one type.
+            for (key, value) in table {
+                self.path.push(key.get_ref().to_string());
+                self.value(value, each);
+                self.path.pop();
+            }
+            return;
+        }
+
         // A table whose kind is unknown has no keys to compare with.
         let Some(schemas) = self.schemas(table, &header, schema) else { return };
         let keys: Vec<(String, &Json)> = schemas.iter().copied().flat_map(properties).collect();

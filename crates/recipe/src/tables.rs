@@ -277,9 +277,9 @@ pub enum LossKind {
         #[schemars(range(min = 0.0))]
         clip_ratio_high: f64,
     },
-    /// A token that has moved too far from the old policy, and would be pushed further, has no gradient. Its distance is
-    /// the total variation of both policies, if each knows the token and everything else: the difference of its two
-    /// probabilities (DPPO).
+    /// A token that has moved too far from the old policy, and would be pushed further, has no gradient (DPPO). How far is
+    /// the difference of its two probabilities, which is the total variation of both policies if all other tokens are
+    /// counted as one.
     DppoTv {
         /// Largest distance at which a token may still become less likely, in (0, 1].
         #[serde(default = "dppo_tv_delta")]

@@ -7,6 +7,7 @@ mod critic;
 mod engine;
 mod environment;
 mod sampling;
+mod teacher;
 
 use firebrick_reward::{Regex, RegexGroup, RegexOptions, RewardError, Weighted};
 use toml::{
@@ -15,8 +16,8 @@ use toml::{
 };
 
 use super::{
-    AdaptiveUpdates, Advantage, LengthPenalty, NewModel, Recipe, RewardKind, Schedule, Task,
-    TrainSource,
+    AdaptiveUpdates, Advantage, JudgeAnswer, LengthPenalty, NewModel, Recipe, RewardKind, Schedule,
+    Task, TrainSource,
     data::is_name_letter,
     error::{BACKSLASH, Problem},
     paths,
@@ -34,6 +35,7 @@ pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> V
     checks.reward();
     checks.overlong();
     checks.critic();
+    checks.teachers();
     checks.curriculum();
     checks.sampling();
     checks.engine();
@@ -334,6 +336,50 @@ impl Checks<'_> {
         }
     }
 
+    fn judge_answer(&mut self, key: &str, answer: &JudgeAnswer) {
+        let problem = match answer {
+            JudgeAnswer::YesNo => return,
+            JudgeAnswer::Number { min, max } => {
+                let right = min < max && (max - min).is_finite();
+                (!right).then(|| format!("min = {min:?} and max = {max:?}, expected min below max"))
+            }
+            JudgeAnswer::Label { labels } => {
+                // As they are compared: without signs, and in small letters.
+                let words = |name: &str| {
+                    let words = name.split(|c: char| !c.is_alphanumeric());
+                    words
+                        .filter(|word| !word.is_empty())
+                        .collect::<Vec<_>>()
+                        .join(" ")
+                        .to_lowercase()
+                };
+                if labels.len() < 2 {
+                    return self.fail(
+                        &[key],
+                        format!("{key}.labels has {} labels, expected at least 2", labels.len()),
+                        "nothing to choose from",
+                        "`labels = { right = 1.0, wrong = 0.0 }`",
+                    );
+                }
+                let wrong = labels.iter().find(|(name, credit)| {
+                    let same = labels.keys().filter(|other| words(other) == words(name)).count();
+                    !(0.0..=1.0).contains(*credit) || words(name).is_empty() || same > 1
+                });
+                wrong.map(|(name, credit)| {
+                    format!("{name:?} = {credit:?}, expected a word of its own with a credit from 0 to 1")
+                })
+            }
+        };
+        if let Some(problem) = problem {
+            self.fail(
+                &[key],
+                format!("{key} has {problem}"),
+                "gives no credit",
+                "`{ kind = \"number\", min = 0, max = 10 }` or `{ kind = \"label\", labels = { right = 1.0, wrong = 0.0 } }`",
+            );
+        }
+    }
+
     fn source_rewards(&mut self, sources: &[TrainSource]) {
         let recipe = self.recipe;
         for (index, source) in sources.iter().enumerate() {
@@ -473,6 +519,18 @@ impl Checks<'_> {
                 "set one of `think`, `boxed`, `answer_line` and `nothing_after` to true",
             ),
             RewardKind::Command { program, .. } => self.program(&key("program"), program),
+            RewardKind::Judge { answer, servers, .. } => {
+                self.judge_answer(&key("answer"), answer);
+                let one = |text: &str| servers.iter().filter(|it| *it == text).count() == 1;
+                if let Some(twice) = servers.iter().find(|server| !one(server)) {
+                    self.fail(
+                        &[&key("servers")],
+                        format!("{} has {twice} twice", key("servers")),
+                        "named once before",
+                        "name each server once",
+                    );
+                }
+            }
             RewardKind::Model { scale, offset, .. }
                 if *scale <= 0.0 || !(scale + offset).is_finite() =>
             {

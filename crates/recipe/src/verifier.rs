@@ -2,7 +2,10 @@
 //!
 //! As in `tables`, the doc comments are the descriptions in the JSON schema and in the book.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use firebrick_core::Verifier;
 pub use firebrick_reward::{AnswerFork, math::Extraction};
@@ -168,6 +171,66 @@ pub enum RewardKind {
         #[schemars(range(min = 0.0, max = 1.0))]
         threshold: f64,
     },
+    /// A language model, asked through OpenAI's protocol for chats: a service, or a server of vLLM, SGLang or llama.cpp.
+    Judge {
+        /// Addresses of servers of the same model, such as `"http://127.0.0.1:8000/v1"`.
+        #[schemars(length(min = 1, max = 1024), inner(length(min = 1)))]
+        servers: Vec<String>,
+        /// The model's name there.
+        #[schemars(length(min = 1))]
+        model: String,
+        /// Name of the environment variable that holds the servers' API key. The key is sent as a bearer token, and
+        /// stored nowhere.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(length(min = 1))]
+        key_variable: Option<String>,
+        /// The question, a template of the variables `question`, `reference` and `completion`. A further one, `fence`, is
+        /// a word that the completion can't foresee: between two lines of it, a completion can't be taken for the rubric.
+        #[schemars(length(min = 1))]
+        rubric: String,
+        /// Message of the system before it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        system: Option<String>,
+        /// What the last line of the answer has to say.
+        #[serde(default)]
+        answer: JudgeAnswer,
+        /// The smallest credit at which a completion counts as right.
+        #[serde(default = "half")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        threshold: f64,
+        /// Temperature of the answer. By default the server decides.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 0.0))]
+        temperature: Option<f64>,
+        /// Further fields of the request, such as `{ reasoning_effort = "low" }`, or
+        /// `{ chat_template_kwargs = { enable_thinking = false } }` for vLLM. With `max_completion_tokens` among them,
+        /// `max_tokens` is not sent.
+        #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+        extra_body: serde_json::Map<String, Value>,
+        /// Limit of the answer's tokens, thoughts included.
+        #[serde(default = "default_answer_tokens")]
+        #[schemars(range(min = 1, max = bounds::SIZE))]
+        max_tokens: usize,
+        /// Number of completions that each server judges at the same time.
+        #[serde(default = "default_at_once")]
+        #[schemars(range(min = 1, max = bounds::PROCESSES))]
+        at_once: usize,
+        /// Seconds that an answer may take. After that, it is asked for again.
+        #[serde(default = "default_deadline")]
+        #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1e6))]
+        deadline: f64,
+        /// Tries more for an answer that is not understood. After them, there is no verdict.
+        #[serde(default = "default_retries")]
+        #[schemars(range(max = 100))]
+        retries: u32,
+        /// Seconds that a run waits while no server answers, before it ends.
+        #[serde(default = "default_patience")]
+        #[schemars(range(min = 0.0, max = 1e6))]
+        patience: f64,
+        /// Prices of a million tokens, of questions and of answers, in any currency: then `judge/cost` is in it.
+        #[serde(default)]
+        prices: [f64; 2],
+    },
     /// A program of your own, which reads and writes a line of JSON for each completion.
     Command {
         /// The program and its arguments, such as `["python3", "judge.py"]`; no shell reads them. If a word after
@@ -306,6 +369,7 @@ impl RewardKind {
                 Box::new(Weighted::new(parts?)?)
             }
             kind @ (RewardKind::Model { .. }
+            | RewardKind::Judge { .. }
             | RewardKind::Command { .. }
             | RewardKind::Python { .. }) => other(kind)?,
         })
@@ -346,11 +410,32 @@ impl RewardKind {
     pub fn asks_others(&self) -> bool {
         match self {
             RewardKind::Model { .. }
+            | RewardKind::Judge { .. }
             | RewardKind::Environment { .. }
             | RewardKind::Command { .. }
             | RewardKind::Python { .. } => true,
             RewardKind::Weighted { parts } => parts.iter().any(|part| part.kind.asks_others()),
             _ => false,
+        }
+    }
+
+    /// Returns true if a model judges, alone or as a part: a reward model, or a language model.
+    pub fn asks_model(&self) -> bool {
+        match self {
+            RewardKind::Model { .. } | RewardKind::Judge { .. } => true,
+            RewardKind::Weighted { parts } => parts.iter().any(|part| part.kind.asks_model()),
+            _ => false,
+        }
+    }
+
+    /// Returns the names of the environment variables with the keys of servers that judge.
+    pub fn key_variables(&self) -> Vec<&str> {
+        match self {
+            RewardKind::Judge { key_variable, .. } => key_variable.as_deref().into_iter().collect(),
+            RewardKind::Weighted { parts } => {
+                parts.iter().flat_map(|part| part.kind.key_variables()).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -366,6 +451,29 @@ impl RewardKind {
     }
 }
 
+/// What a judge's answer has to say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum JudgeAnswer {
+    /// `yes` for a credit of 1, `no` for 0.
+    #[default]
+    YesNo,
+    /// A number, which becomes a credit.
+    Number {
+        /// The number of a credit of 0.
+        #[serde(default)]
+        min: f64,
+        /// The number of a credit of 1, above `min`.
+        max: f64,
+    },
+    /// One of several words or phrases.
+    Label {
+        /// The credit of each, from 0 to 1, such as `{ right = 1.0, nearly = 0.5, wrong = 0.0 }`.
+        #[schemars(length(min = 2))]
+        labels: BTreeMap<String, f64>,
+    },
+}
+
 /// Removes `weighted` from the kinds of a part: a sum of sums is a sum, and an endless schema can't be
 /// written into a page.
 fn kind_is_not_weighted(schema: &mut Schema) {
@@ -373,6 +481,26 @@ fn kind_is_not_weighted(schema: &mut Schema) {
         variants.retain(|variant| variant["properties"]["kind"]["const"] != "weighted");
     }
     schema.insert("unevaluatedProperties".into(), false.into());
+}
+
+fn default_answer_tokens() -> usize {
+    4096
+}
+
+fn default_at_once() -> usize {
+    8
+}
+
+fn default_deadline() -> f64 {
+    120.0
+}
+
+fn default_retries() -> u32 {
+    2
+}
+
+fn default_patience() -> f64 {
+    600.0
 }
 
 fn one() -> usize {

@@ -201,7 +201,11 @@ fn an_option_belongs_to_its_kind() {
             "`momentum` is an option of kind = \"muon\", which has to be set too",
         ),
         ("[loss]\nclip_ratio_hi = 0.3", "in [loss]", "did you mean `clip_ratio_high`?"),
-        ("[loss]\nkind = \"grpo\"", "loss.kind is \"grpo\", expected \"dapo\", \"gspo\" or", ""),
+        (
+            "[loss]\nkind = \"grpo\"",
+            "loss.kind is \"grpo\", expected \"dapo\", \"gspo\", \"cispo\",",
+            "",
+        ),
         ("[rollout]\nclip_ratio_low = 0.1", "in [rollout]", "is a key of [loss]"),
         ("[optim]\nlearning_rate = 1e-6", "in [optim]", "learning_rate is `lr`"),
         ("[train]\nnum_generations = 8", "in [train]", "is `rollout.group_size`"),

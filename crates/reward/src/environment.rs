@@ -1,6 +1,8 @@
 //! Verifiers for conversations: an environment's reward, and no verdict if the environment failed.
 
-use firebrick_core::{Completion, Outcome, Prompt, Score, Verdict, Verifier, VerifierFailed};
+use firebrick_core::{
+    Completion, Metrics, Outcome, Prompt, Score, Verdict, Verifier, VerifierFailed,
+};
 
 /// Takes an environment's reward. The credit is `scale` · sum + `offset`, kept within 0 and 1.
 ///
@@ -84,6 +86,10 @@ impl<V: Verifier> Verifier for OfConversations<V> {
 
     fn probe(&self, prompt: &Prompt, completion: &Completion) -> Result<(), VerifierFailed> {
         self.verifier.probe(prompt, completion)
+    }
+
+    fn take_costs(&self) -> Metrics {
+        self.verifier.take_costs()
     }
 
     fn cancel(&self) {

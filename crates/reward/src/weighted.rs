@@ -1,6 +1,6 @@
 //! `Weighted`, a weighted mean of other verifiers.
 
-use firebrick_core::{Completion, Prompt, Score, Verdict, Verifier, VerifierFailed};
+use firebrick_core::{Completion, Metrics, Prompt, Score, Verdict, Verifier, VerifierFailed};
 
 use crate::RewardError;
 
@@ -112,6 +112,11 @@ impl Verifier for Weighted {
 
     fn probe(&self, prompt: &Prompt, completion: &Completion) -> Result<(), VerifierFailed> {
         self.parts.iter().try_for_each(|part| part.verifier.probe(prompt, completion))
+    }
+
+    fn take_costs(&self) -> Metrics {
+        let costs = self.parts.iter().map(|part| part.verifier.take_costs());
+        costs.fold(Metrics::default(), Metrics::plus)
     }
 
     fn cancel(&self) {

@@ -9,6 +9,7 @@
 //! else is made from, and a [`Writer`] writes it while the run is in progress. [`Summary`] is the result in a few
 //! numbers. Nothing here knows the algorithm.
 
+mod answers;
 mod command;
 mod error;
 mod folder;
@@ -20,6 +21,7 @@ mod summary;
 mod sums;
 mod writer;
 
+pub use answers::AnswerLog;
 pub use command::{RUNS, path_word, resume_command, shell_word};
 pub use error::RunError;
 pub use folder::{RunFolder, checkpoints, publish_file, publish_folder, write_atomically};

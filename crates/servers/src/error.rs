@@ -41,6 +41,21 @@ pub enum PoolError {
         /// Last reason.
         source: ServerError,
     },
+    /// A server refused a text that it was to score, or no server has answered for too long.
+    #[error(
+        "the teacher's servers refused a completion, or answered nothing for {seconds} s; the last failure, of {server}: \
+         {source}{hint}\nThe run can continue with --resume when a server answers"
+    )]
+    NotScored {
+        /// What may help, if anything is known.
+        hint: &'static str,
+        /// Server that was asked last.
+        server: String,
+        /// Seconds for which the servers may fail.
+        seconds: u64,
+        /// Last reason.
+        source: ServerError,
+    },
     /// Writing the weights failed, or the trainer could not compute with them.
     #[error("the weights of version {version} could not be published: {source}")]
     Weights {

@@ -9,16 +9,22 @@
 //!
 //! Answers are untrusted, so their size, counts, ids and numbers are checked before they are used.
 //!
+//! [`ChatJudge`] is a verifier: it asks a language model about a completion. [`Scorers`] ask servers of another model, which is not trained, for the log-probabilities of given tokens.
+//!
 //! Each request passes through four modules: `pool` chooses a server, `dialect` translates the request to the server's
 //! protocol, `http` sends it, and `answer` checks the reply. `handshake` transfers weights to one server.
 
 mod answer;
+mod connect;
 mod dialect;
+mod errands;
 mod error;
 mod handshake;
 mod http;
+mod judge;
 mod member;
 mod pool;
+mod scorer;
 mod settings;
 mod sglang;
 mod vllm;
@@ -26,6 +32,8 @@ mod weights;
 
 pub use dialect::Dialect;
 pub use error::{PoolError, ServerError};
+pub use judge::{AnswerForm, Answers, ChatJudge, JudgeSettings, Rubric, TRIAL, fence};
 pub use pool::ServerPool;
+pub use scorer::Scorers;
 pub use settings::Settings;
 pub use weights::{Weights, WeightsKind};

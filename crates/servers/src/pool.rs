@@ -16,14 +16,12 @@ use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wa
 
 use crate::{
     answer::SampledCompletion,
-    dialect::{Dialect, SampleRequest, ServerApi, seed_of},
+    connect::connect,
+    dialect::{SampleRequest, seed_of},
     error::{PoolError, ServerError},
     handshake::{Probe, Publication, load},
-    http::Address,
     member::{Member, State},
     settings::Settings,
-    sglang::Sglang,
-    vllm::Vllm,
     weights::Weights,
 };
 
@@ -118,14 +116,8 @@ impl<M> ServerPool<M> {
         detokenizer: Arc<dyn Detokenizer>,
         notify: impl FnMut(String) + Send + 'static,
     ) -> Result<Self, PoolError> {
-        let member = |base: &String| {
-            let address = Address::new(base, settings.key.clone())?;
-            let server: Arc<dyn ServerApi> = match settings.dialect {
-                Dialect::Vllm => Arc::new(Vllm::at(address)),
-                Dialect::Sglang => Arc::new(Sglang::at(address)),
-            };
-            Ok(Member::new(server))
-        };
+        let member =
+            |base: &String| connect(settings.dialect, base, settings.key.clone()).map(Member::new);
         let members = settings.servers.iter().map(member).collect::<Result<_, _>>()?;
 
         Ok(ServerPool {

@@ -2,6 +2,7 @@
 
 pub(crate) mod advantage;
 pub(crate) mod aggregation;
+pub(crate) mod distillation;
 pub(crate) mod gae;
 pub(crate) mod loss;
 pub(crate) mod schedule;
@@ -11,6 +12,7 @@ pub use advantage::{
     BatchNorm, Gdpo, GroupNorm, LeaveOneOut, MeanOnly, ReinforceBaseline, SPREAD_TOLERANCE,
 };
 pub use aggregation::Divisors;
+pub use distillation::Distillation;
 pub use firebrick_core::config::{Aggregation, KlEstimator};
 pub use gae::{Gae, whiten};
 pub use loss::{

@@ -29,6 +29,9 @@ pub enum TrainError {
         /// Groups that the step wants, from `sampling.prompts_per_step`.
         wanted: usize,
     },
+    /// A teacher did not give its log-probabilities.
+    #[error(transparent)]
+    Teacher(Box<dyn std::error::Error + Send + Sync>),
     /// The loss has a KL penalty, and there is no reference policy.
     #[error(
         "loss.kl needs the policy that the run started from, and there is none: begin a new run \

@@ -9,6 +9,7 @@ pub(crate) mod oom;
 pub(crate) mod optim;
 pub(crate) mod replicas;
 pub(crate) mod sft;
+pub(crate) mod teacher;
 pub(crate) mod token_stats;
 mod top_entropy;
 pub(crate) mod update;
@@ -28,6 +29,7 @@ pub use optim::{
 };
 pub use replicas::Replicas;
 pub use sft::{CrossEntropy, sft_step};
+pub use teacher::{LocalTeacher, Teacher, Teachers};
 pub use token_stats::TokenStats;
 pub use update::{EXPERT_LOAD_MAX, ROUTER_AUX_LOSS, UpdateReport, UpdateTarget, Updater};
 
@@ -127,7 +129,8 @@ pub trait Learner {
     }
 
     /// Completes a step's samples before its first update, by the log-probabilities of a reference policy
-    /// ([`ref_logprobs`](Sample::ref_logprobs)) and the advantages of a critic, and returns the metrics of these.
+    /// ([`ref_logprobs`](Sample::ref_logprobs)), the advantages of a critic and what teachers add to them, and returns the
+    /// metrics of these.
     ///
     /// # Errors
     /// When the device fails.

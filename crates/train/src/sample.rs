@@ -46,6 +46,9 @@ pub struct Sample {
     pub token_values: Option<TokenValues>,
     /// False if every token is out of the loss.
     pub in_loss: bool,
+    /// The name of the data set that the prompt is from, if there are several; else empty.
+    #[serde(default)]
+    pub data_source: String,
     /// The number of the group that the completion belongs to.
     pub group: u64,
     /// The completion's index in its group, from 0.
@@ -68,6 +71,7 @@ impl Sample {
             advantages: vec![0.0; completion.tokens.len()],
             token_values: None,
             in_loss: true,
+            data_source: String::new(),
             group,
             place: 0,
         }

@@ -18,6 +18,7 @@ pub(crate) fn samples_of(
         let completions = group.group.completions.iter().map(sample).zip(&group.rewards);
         samples.extend(completions.enumerate().map(|(index, (mut sample, reward))| {
             (sample.place, sample.reward, sample.in_loss) = (index, reward.reward, reward.in_loss);
+            sample.data_source.clone_from(&group.group.prompt.data_source);
             sample
         }));
     }

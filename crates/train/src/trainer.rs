@@ -346,6 +346,7 @@ impl<L: Learner> Trainer<L> {
         let (update, skipped) = updated.record_metrics(&mut metrics);
 
         self.learner.record_metrics(&mut metrics);
+        metrics.extend(self.sampler.task.verifier.take_costs());
         if self.sampler.config.curriculum.is_some() {
             metrics.set("sampling/curriculum_prompts", self.state.history.len() as f64);
         }

@@ -19,6 +19,8 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
+
 pub use decoder::{Served, Wordless};
 pub use environment::{GameOptions, Games, Trouble};
 pub use faults::Fault;
@@ -34,6 +36,12 @@ pub struct Stub {
 pub struct Options {
     /// Fault of each request for a group, by its number.
     pub faults: Box<dyn Fn(u64) -> Option<Fault> + Send + Sync>,
+    /// Fault of each request for the log-probabilities of given tokens, by its number.
+    pub score_faults: Box<dyn Fn(u64) -> Option<Fault> + Send + Sync>,
+    /// What it answers to a chat's request.
+    pub chat: Box<dyn Fn(&Value) -> String + Send + Sync>,
+    /// Fault of each chat, by its number.
+    pub chat_faults: Box<dyn Fn(u64) -> Option<Fault> + Send + Sync>,
     /// True if it answers 200 to a reload, and keeps the weights that it has.
     pub keeps_weights: bool,
     /// True if its token endpoint is switched off, as vLLM's is without `--enable-scale-out`.
@@ -51,6 +59,9 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             faults: Box::new(|_| None),
+            score_faults: Box::new(|_| None),
+            chat: Box::new(|_| "yes".into()),
+            chat_faults: Box::new(|_| None),
             keeps_weights: false,
             without_tokens: false,
             raw_logprobs: false,
@@ -68,6 +79,10 @@ struct Shared {
     asked: AtomicU64,
     /// Number of groups that were answered completely.
     answered: AtomicU64,
+    /// Number of requests for log-probabilities of given tokens.
+    scored: AtomicU64,
+    /// Number of chats.
+    chats: AtomicU64,
     busy: (Mutex<usize>, Condvar),
     seen: Mutex<Seen>,
 }
@@ -106,6 +121,8 @@ impl Stub {
             ended: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
+            scored: AtomicU64::new(0),
+            chats: AtomicU64::new(0),
             busy: (Mutex::new(0), Condvar::new()),
             seen: Mutex::new(Seen { version: "default".into(), ..Seen::default() }),
         });
@@ -133,6 +150,16 @@ impl Stub {
     /// Copies its present state.
     pub fn seen(&self) -> Seen {
         self.shared.seen().clone()
+    }
+
+    /// Counts the requests for log-probabilities of given tokens.
+    pub fn scored(&self) -> u64 {
+        self.shared.scored.load(Ordering::Relaxed)
+    }
+
+    /// Counts the chats that it was asked for.
+    pub fn chats(&self) -> u64 {
+        self.shared.chats.load(Ordering::Relaxed)
     }
 
     /// Counts the groups that it has answered completely.

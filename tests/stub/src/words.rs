@@ -24,16 +24,19 @@ pub(crate) fn reply<'a>(shared: &'a Shared, path: &str, body: &Value) -> Reply<'
             if body["sampling_params"]["prompt_logprobs"].is_null() {
                 group(shared, &prompt, &vllm(&body["sampling_params"]), token_words)
             } else {
-                Reply::ok(&json!({"prompt_logprobs": scored(shared, &prompt)}))
+                scoring(shared, || json!({"prompt_logprobs": scored(shared, &prompt)}))
             }
         }
+        "/v1/chat/completions" => chat(shared, body),
         "/v1/completions" => {
             let prompt = tokens(&body["prompt"]);
             if body["prompt_logprobs"].is_null() {
                 group(shared, &prompt, &vllm(body), completion_words)
             } else {
-                let scored = scored(shared, &prompt);
-                Reply::ok(&json!({"choices": [{"prompt_logprobs": scored}]}))
+                scoring(
+                    shared,
+                    || json!({"choices": [{"prompt_logprobs": scored(shared, &prompt)}]}),
+                )
             }
         }
         // A list of prompts asks for completions, a single prompt for its own log-probabilities.
@@ -42,11 +45,13 @@ pub(crate) fn reply<'a>(shared: &'a Shared, path: &str, body: &Value) -> Reply<'
         }
         "/generate" => {
             let given = tokens(&body["input_ids"]);
-            let logprobs = shared.model().score(&given);
-            let behind = logprobs.iter().zip(&given[1..]).map(|(it, id)| json!([it, id, null]));
-            let all: Vec<Value> =
-                [json!([null, given[0], null])].into_iter().chain(behind).collect();
-            Reply::ok(&json!({"meta_info": {"input_token_logprobs": all}}))
+            scoring(shared, || {
+                let logprobs = shared.model().score(&given);
+                let behind = logprobs.iter().zip(&given[1..]).map(|(it, id)| json!([it, id, null]));
+                let all: Vec<Value> =
+                    [json!([null, given[0], null])].into_iter().chain(behind).collect();
+                json!({"meta_info": {"input_token_logprobs": all}})
+            })
         }
 
         "/pause?mode=abort" | "/pause_generation" => {
@@ -126,6 +131,59 @@ fn load(shared: &Shared, path: &Value, version: &Value) -> Reply<'static> {
             Reply::ok(&json!({"results": [null], "success": true}))
         }
         Err(problem) => Reply::status(500, &problem),
+    }
+}
+
+/// Answers a chat, unless it is the turn of a fault.
+fn chat<'a>(shared: &Shared, body: &Value) -> Reply<'a> {
+    let asked = shared.chats.fetch_add(1, Ordering::Relaxed);
+    let given = body["messages"].to_string().len();
+    let reply = |answer: &str, finish: &str| {
+        let message = json!({"role": "assistant", "content": answer});
+        let usage = json!({"prompt_tokens": given, "completion_tokens": answer.len()});
+        Reply::ok(&json!({
+            "choices": [{"message": message, "finish_reason": finish}],
+            "usage": usage,
+        }))
+    };
+
+    let answer = (shared.options.chat)(body);
+    // A byte is a token.
+    let most = body["max_tokens"].as_u64().unwrap_or(u64::MAX) as usize;
+    if answer.len() > most {
+        return reply(&answer[..most], "length");
+    }
+    match (shared.options.chat_faults)(asked) {
+        Some(Fault::Status(status)) => Reply::status(status, "out of order"),
+        Some(Fault::Nonsense) => Reply::status(200, "{\"choices\": [NaN"),
+        Some(Fault::Short) => reply(&answer[..answer.len() / 2], "length"),
+        Some(Fault::Abort) => reply("It depends.", "stop"),
+        // As from a model that only thought.
+        Some(Fault::Half) => Reply::ok(&json!({
+            "choices": [{"message": {"role": "assistant", "content": null}, "finish_reason": "stop"}],
+        })),
+        Some(Fault::Delay(time)) => {
+            thread::sleep(time);
+            reply(&answer, "stop")
+        }
+        fault @ Some(Fault::Hang | Fault::Drop | Fault::Endless) => {
+            Reply { fault, ..Reply::ok(&Value::Null) }
+        }
+        _ => reply(&answer, "stop"),
+    }
+}
+
+/// Answers with log-probabilities of given tokens, unless it is the turn of a fault.
+fn scoring<'a>(shared: &Shared, answer: impl FnOnce() -> Value) -> Reply<'a> {
+    let asked = shared.scored.fetch_add(1, Ordering::Relaxed);
+    match (shared.options.score_faults)(asked) {
+        Some(Fault::Status(status)) => Reply::status(status, "out of order"),
+        Some(Fault::Nonsense) => Reply::status(200, "{\"choices\": [NaN"),
+        Some(Fault::NotANumber) => Reply::ok(&json!({"prompt_logprobs": [null, "NaN"]})),
+        fault @ Some(Fault::Hang | Fault::Drop | Fault::Endless) => {
+            Reply { fault, ..Reply::ok(&Value::Null) }
+        }
+        _ => Reply::ok(&answer()),
     }
 }
 

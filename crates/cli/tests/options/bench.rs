@@ -12,6 +12,7 @@ use firebrick_stub::{GameOptions, Games, Options, Served, Stub};
 use serde_json::{Value, json};
 
 use crate::{
+    judge,
     made::Run,
     scratch::{Outcome, Scratch, repository},
 };
@@ -127,6 +128,12 @@ mini_batch = 16
 /// Like `CHECKPOINT`, but sampled by a server.
 pub(crate) const SERVED: &str = "served.toml";
 
+/// Like `CHECKPOINT`, with the same model as teacher, on a server.
+pub(crate) const TAUGHT: &str = "taught.toml";
+
+/// Like `LETTERS`, with a language model as the judge of whether an `a` is in a completion.
+pub(crate) const JUDGED: &str = "judged.toml";
+
 /// A new model that guesses digits. `game.jsonl` asks for each digit once.
 pub(crate) const TALK: &str = "talk.toml";
 
@@ -167,6 +174,10 @@ pub(crate) struct Bench {
     pub(crate) scratch: Scratch,
     /// Samples for [`SERVED`].
     pub(crate) server: Stub,
+    /// Teaches for [`TAUGHT`].
+    pub(crate) teacher: Stub,
+    /// Judges for [`JUDGED`].
+    pub(crate) judge: Stub,
     /// Plays for [`TALK`].
     pub(crate) games: Games,
     runs: RefCell<BTreeMap<Vec<String>, Made>>,
@@ -192,7 +203,22 @@ impl Bench {
         scratch.fixture("qwen2-f32", "base");
         scratch.fixture("qwen2-bf16", "half");
         let rows = repository("crates/cli/tests/data/gsm8k-style.jsonl");
-        scratch.write("sums.jsonl", fs::read(rows).unwrap());
+        scratch.write("sums.jsonl", fs::read(&rows).unwrap());
+        scratch.write("again.jsonl", fs::read(rows).unwrap());
+
+        let teacher = Stub::start(Served::of(&scratch.path("base")), Options::default());
+        let taught = format!("\n[teacher]\nkind = \"vllm\"\nservers = [\"{}\"]\n", teacher.base());
+        scratch.write(TAUGHT, [CHECKPOINT_RECIPE, &taught].concat());
+
+        let options = Options { chat: Box::new(judge::answer), ..Options::default() };
+        let judge = Stub::start(Served::new(), options);
+        let rule = "kind = \"regex\"\npattern = \"a\"\nmatches = true";
+        let asks = format!(
+            "kind = \"judge\"\nservers = [\"{}/v1\"]\nmodel = \"judge\"\n\
+             rubric = \"has\\n{{{{ completion }}}}\"",
+            judge.base()
+        );
+        scratch.write(JUDGED, LETTERS_RECIPE.replace(rule, &asks));
 
         let games = Games::start(GameOptions { sessions: 8, ..GameOptions::default() });
         let talk =
@@ -205,7 +231,7 @@ impl Bench {
         scratch
             .write("talk-alone.toml", talk(none).replace("observation =", &format!("{opening} =")));
 
-        let bench = Bench { scratch, server, games, runs: RefCell::default() };
+        let bench = Bench { scratch, server, teacher, judge, games, runs: RefCell::default() };
         let letters = ["a", "b", "c", "d", "e", "f", "g", "h"];
         bench.tokenizer("letters", &letters);
         let digits = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];

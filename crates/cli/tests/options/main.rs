@@ -16,6 +16,7 @@ mod curriculum;
 mod data;
 mod engine;
 mod environment;
+mod judge;
 mod judges;
 mod loss;
 mod made;
@@ -28,6 +29,7 @@ mod schema;
 #[path = "../scratch/mod.rs"]
 mod scratch;
 mod sft;
+mod teacher;
 mod verifiers;
 
 use std::collections::BTreeSet;
@@ -47,10 +49,12 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         sampling::CASES,
         curriculum::CASES,
         reward::CASES,
+        judge::CASES,
         judges::CASES,
         judges::PYTHON_CASES,
         loss::CASES,
         critic::CASES,
+        teacher::CASES,
         optim::CASES,
         adaptive::CASES,
     ]

@@ -83,7 +83,13 @@ pub(super) fn environment(
 pub(super) fn key(setting: &'static str, variable: &str) -> Result<Key, Error> {
     match env::var(variable) {
         Ok(word) if !word.is_empty() => Ok(Key::new(word)),
-        _ => Err(Error::NoKey { setting, variable: variable.into() }),
+        _ => {
+            // Whoever writes the key itself there does not want to see it again.
+            let is_name = variable.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            let variable =
+                if is_name { variable } else { "what was given, which is no variable's name" };
+            Err(Error::NoKey { setting, variable: variable.into() })
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use firebrick_core::{Completion, Prompt, Score, Verifier, VerifierFailed};
+use firebrick_core::{Completion, Metrics, Prompt, Score, Verifier, VerifierFailed};
 
 /// Verifiers, and which of them judges the prompts of each data set ([`Prompt::data_source`]).
 pub(super) struct Judges {
@@ -79,6 +79,11 @@ impl Verifier for Judges {
 
     fn probe(&self, prompt: &Prompt, completion: &Completion) -> Result<(), VerifierFailed> {
         self.of(&prompt.data_source).probe(prompt, completion)
+    }
+
+    fn take_costs(&self) -> Metrics {
+        let costs = self.verifiers.iter().map(|verifier| verifier.take_costs());
+        costs.fold(Metrics::default(), Metrics::plus)
     }
 
     fn cancel(&self) {

@@ -154,6 +154,7 @@ impl Forms {
             | RewardKind::Format { .. }
             | RewardKind::Countdown { .. }
             | RewardKind::Model { .. }
+            | RewardKind::Judge { .. }
             | RewardKind::Environment { .. }
             | RewardKind::Command { .. }
             | RewardKind::Python { .. } => return None,

@@ -1,8 +1,12 @@
 //! Builds the verifier and the shapers of a recipe's `[reward]`.
 
+mod judge;
 mod model;
 
-use std::sync::mpsc::Sender;
+use std::{
+    path::Path,
+    sync::{Arc, mpsc::Sender},
+};
 
 use burn::tensor::Device;
 use firebrick_core::{RewardShaper, Verifier};
@@ -11,11 +15,12 @@ use firebrick_models::{Compute, Transform};
 use firebrick_reward::{
     Command, CommandOptions, Overlong, PythonFunction, StopPenalty, StopProperly,
 };
+use firebrick_runs::AnswerLog;
 
 use super::{judges::Judges, problems::generator};
 use crate::{
     Error,
-    recipe::{self, OfTask, Recipe, RewardKind},
+    recipe::{self, OfTask, Recipe, RewardKind, TeacherKind},
     source::{Sources, TOKEN},
 };
 
@@ -32,6 +37,8 @@ pub(super) struct VerifierContext<'a> {
     pub(super) now: DateTime,
     /// Sender of notes for the user.
     pub(super) notes: &'a Sender<String>,
+    /// Folder of the run, which keeps what judges have answered; `None` if there is no run.
+    pub(super) run_folder: Option<&'a Path>,
 }
 
 /// Builds the verifiers.
@@ -39,7 +46,8 @@ pub(super) fn judges(recipe: &Recipe, context: &VerifierContext) -> Result<Judge
     let task = recipe.data.task.as_ref().and_then(generator);
     let task = task.as_ref().map(|task| OfTask { marker: task.marker() });
     let secrets = secrets(recipe);
-    let other = |kind| other(kind, &secrets, context);
+    let answers = Arc::new(AnswerLog::new(context.run_folder.map(Path::to_owned)));
+    let other = |kind| other(kind, &secrets, &answers, context);
 
     let mut judges = Judges::one(recipe.reward_kind().build(task, &other)?);
     let mut built = vec![recipe.reward_kind()];
@@ -62,8 +70,12 @@ pub(super) fn judges(recipe: &Recipe, context: &VerifierContext) -> Result<Judge
 /// not get them.
 fn secrets(recipe: &Recipe) -> Vec<String> {
     let keys = [&recipe.rollout.engine.key_variable, &recipe.environment.key_variable];
-    let keys = keys.into_iter().flatten().cloned();
-    keys.chain([TOKEN.to_owned()]).collect()
+    let teachers = recipe.teacher_kinds().into_iter().filter_map(TeacherKind::servers);
+    let keys = keys.into_iter().chain(teachers.map(|servers| &servers.key_variable));
+    let keys = keys.flatten().cloned();
+    let judges = recipe.reward_kinds();
+    let judges = judges.iter().flat_map(RewardKind::key_variables).map(str::to_owned);
+    keys.chain(judges).chain([TOKEN.to_owned()]).collect()
 }
 
 /// Builds a verifier that needs more than its options: a reward model, or a program, which does not get the variables
@@ -71,8 +83,12 @@ fn secrets(recipe: &Recipe) -> Vec<String> {
 fn other(
     kind: RewardKind,
     secrets: &[String],
+    answers: &Arc<AnswerLog>,
     context: &VerifierContext,
 ) -> Result<Box<dyn Verifier>, Error> {
+    if let Some(judge) = judge::judge(&kind, answers, context.notes)? {
+        return Ok(Box::new(judge));
+    }
     match kind {
         RewardKind::Model { path, transform, scale, offset, threshold, batch_tokens } => {
             let sigmoid = transform == recipe::Transform::Sigmoid;
@@ -86,7 +102,7 @@ fn other(
         }
         RewardKind::Command { program, time_limit, restarts, processes } => {
             let options = CommandOptions { program, time_limit, restarts, processes };
-            let command = judge(Command::new(options)?, secrets, context);
+            let command = told(Command::new(options)?, secrets, context);
             command.start()?; // This fails before a run instead of at its first completion.
             Ok(Box::new(command))
         }
@@ -94,17 +110,17 @@ fn other(
             let options =
                 CommandOptions { time_limit, restarts, processes, ..CommandOptions::default() };
             let function = PythonFunction { python, file, function };
-            let judge = judge(Command::python(function, options)?, secrets, context);
+            let judge = told(Command::python(function, options)?, secrets, context);
             judge.start()?;
             Ok(Box::new(judge))
         }
-        kind => kind.build(None, &|kind| other(kind, secrets, context)),
+        kind => kind.build(None, &|kind| other(kind, secrets, answers, context)),
     }
 }
 
 /// Gives a judge everything but its program: it gets none of the variables in `secrets`, and what it prints and why it
 /// fails become notes.
-fn judge(command: Command, secrets: &[String], context: &VerifierContext) -> Command {
+fn told(command: Command, secrets: &[String], context: &VerifierContext) -> Command {
     let notes = context.notes.clone();
     command.without(secrets.iter().cloned()).on_message(move |message| {
         let _ = notes.send(message.to_owned()); // A run that is over receives nothing.
@@ -159,7 +175,14 @@ mod tests {
         let device = Device::flex();
         let sources = Sources::here();
         let compute = Compute::F32;
-        let context = VerifierContext { device: &device, compute, sources: &sources, now, notes };
+        let context = VerifierContext {
+            device: &device,
+            compute,
+            sources: &sources,
+            now,
+            notes,
+            run_folder: None,
+        };
         judges(recipe, &context).unwrap().into_verifier()
     }
 

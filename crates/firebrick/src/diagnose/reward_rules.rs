@@ -204,6 +204,9 @@ pub(super) fn slow(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
             RewardKind::Python { .. } => {
                 "Let more copies of Python judge at once (reward.processes), or make the function of reward.file faster."
             }
+            RewardKind::Judge { .. } => {
+                "Let each server judge more at once (reward.at_once), add servers, or ask for shorter answers (reward.rubric)."
+            }
             RewardKind::Model { .. } => {
                 "Let the reward model score more at once (reward.batch_tokens), or take a smaller one."
             }

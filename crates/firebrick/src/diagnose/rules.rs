@@ -73,10 +73,11 @@ fn judge(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
 
     let (completions, errors) = history.errors;
     let share = errors as f64 / completions.max(1) as f64;
-    let end_reason = history
-        .ended
-        .as_deref()
-        .filter(|why| ["could not be judged", "is given up"].iter().any(|sign| why.contains(sign)));
+    let end_reason = history.ended.as_deref().filter(|why| {
+        ["could not be judged", "is given up", "can't be asked"]
+            .iter()
+            .any(|sign| why.contains(sign))
+    });
     if share <= TOLERATED && end_reason.is_none() {
         return None;
     }
@@ -89,6 +90,10 @@ fn judge(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
         RewardKind::Python { .. } => {
             "Fix the function of reward.file; `firebrick try` asks it about a few completions. The run's notes say \
              why it failed first."
+        }
+        RewardKind::Judge { .. } => {
+            "The run's notes say what the model answered, or why a server was not asked. Ask for the verdict on a line of its \
+             own in reward.rubric, raise reward.max_tokens, or mend reward.servers."
         }
         RewardKind::Environment { .. } => {
             "Look at the notes of the run, which say why the environment failed first."
@@ -432,6 +437,9 @@ fn one_answer(history: &History, _: &Recipe) -> Option<RuleFinding> {
 
 fn too_hard(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const MANY: f64 = 0.8;
+    if recipe.rewards_only_measure() {
+        return None;
+    }
     let share = history.share("sampling/groups_all_wrong", "sampling/groups_sampled")?;
     // Partial credit can be learnt from, though nothing is right.
     if share <= MANY || history.mean("reward/credit")? >= 1.0 - MANY {
@@ -458,8 +466,11 @@ fn too_hard(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     })
 }
 
-fn too_easy(history: &History, _: &Recipe) -> Option<RuleFinding> {
+fn too_easy(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const MANY: f64 = 0.85;
+    if recipe.rewards_only_measure() {
+        return None;
+    }
     let share = history.share("sampling/groups_all_right", "sampling/groups_sampled")?;
     // If right answers differ in credit, there is something left to learn.
     if share <= MANY || history.mean("reward/credit")? <= MANY {

@@ -9,7 +9,7 @@ use crate::{
     Error,
     build::room_for_a_prompt,
     model,
-    recipe::{CriticKind, Kernels, Moments, OptimKind, Recipe, Recompute},
+    recipe::{BaseType, CriticKind, Kernels, Moments, OptimKind, Recipe, Recompute},
 };
 
 /// Sizes of a run's models, which the recipe alone does not say.
@@ -21,6 +21,8 @@ pub struct Models {
     pub lora: Option<Lora>,
     /// Number of values of the models that judge.
     pub reward: u64,
+    /// Sizes of the local teachers, each with the format of its weights.
+    pub teachers: Vec<(DecoderConfig, BaseType)>,
     /// True if the policy's sizes are built in, because neither this machine nor the Hub's cache has its `config.json`.
     pub published: bool,
 }
@@ -54,6 +56,10 @@ pub struct Facts {
     pub largest_weight: u128,
     /// Values of the models that judge.
     pub reward: u128,
+    /// Bytes of the local teachers' weights.
+    pub teacher_bytes: u128,
+    /// Number of active values per token of the largest local teacher.
+    pub teacher_values: u128,
     /// Values of a critic, all of them trained; 0 without one. The values that it does not train are the
     /// policy's.
     pub critic: u128,
@@ -203,6 +209,11 @@ fn inner(config: &DecoderConfig) -> u128 {
     expert.max(if dense { config.intermediate_size } else { 0 }) as u128
 }
 
+/// Counts the values of the embedding, and of a head of its own.
+fn lookups(config: &DecoderConfig) -> u128 {
+    (config.vocab_size * config.hidden_size) as u128 * if config.tied { 1 } else { 2 }
+}
+
 /// Counts the values per token that autodiff holds in the backward pass through a recurrence: copies of the
 /// convolution's channels, and for each head copies of queries, keys and values, rows of a chunk's squares, and a
 /// chunk's share of its matrices. (By the bench `memory`, with one shape: an update took 380 kB for each further token,
@@ -260,7 +271,7 @@ impl Facts {
 
         let base = model::base(recipe, adapters.is_some(), compute);
         let lookup = shape.vocab * shape.hidden;
-        let lookups = if config.tied { lookup } else { 2 * lookup };
+        let lookups = lookups(config);
 
         // Some matrices of the model are trained next to adapters. Each is as large as the embedding.
         let wholes: &[String] = models.lora.as_ref().map_or(&[], |lora| &lora.modules_to_save);
@@ -272,25 +283,37 @@ impl Facts {
         let on_cpu = recipe.device.kind == Kind::Cpu;
         let narrow_bytes = if on_cpu || compute == Compute::Bf16 { 2 } else { 4 };
 
+        // Returns the bytes of `values` weights, of which embedding and head, `lookups`, are never in few bits.
+        let stored = |format, values: u128, lookups: u128| match format {
+            FrozenFormat::F32 => 4 * values,
+            FrozenFormat::Bf16 => narrow_bytes * values,
+            // Every 32 values have one scale.
+            FrozenFormat::Int8 => {
+                narrow_bytes * lookups + (values - lookups) * (32 + narrow_bytes) / 32
+            }
+            FrozenFormat::Int4 => {
+                narrow_bytes * lookups + (values - lookups) * (16 + narrow_bytes) / 32
+            }
+        };
+        let of_teacher = |(config, base): &(DecoderConfig, BaseType)| {
+            let values = config.parameters().total.into();
+            stored(model::base_of(*base, compute), values, self::lookups(config))
+        };
+
         let fast = on_cpu && recipe.device.kernels == Kernels::Fast;
         let evaluations = Workload::evaluations(recipe);
         // Anything but f32 on the fast kernels uses plain tensor code.
         let plain = !fast || compute != Compute::F32 || base != FrozenFormat::F32;
 
         Facts {
-            frozen_bytes: match base {
-                FrozenFormat::F32 => 4 * frozen,
-                FrozenFormat::Bf16 => narrow_bytes * frozen,
-                // Every 32 values have one scale.
-                FrozenFormat::Int8 => {
-                    narrow_bytes * (lookups - whole_values)
-                        + (frozen + whole_values - lookups) * (32 + narrow_bytes) / 32
-                }
-                FrozenFormat::Int4 => {
-                    narrow_bytes * (lookups - whole_values)
-                        + (frozen + whole_values - lookups) * (16 + narrow_bytes) / 32
-                }
-            },
+            frozen_bytes: stored(base, frozen, lookups - whole_values),
+            teacher_bytes: models.teachers.iter().map(of_teacher).sum(),
+            teacher_values: models
+                .teachers
+                .iter()
+                .map(|(config, _)| config.parameters().active.into())
+                .max()
+                .unwrap_or(0),
             unpacked: match base {
                 FrozenFormat::F32 | FrozenFormat::Bf16 => 0,
                 // The CPU's own products unpack a part at a time.

@@ -146,7 +146,10 @@ impl StepTime {
         let recompute = 1.0 - (facts.work.whole_layers as f64 / layers).min(1.0);
         let passes = 1.0 + backward(facts) + recompute + logprobs(recipe);
         let cards = recipe.device.count as f64;
-        let update = trained * (prompt + mean) * operations * passes / (speed.update * cards);
+        // Of a teacher, every weight is multiplied once, as in a forward pass of the policy.
+        let teacher = trained * (prompt + mean) * 2.0 * facts.teacher_values as f64 / speed.update;
+        let update =
+            teacher + trained * (prompt + mean) * operations * passes / (speed.update * cards);
 
         let step = if work.ahead { rollout.max(update) } else { rollout + update };
         Some(StepTime { rollout, update, step, run: step * recipe.train.steps as f64 })

@@ -61,6 +61,8 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         }),
         part("reference policy", true, &|_| when(work.reference, changed)),
         part("reward model", true, &|_| facts.reward * F32),
+        // A teacher's pass keeps less than an update's.
+        part("teacher", true, &|_| facts.teacher_bytes),
         // A critic has its moments, and in an update its gradient. Its pass precedes the policy's, and never needs more
         // memory than the policy's.
         part("critic", true, &|moment| match moment {

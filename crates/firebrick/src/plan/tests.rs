@@ -23,7 +23,8 @@ fn of_recipe(recipe: &Recipe, compute: Compute) -> Plan {
 /// Plans a run for a machine with this much memory.
 fn with_memory(recipe: &Recipe, compute: Compute, memory: Option<u64>) -> Plan {
     let lora = recipe.model.lora.as_ref().map(crate::model::adapters);
-    let models = Models { policy: config(), lora, reward: 10 << 20, published: false };
+    let models =
+        Models { policy: config(), lora, reward: 10 << 20, teachers: Vec::new(), published: false };
     Plan::new(&models, recipe, compute, memory)
 }
 
@@ -270,7 +271,8 @@ fn the_longest_completion_leaves_room_for_what_is_heard() {
     assert!((8192 - 1000..8192 + 1000).contains(&(alone - talking)), "{alone} {talking}");
 
     // A run needs room for a prompt.
-    let models = Models { policy: config(), lora: None, reward: 0, published: false };
+    let models =
+        Models { policy: config(), lora: None, reward: 0, teachers: Vec::new(), published: false };
     let refused = |completion: usize| {
         let text = format!(
             "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\n{observed}\n[rollout]\n\
@@ -321,7 +323,8 @@ fn the_cheapest_change_comes_first() {
         let recipe = parsed(text, &[]);
         let begun = (text == an_adapter).then(|| crate::recipe::Lora::of_rank(16));
         let lora = recipe.model.lora.as_ref().or(begun.as_ref()).map(crate::model::adapters);
-        let models = Models { policy: config(), lora, reward: 0, published: false };
+        let models =
+            Models { policy: config(), lora, reward: 0, teachers: Vec::new(), published: false };
         let judged = Models { reward: 10 << 20, ..models.clone() };
         let plan = Plan::new(&judged, &recipe, Compute::F32, None);
         let memory = (gibibytes * f64::from(1 << 30)) as u64;
@@ -414,7 +417,13 @@ fn of_family_models(family: Family) -> Models {
         rope_theta: 1e6,
         tied: true,
     };
-    Models { policy: DecoderConfig::new(family, sizes), lora: None, reward: 0, published: false }
+    Models {
+        policy: DecoderConfig::new(family, sizes),
+        lora: None,
+        reward: 0,
+        teachers: Vec::new(),
+        published: false,
+    }
 }
 
 fn of_family(family: Family) -> Plan {
@@ -503,6 +512,7 @@ fn wide(sizes: Sizes) -> Models {
         policy: DecoderConfig::new(Family::Qwen2, sizes),
         lora: None,
         reward: 0,
+        teachers: Vec::new(),
         published: false,
     }
 }
@@ -608,6 +618,7 @@ fn the_time_of_a_step_is_that_of_a_run_within_a_half() {
             policy: crate::published::sizes(&name).unwrap(),
             lora: recipe.model.lora.as_ref().map(crate::model::adapters),
             reward: 0,
+            teachers: Vec::new(),
             published: true,
         };
         let facts = Plan::new(&models, &recipe, Compute::F32, Some(16 << 30)).facts;

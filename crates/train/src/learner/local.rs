@@ -16,6 +16,7 @@ use crate::{
         loss_scale::LossScale,
         oom::OomBackoff,
         optim::{Optimizer, StepOutcome, global_norm, read},
+        teacher::Teachers,
         token_stats::TokenStats,
         update::{UpdateTarget, Updater},
     },
@@ -30,6 +31,8 @@ pub struct LocalLearner<M: Module> {
     pub reference: Option<M>,
     /// Estimates advantages token by token. Without a critic the task's estimator does so.
     pub critic: Option<Critic<M>>,
+    /// Models whose opinions of the policy's tokens become part of the advantages, if any.
+    pub teachers: Option<Teachers>,
     /// Turns samples into gradients.
     pub updater: Updater,
     /// Turns gradients into weights.
@@ -71,6 +74,7 @@ impl<M: PolicyModel> LocalLearner<M> {
             policy,
             reference: None,
             critic: None,
+            teachers: None,
             updater,
             optimizer,
             schedule,
@@ -154,10 +158,13 @@ impl<M: PolicyModel> LocalLearner<M> {
     /// Halves the chunks of every model that samples pass through. Returns false if the policy has none to
     /// halve.
     fn halve_chunks(&mut self) -> bool {
-        let LocalLearner { policy, reference, critic, .. } = self;
+        let LocalLearner { policy, reference, critic, teachers, .. } = self;
         let trunk = critic.as_mut().and_then(|critic| critic.model.trunk.as_mut());
         for model in [reference.as_mut(), trunk].into_iter().flatten() {
             model.halve_chunks();
+        }
+        if let Some(teachers) = teachers {
+            teachers.halve_chunks();
         }
 
         policy.halve_chunks()
@@ -259,11 +266,21 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
                 let critic = critic.as_ref();
                 critic.map(|critic| updater.values(policy, &critic.model, samples)).transpose()
             })?;
-        let Some((critic, values)) = self.critic.as_ref().zip(values) else {
-            return Ok(Metrics::default());
-        };
-        critic.config.gae.estimate_advantages(samples, values);
-        Ok(value_metrics(samples))
+        let mut metrics = Metrics::default();
+        if let Some((critic, values)) = self.critic.as_ref().zip(values) {
+            critic.config.gae.estimate_advantages(samples, values);
+            metrics = value_metrics(samples);
+        }
+
+        let opinions =
+            self.retry_on_oom(samples, |LocalLearner { teachers, updater, .. }| {
+                let teachers = teachers.as_ref();
+                teachers.map(|teachers| teachers.logprobs(updater, samples)).transpose()
+            })?;
+        if let Some((teachers, logprobs)) = self.teachers.as_ref().zip(opinions) {
+            metrics.extend(teachers.teach(samples, &logprobs));
+        }
+        Ok(metrics)
     }
 
     fn gradient(&mut self, samples: &[Sample]) -> Result<Update<LocalGradient>, TrainError> {

@@ -1,0 +1,83 @@
+//! Checks of the teachers' settings.
+
+use super::Checks;
+use crate::{Dynamic, TeacherKind};
+
+impl Checks<'_> {
+    /// Checks that each teacher is named, and that the teachers' part of the advantages is not filtered away.
+    pub(super) fn teachers(&mut self) {
+        let recipe = self.recipe;
+        for (index, source) in recipe.train_sources().iter().enumerate() {
+            let Some(kind) = &source.teacher else { continue };
+            let key = format!("data.train.{index}.teacher");
+            self.teacher_kind(&key, kind);
+            if recipe.teacher.is_none() {
+                self.fail(
+                    &[&key],
+                    format!("{key} is set, expected only next to a table [teacher]"),
+                    "how much it counts, and who teaches on the other prompts, is in [teacher]",
+                    "add `[teacher]` with the teacher of all other prompts",
+                );
+            }
+        }
+
+        if let Some(teacher) = &recipe.teacher {
+            self.teacher_kind("teacher", &teacher.kind);
+        }
+        if recipe.rewards_only_measure() && recipe.sampling.dynamic != Dynamic::Off {
+            self.fail(
+                &["sampling.dynamic", "teacher.task_weight", "teacher"],
+                format!(
+                    "sampling.dynamic is \"{}\", expected \"off\" for teacher.task_weight = 0.0",
+                    recipe.sampling.dynamic.name()
+                ),
+                "would drop groups for their rewards, from which nothing is learnt here",
+                "add `dynamic = \"off\"` under [sampling], or raise teacher.task_weight",
+            );
+        }
+    }
+
+    fn teacher_kind(&mut self, key: &str, kind: &TeacherKind) {
+        if let TeacherKind::Local { path, .. } = kind
+            && path.as_os_str().is_empty()
+        {
+            self.fail(
+                &[&format!("{key}.path"), key],
+                format!("{key} has no path, expected a model"),
+                "who teaches?",
+                "add `path = \"…\"`, a model with the policy's tokenizer",
+            );
+        }
+
+        let Some(servers) = kind.servers() else { return };
+        if servers.servers.is_empty() {
+            self.fail(
+                &[&format!("{key}.servers"), key],
+                format!("{key} has no servers, expected at least one address"),
+                "no server to ask",
+                "add `servers = [\"http://127.0.0.1:8000\"]`",
+            );
+        }
+        let one = |text: &str| servers.servers.iter().filter(|it| *it == text).count() == 1;
+        if let Some(twice) = servers.servers.iter().find(|server| !one(server)) {
+            self.fail(
+                &[&format!("{key}.servers"), key],
+                format!("{key}.servers has {twice} twice"),
+                "named once before",
+                "name each server once",
+            );
+        }
+        // Servers give the log-probabilities of a prompt at temperature 1, whatever they sample at.
+        let temperature = self.recipe.rollout.temperature;
+        if temperature != 1.0 {
+            self.fail(
+                &["rollout.temperature", key],
+                format!(
+                    "rollout.temperature is {temperature:?}, expected 1.0 for a teacher on servers"
+                ),
+                "the teacher's log-probabilities are those at 1.0",
+                "set it to 1.0, or take a teacher of kind \"local\"",
+            );
+        }
+    }
+}
