@@ -1,4 +1,4 @@
-"""A guessing game served with OpenEnv (openenv-core 0.3.0).
+"""A guessing game served with OpenEnv (openenv 0.10.0).
 
 The server picks a secret number and the agent guesses it; each answer says
 whether the secret is larger (">") or smaller ("<") than the guess.

@@ -87,7 +87,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// How many characters of a server's text are kept for a message.
 const WORDS: usize = 300;
 
-/// Environments on servers that speak OpenEnv (as its version 0.3.0 does). Each connection to `/ws` has its own
+/// Environments on servers that speak OpenEnv (as its version 0.10.0 does). Each connection to `/ws` has its own
 /// environment, in which one episode is played after the other.
 ///
 /// An episode begins with `{"type": "reset"}` and continues with `{"type": "step"}`, each with its `data`. The same
