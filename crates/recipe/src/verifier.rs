@@ -22,6 +22,7 @@ use super::bounds;
 /// A verifier and its options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[allow(clippy::large_enum_variant, reason = "a recipe has a few of them, and nothing copies them")]
 pub enum RewardKind {
     /// The answer is found as a reader would find it, and compared with the reference as a value:
     /// numbers, formulas, sets, intervals, matrices.

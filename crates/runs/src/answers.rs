@@ -129,7 +129,7 @@ mod tests {
         // The last line was written in part, and one before it is damaged.
         let path = folder.join(FILE);
         let text = fs::read_to_string(&path).unwrap().replacen("{\"question\":\"a\"", "{", 1);
-        fs::write(&path, format!("{text}{{\"question\":\"c\",\"ans")).unwrap();
+        fs::write(&path, format!("{text}{{\"question\":\"c\",\"")).unwrap();
         let log = open();
         assert_eq!(["a", "c"].map(|question| log.find(question)), [None, None]);
         assert!(log.find("b").is_some());
