@@ -175,7 +175,7 @@ fn drafts_save_passes_and_change_no_bit() {
             let without = 149 * 16usize.div_ceil(rows);
             if kernels() == Kernels::Reference {
                 // With plain tensor code a token's bits depend on what else is in the pass, so it has no drafts.
-                assert_eq!(passes, without, "{name}, {rows} rows");
+                assert_eq!(passes, run(rows, false).1, "{name}, {rows} rows");
                 continue;
             }
             assert_eq!(drafted, plain, "{name}, {rows} rows");
