@@ -15,15 +15,15 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long a wait lasts until it is looked whether the work is interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How often a piece may fail while others succeed. Then it is the piece's own fault.
+/// How often a piece may fail, although its servers are there. Then it is the piece's own fault.
 const TRIES: usize = 5;
 
 /// Does a piece, by its number, on a server.
 pub(crate) type Errand<S, T> = dyn Fn(&S, usize) -> Result<T, ServerError> + Send + Sync;
 
 /// Says what becomes of a failure: a result all the same, the error if it ends the work, or nothing if the piece is to be
-/// tried again. The arguments are the server's index, its failure, and whether the piece has failed too often while others
-/// succeeded.
+/// tried again. The arguments are the server's index, its failure, and whether the piece has failed too often although its
+/// servers are there.
 pub(crate) type Settle<T> =
     dyn Fn(usize, &ServerError, bool) -> Option<Result<T, ServerError>> + Send + Sync;
 
@@ -145,8 +145,9 @@ fn serve<S, T>(
             Err(error) => {
                 let first = *state.pieces[number].failures.first().unwrap_or(&Instant::now());
                 state.pieces[number].failures.push(Instant::now());
-                let own_fault =
-                    state.pieces[number].failures.len() >= TRIES && state.progress > first;
+                // A server that is gone fails every piece, so it takes others to tell.
+                let own_fault = state.pieces[number].failures.len() >= TRIES
+                    && (state.progress > first || !error.is_outage());
                 match settle(index, &error, own_fault) {
                     Some(Ok(result)) => {
                         state.finish(number, result);
@@ -244,8 +245,8 @@ mod tests {
 
     use super::*;
 
-    fn busy() -> ServerError {
-        ServerError::Busy { status: 503 }
+    fn broken() -> ServerError {
+        ServerError::Failed { request: "/", status: 500, words: String::new() }
     }
 
     fn run(
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_piece_that_always_fails_is_given_up() {
-        let fails = |_: &u32, number: usize| if number == 1 { Err(busy()) } else { Ok(number) };
+        let fails = |_: &u32, number: usize| if number == 1 { Err(broken()) } else { Ok(number) };
         assert!(matches!(run(fails, &|| false), Ok(Some(results)) if results == [0, 99, 2]));
     }
 }

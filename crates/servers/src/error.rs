@@ -172,6 +172,16 @@ impl ServerError {
         matches!(self, ServerError::Refused { status: 400 | 413 | 422, .. })
     }
 
+    /// Tells whether the server is gone, or has too much to do, whatever it is asked.
+    pub(crate) fn is_outage(&self) -> bool {
+        matches!(
+            self,
+            ServerError::Unreachable(_)
+                | ServerError::Busy { .. }
+                | ServerError::Failed { status: 502 | 504, .. }
+        )
+    }
+
     /// Tells whether the server has lost what it was sent, because it was restarted.
     pub(crate) fn has_forgotten(&self) -> bool {
         matches!(self, ServerError::Refused { status: 404, .. })
