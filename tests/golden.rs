@@ -82,6 +82,10 @@ fn golden_i_lr_adamw() {
 
 #[test]
 fn golden_j_dppo_sapo() {
+    // These vectors are our own, and another folder may lack them.
+    if files(|name| name == "j").is_empty() && std::env::var_os("FIREBRICK_GOLDEN_DIR").is_some() {
+        return eprintln!("SKIPPED: FIREBRICK_GOLDEN_DIR has no file j_*.json");
+    }
     run("j");
 }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -65,7 +66,7 @@ fn judge(stubs: &[&Stub], answers: AnswerLog, change: fn(&mut JudgeSettings)) ->
     let rubric = |_: &Prompt, completion: &Completion, fence: &str| {
         Ok(format!("{fence}\n{}\n{fence}", completion.text))
     };
-    ChatJudge::new(settings, Box::new(rubric), Box::new(InMemory(answers)), drop).unwrap()
+    ChatJudge::new(settings, Box::new(rubric), Arc::new(InMemory(answers)), drop).unwrap()
 }
 
 /// Judges the numbers below `count` as answers.
@@ -161,6 +162,7 @@ fn a_failure_is_no_verdict() {
 #[test]
 fn nothing_is_asked_twice() {
     let folder = tempfile::tempdir().unwrap();
+    let stub_of = stub;
     let stub = stub(|_| None);
     let of_run = || judge(&[&stub], AnswerLog::new(Some(folder.path().to_owned())), |_| {});
 
@@ -189,12 +191,28 @@ fn nothing_is_asked_twice() {
     assert_eq!(second.score_all(&pairs).unwrap().len(), 12);
     assert_eq!((stub.chats(), second.take_costs().get("judge/cached")), (11, Some(10.0)));
 
+    // What was answered before a run ends is kept, although the batch has not come to its end.
+    let hangs = stub_of(|asked| (asked > 2).then_some(Fault::Hang));
+    let kept = || AnswerLog::new(Some(folder.path().to_owned()));
+    let broken = judge(&[&hangs], kept(), |it| (it.model, it.at_once) = ("other".into(), 1));
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| judged(&broken, 8));
+        while hangs.chats() < 4 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        broken.cancel();
+        assert!(matches!(asked.join().unwrap(), Err(VerifierFailed::Interrupted)));
+    });
+    let resumed = judge(&[&stub], kept(), |it| it.model = "other".into());
+    judged(&resumed, 8).unwrap();
+    assert_eq!(resumed.take_costs().get("judge/requests"), Some(5.0));
+
     // Another question is another question, even about the same text.
     let other = judge(&[&stub], AnswerLog::new(Some(folder.path().to_owned())), |it| {
         it.system = None;
     });
     judged(&other, 1).unwrap();
-    assert_eq!(stub.chats(), 12);
+    assert_eq!(stub.chats(), 17);
 }
 
 /// A model may be talked into anything, and this stub can't be. What is shown here is that a completion has no part in

@@ -611,13 +611,7 @@ pub fn model_sizes(recipe: &Recipe, sources: &Sources) -> Result<Models, Error> 
     let mut teachers = Vec::new();
     for kind in recipe.teacher_kinds() {
         let TeacherKind::Local { path, base } = kind else { continue };
-        let folder = sources.model_folder("teacher.path", path, None, Need::Sizes);
-        let folder = folder.map_err(|error| match error {
-            Error::NoModel { folder } => Error::NoTeacher { folder },
-            other => other,
-        })?;
-        let folders = Folders::find(&folder, sources, Need::Sizes)?;
-        teachers.push((folders.sizes()?, *base));
+        teachers.push((teacher::folders(path, sources, Need::Sizes)?.sizes()?, *base));
     }
     Ok(Models { policy, lora, reward, teachers, published })
 }

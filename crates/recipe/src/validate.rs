@@ -521,15 +521,7 @@ impl Checks<'_> {
             RewardKind::Command { program, .. } => self.program(&key("program"), program),
             RewardKind::Judge { answer, servers, .. } => {
                 self.judge_answer(&key("answer"), answer);
-                let one = |text: &str| servers.iter().filter(|it| *it == text).count() == 1;
-                if let Some(twice) = servers.iter().find(|server| !one(server)) {
-                    self.fail(
-                        &[&key("servers")],
-                        format!("{} has {twice} twice", key("servers")),
-                        "named once before",
-                        "name each server once",
-                    );
-                }
+                self.no_server_twice(&key("servers"), servers, "name each server once");
             }
             RewardKind::Model { scale, offset, .. }
                 if *scale <= 0.0 || !(scale + offset).is_finite() =>

@@ -29,7 +29,7 @@ use crate::{
 /// A verifier that asks a language model.
 ///
 /// An answer that is not understood, even after some more tries, is no verdict. So is a question that the servers refuse,
-/// or fail again and again while they answer others. If no server answers at all, the run ends. Equal questions are asked
+/// or fail again and again although they are there. If no server answers at all, the run ends. Equal questions are asked
 /// once.
 ///
 /// The completion is untrusted: it may tell the judge what to answer. Nothing can keep a model from listening, but
@@ -39,7 +39,7 @@ pub struct ChatJudge {
     settings: JudgeSettings,
     servers: Arc<[Address]>,
     rubric: Rubric,
-    answers: Box<dyn Answers>,
+    answers: Arc<dyn Answers>,
     costs: Arc<Mutex<Metrics>>,
     complaints: Arc<Complaints>,
     cancelled: AtomicBool,
@@ -123,7 +123,7 @@ impl ChatJudge {
     pub fn new(
         settings: JudgeSettings,
         rubric: Rubric,
-        answers: Box<dyn Answers>,
+        answers: Arc<dyn Answers>,
         tell: impl Fn(String) + Send + Sync + 'static,
     ) -> Result<Self, PoolError> {
         let address = |base: &String| Address::new(base, settings.key.clone());
@@ -166,13 +166,10 @@ impl ChatJudge {
 
         let asked = open.len();
         count(&self.costs, "judge/cached", (names.iter().flatten().count() - asked) as f64);
-        let (open_names, bodies) = open.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
-        for (name, outcome) in open_names.into_iter().zip(self.ask(bodies, patience)?) {
-            match &outcome {
-                Ok(line) => self.answers.keep(&name, line),
-                Err(why) => {
-                    self.complaints.say(|| format!("a completion has no verdict: {why}"));
-                }
+        let open_names: Vec<String> = open.iter().map(|(name, _)| name.clone()).collect();
+        for (name, outcome) in open_names.into_iter().zip(self.ask(open, patience)?) {
+            if let Err(why) = &outcome {
+                self.complaints.say(|| format!("a completion has no verdict: {why}"));
             }
             outcomes.insert(name, outcome);
         }
@@ -191,12 +188,24 @@ impl ChatJudge {
         Ok(names.into_iter().map(score).collect())
     }
 
-    /// Asks all questions, which differ from each other.
-    fn ask(&self, bodies: Vec<Value>, patience: Duration) -> Result<Vec<Outcome>, VerifierFailed> {
+    /// Asks all questions, which differ from each other and come with their names. Each answer is kept when it comes, so
+    /// that none is lost if the run ends meanwhile.
+    fn ask(
+        &self,
+        open: Vec<(String, Value)>,
+        patience: Duration,
+    ) -> Result<Vec<Outcome>, VerifierFailed> {
         let at_once = self.settings.at_once;
-        let (count, settings, costs) = (bodies.len(), self.settings.clone(), self.costs.clone());
-        let ask: Arc<Errand<Address, Outcome>> =
-            Arc::new(move |server, question| settings.ask(server, &bodies[question], &costs));
+        let (count, settings, costs) = (open.len(), self.settings.clone(), self.costs.clone());
+        let answers = self.answers.clone();
+        let ask: Arc<Errand<Address, Outcome>> = Arc::new(move |server, question| {
+            let (name, body) = &open[question];
+            let outcome = settings.ask(server, body, &costs)?;
+            if let Ok(line) = &outcome {
+                answers.keep(name, line);
+            }
+            Ok(outcome)
+        });
         let (complaints, bases) = (self.complaints.clone(), self.settings.servers.clone());
         let settle: Arc<Settle<Outcome>> = Arc::new(move |server, error, own_fault| match error {
             // A wrong key or an unknown model does not become right.

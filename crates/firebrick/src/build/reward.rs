@@ -102,7 +102,7 @@ fn other(
         }
         RewardKind::Command { program, time_limit, restarts, processes } => {
             let options = CommandOptions { program, time_limit, restarts, processes };
-            let command = told(Command::new(options)?, secrets, context);
+            let command = prepared(Command::new(options)?, secrets, context);
             command.start()?; // This fails before a run instead of at its first completion.
             Ok(Box::new(command))
         }
@@ -110,7 +110,7 @@ fn other(
             let options =
                 CommandOptions { time_limit, restarts, processes, ..CommandOptions::default() };
             let function = PythonFunction { python, file, function };
-            let judge = told(Command::python(function, options)?, secrets, context);
+            let judge = prepared(Command::python(function, options)?, secrets, context);
             judge.start()?;
             Ok(Box::new(judge))
         }
@@ -120,7 +120,7 @@ fn other(
 
 /// Gives a judge everything but its program: it gets none of the variables in `secrets`, and what it prints and why it
 /// fails become notes.
-fn told(command: Command, secrets: &[String], context: &VerifierContext) -> Command {
+fn prepared(command: Command, secrets: &[String], context: &VerifierContext) -> Command {
     let notes = context.notes.clone();
     command.without(secrets.iter().cloned()).on_message(move |message| {
         let _ = notes.send(message.to_owned()); // A run that is over receives nothing.

@@ -139,6 +139,22 @@ impl Teacher for ServedTeacher {
     }
 }
 
+/// Finds the folders of a local teacher.
+///
+/// # Errors
+/// When there is no model at `path`.
+pub(super) fn folders(path: &Path, sources: &Sources, need: Need) -> Result<Folders, Error> {
+    let folder = sources.model_folder("teacher.path", path, None, need);
+    let folder = folder.map_err(|error| match error {
+        Error::NoModel { folder } => Error::NoTeacher { folder },
+        other => other,
+    })?;
+    if folder.join("checkpoints").is_dir() {
+        return Err(Error::TeacherRun { folder });
+    }
+    Folders::find(&folder, sources, need)
+}
+
 /// Reads a model onto the device.
 fn local(
     recipe: &Recipe,
@@ -147,15 +163,8 @@ fn local(
     context: &TeacherContext,
 ) -> Result<Box<dyn Teacher>, Error> {
     let TeacherContext { policy, tokenizer, device, compute, sources, notes, .. } = *context;
-    let folder = sources.model_folder("teacher.path", path, None, Need::Model);
-    let folder = folder.map_err(|error| match error {
-        Error::NoModel { folder } => Error::NoTeacher { folder },
-        other => other,
-    })?;
-    if folder.join("checkpoints").is_dir() {
-        return Err(Error::TeacherRun { folder });
-    }
-    let folders = Folders::find(&folder, sources, Need::Model)?;
+    let folders = folders(path, sources, Need::Model)?;
+    let folder = folders.adapter.clone().unwrap_or_else(|| folders.weights.clone());
 
     let own = Tokenizer::from_folder(&folders.text)?;
     if let Some(token) = tokenizer.lacking_in(&own) {

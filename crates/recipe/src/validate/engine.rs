@@ -21,6 +21,14 @@ impl Checks<'_> {
         }
     }
 
+    /// Checks that no address is named twice in the list at `key`.
+    pub(super) fn no_server_twice(&mut self, key: &str, servers: &[String], help: &str) {
+        let one = |text: &str| servers.iter().filter(|it| it.as_str() == text).count() == 1;
+        if let Some(twice) = servers.iter().find(|server| !one(server)) {
+            self.fail(&[key], format!("{key} has {twice} twice"), "named once before", help);
+        }
+    }
+
     /// Checks the settings that inference servers need.
     pub(super) fn engine(&mut self) {
         let rollout = &self.recipe.rollout;
@@ -38,16 +46,12 @@ impl Checks<'_> {
             );
         }
 
-        let one = |text: &str| engine.servers.iter().filter(|it| it.as_str() == text).count() == 1;
-        if let Some(twice) = engine.servers.iter().find(|server| !one(server)) {
-            self.fail(
-                &["rollout.engine.servers"],
-                format!("rollout.engine.servers has {twice} twice"),
-                "named once before",
-                "name each server once; rollout.max_sequences says how many completions each \
-                 samples at once",
-            );
-        }
+        self.no_server_twice(
+            "rollout.engine.servers",
+            &engine.servers,
+            "name each server once; rollout.max_sequences says how many completions each samples at \
+             once",
+        );
 
         // The log-probabilities that come with the tokens would belong to another distribution than the trainer's.
         if rollout.top_p < 1.0 || rollout.top_k > 0 {

@@ -58,15 +58,7 @@ impl Checks<'_> {
                 "add `servers = [\"http://127.0.0.1:8000\"]`",
             );
         }
-        let one = |text: &str| servers.servers.iter().filter(|it| *it == text).count() == 1;
-        if let Some(twice) = servers.servers.iter().find(|server| !one(server)) {
-            self.fail(
-                &[&format!("{key}.servers"), key],
-                format!("{key}.servers has {twice} twice"),
-                "named once before",
-                "name each server once",
-            );
-        }
+        self.no_server_twice(&format!("{key}.servers"), &servers.servers, "name each server once");
         // Servers give the log-probabilities of a prompt at temperature 1, whatever they sample at.
         let temperature = self.recipe.rollout.temperature;
         if temperature != 1.0 {

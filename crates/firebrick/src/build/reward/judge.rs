@@ -90,7 +90,7 @@ pub(super) fn judge(
     let notes = notes.clone();
     // A run that is over receives nothing.
     let tell = move |note| drop(notes.send(note));
-    Ok(Some(ChatJudge::new(settings, rubric, Box::new(InLog(answers.clone())), tell)?))
+    Ok(Some(ChatJudge::new(settings, rubric, Arc::new(InLog(answers.clone())), tell)?))
 }
 
 struct InLog(Arc<AnswerLog>);
