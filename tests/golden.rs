@@ -81,6 +81,7 @@ fn golden_i_lr_adamw() {
 }
 
 #[test]
+#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn golden_j_dppo_sapo() {
     // These vectors are our own, and another folder may lack them.
     if files(|name| name == "j").is_empty() && std::env::var_os("FIREBRICK_GOLDEN_DIR").is_some() {
