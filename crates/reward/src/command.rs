@@ -1,10 +1,5 @@
 //! Verifier that asks a user's program.
 
-mod family;
-#[cfg(unix)]
-mod guard;
-#[cfg(unix)]
-mod kin;
 mod process;
 
 use std::{
@@ -22,10 +17,8 @@ use firebrick_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::RewardError;
+use crate::{RewardError, family};
 use process::{Fault, Process};
-
-pub use family::become_subreaper;
 
 /// Asks a user's program, one JSON object per line in each direction.
 ///

@@ -37,4 +37,10 @@ pub enum RewardError {
         /// Description of the problem.
         problem: String,
     },
+    /// Programs can't be run.
+    #[error("programs can't be run: {problem}")]
+    Code {
+        /// Description of the problem.
+        problem: String,
+    },
 }

@@ -3,7 +3,7 @@
 //! Every completion is untrusted: a model in training finds each way to make a verifier hang, panic or eat
 //! memory. So a verifier here is a bounded, pure function of two texts. Lengths are capped before any work
 //! that costs more than linear time, and depth before any recursion. The maths verifier asks a budget before
-//! each step. The one exception is [`Command`], which asks another program, and therefore has a clock.
+//! each step. Two are exceptions, and have a clock: [`Command`] asks another program, and [`Code`] runs the completion.
 //!
 //! | verifier | judges |
 //! |---|---|
@@ -15,6 +15,7 @@
 //! | [`Integer`], [`Countdown`] | whole numbers, and the numbers game |
 //! | [`Format`] | only the format, for partial credit |
 //! | [`Weighted`] | several of these, added up |
+//! | [`Code`] | programs, by running them on tests in a sandbox |
 //! | [`Command`] | anything, by a program of your own |
 //!
 //! Shapers then change the rewards. [`Overlong`] penalises or leaves out completions near the token limit.
@@ -31,12 +32,14 @@
 //! ```
 
 mod choice;
+mod code;
 mod command;
 mod countdown;
 mod dapo;
 mod environment;
 mod error;
 mod exact;
+mod family;
 mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
@@ -52,12 +55,14 @@ mod text;
 mod weighted;
 
 pub use choice::Choice;
-pub use command::{Command, CommandOptions, PythonFunction, become_subreaper};
+pub use code::{Code, CodeOptions, SandboxKind};
+pub use command::{Command, CommandOptions, PythonFunction};
 pub use countdown::{Countdown, CountdownProblem, calculate};
 pub use dapo::{AnswerFork, AnswerLine, StrictBox};
 pub use environment::{FromEnvironment, OfConversations};
 pub use error::RewardError;
 pub use exact::Exact;
+pub use family::become_subreaper;
 pub use firebrick_math as math;
 pub use format::Format;
 pub use gsm8k::{Gsm8k, Gsm8kMode};

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::family::Family;
+use crate::family::Family;
 
 /// Maximum bytes of an answer, without its line break.
 const MAX_LINE: usize = 1 << 20;

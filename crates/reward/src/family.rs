@@ -1,5 +1,10 @@
 //! Families of processes: a running program with everything that it started, and the end of all of them.
 
+#[cfg(unix)]
+mod guard;
+#[cfg(unix)]
+mod kin;
+
 use std::{
     io,
     process::{Child, Command, ExitStatus},
@@ -8,16 +13,16 @@ use std::{
 };
 
 #[cfg(unix)]
-use super::{guard::Guard, kin};
+use self::{guard::Guard, kin::Mark};
 
 #[cfg(unix)]
-pub(super) use kin::bury_orphans;
+pub(crate) use kin::bury_orphans;
 
 #[cfg(not(unix))]
-pub(super) fn bury_orphans() {}
+pub(crate) fn bury_orphans() {}
 
 /// Makes this process the parent of every process below it whose own parent has ended. The last running copy of a
-/// [`Command`](super::Command) then ends such orphans when it ends. Only Linux supports this.
+/// [`Command`](crate::Command) then ends such orphans when it ends. Only Linux supports this.
 ///
 /// It is meant for a program that does not start other lasting processes in separate groups. Without it a process
 /// outlives its verifier if it has left the verifier's group, has cleared its environment and has lost its parent.
@@ -29,7 +34,7 @@ pub fn become_subreaper() {
 /// A program that was started, and all that it started in turn.
 ///
 /// Everything here holds for Unix. On Windows the program has no guard, and its end is the end of the program alone.
-pub(super) struct Family {
+pub(crate) struct Family {
     child: Child,
     /// Status at the program's end, once it was waited for.
     status: Option<ExitStatus>,
@@ -44,13 +49,13 @@ pub(super) struct Family {
 impl Family {
     /// Starts the program in its own group, and a guard that ends it if this process is killed.
     #[cfg(unix)]
-    pub(super) fn start(mut command: Command) -> io::Result<Self> {
+    pub(crate) fn start(mut command: Command) -> io::Result<Self> {
         use std::os::unix::process::CommandExt as _;
 
         // In its own group the program does not get Ctrl-C, after which a run still finishes its step.
         command.process_group(0);
-        let mark = kin::Mark::new();
-        command.env(kin::Mark::VARIABLE, &mark.value);
+        let mark = Mark::new();
+        command.env(Mark::VARIABLE, &mark.value);
 
         // While the list is locked, the new processes are not mistaken for orphans.
         let mut programs = kin::programs();
@@ -69,18 +74,18 @@ impl Family {
 
     /// Starts the program.
     #[cfg(not(unix))]
-    pub(super) fn start(mut command: Command) -> io::Result<Self> {
+    pub(crate) fn start(mut command: Command) -> io::Result<Self> {
         Ok(Family { child: command.spawn()?, status: None, over: false })
     }
 
     /// Returns the program itself, for its pipes.
-    pub(super) fn child(&mut self) -> &mut Child {
+    pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
     /// Returns true if the program itself has ended, whether or not its children have.
     #[cfg(unix)]
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
         // The program is not waited for: its process id is also its group's, and must not be reused before the group
@@ -95,7 +100,7 @@ impl Family {
 
     /// Returns true if the program has ended.
     #[cfg(not(unix))]
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         if self.status.is_none() {
             self.status = self.child.try_wait().ok().flatten();
         }
@@ -104,7 +109,7 @@ impl Family {
 
     /// Returns true if a signal has stopped the program.
     #[cfg(unix)]
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let program = WaitId::Pid(Pid::from_child(&self.child));
@@ -113,13 +118,13 @@ impl Family {
 
     /// Returns true if a signal has stopped the program, which no signal does here.
     #[cfg(not(unix))]
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         false
     }
 
     /// Ends the program and everything that it started. Returns the program's status, which is its own exit status if
     /// it had already ended.
-    pub(super) fn end(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn end(&mut self) -> Option<ExitStatus> {
         if self.over {
             return self.status;
         }

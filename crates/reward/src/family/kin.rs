@@ -176,7 +176,7 @@ fn bury(all: &[Process], programs: &BTreeMap<u32, Option<u32>>) {
 }
 
 /// Waits for adopted orphans that have ended, about once a second while a verifier is busy.
-pub(super) fn bury_orphans() {
+pub(crate) fn bury_orphans() {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 
     if !ADOPTS.load(Ordering::Relaxed) {

@@ -1,0 +1,519 @@
+//! Verifier that runs a completion's program on tests.
+
+mod execution;
+mod output;
+mod program;
+mod reference;
+mod sandbox;
+
+use std::{
+    path::PathBuf,
+    process::ExitStatus,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use firebrick_core::{
+    Completion, Metrics, Prompt, Score, Verdict, Verifier, VerifierFailed, score_each,
+};
+use serde_json::json;
+
+use self::{
+    execution::{End, Execution, Pipes},
+    program::Extraction,
+    reference::{Manner, Stream, Tests},
+    sandbox::{Cell, Limits, Sandbox},
+};
+use crate::RewardError;
+
+pub use sandbox::SandboxKind;
+
+/// Runs the program of a completion on the tests of its reference, in a sandbox.
+///
+/// The program is the last block between fences such as ```` ```python ````, after the thoughts. A reference is a text, or a
+/// JSON object or list ([`Prompt::json_reference`]), in one of these forms:
+///
+/// - `{"inputs": ["1 2\n"], "outputs": ["3\n"]}`, or `[{"input": "1 2\n", "output": "3\n"}]`: what the program reads from
+///   its stdin, and what it has to write to its stdout. It has to end with status 0.
+/// - `{"inputs": [[1, 2]], "outputs": [3], "fn_name": "add"}`, or a list with a `fn_name` in each test: the arguments of a
+///   function in Python, and the value that it has to return. An input may also be a text with one argument in each line,
+///   and its output is a text of JSON then. A method of a class `Solution` will do.
+/// - `["assert add(1, 2) == 3"]`, or `assert add(1, 2) == 3` as a text: tests in Python. Functions `test_…` and methods
+///   of a `unittest.TestCase` are tests too.
+/// - `{"test": "def check(candidate): …", "entry_point": "add"}`: tests in Python, with a function `check` that is called
+///   with the program's `add`.
+///
+/// The program is in a sandbox alone. Expected outputs stay outside, and tests in Python are in a second sandbox, from
+/// which they call the program's functions: only plain values pass from one to the other. So no program can read its tests
+/// or change what `==` means in them.
+///
+/// A program that passes every test is [`Verdict::Right`]. One that takes too long is [`Verdict::OverBudget`], and every
+/// other one is [`Verdict::Wrong`], with its first failure as the `extracted` text. A completion without a program is
+/// [`Verdict::Unparsable`]. Where no sandbox can be made, there is no verdict ([`Verdict::Error`]), and
+/// [`Verifier::score_all`] fails if that happens again and again.
+///
+/// The limits are those of the system, in seconds and bytes. Seconds are the processor's, so that a busy machine does
+/// not turn a right program into a wrong one.
+#[derive(Debug)]
+pub struct Code {
+    options: CodeOptions,
+    extraction: Extraction,
+    /// Runs a program from the file of the options.
+    command: Vec<String>,
+    /// Runs `harness.py`.
+    python: Vec<String>,
+    sandbox: Sandbox,
+    /// Failures of the sandbox in a row.
+    failures: AtomicU32,
+    costs: Mutex<Metrics>,
+    /// True if nobody waits for a score any more.
+    cancelled: AtomicBool,
+}
+
+/// How [`Code`] runs programs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CodeOptions {
+    /// The interpreter of programs and of tests in Python.
+    pub python: String,
+    /// The program and arguments that run the completion's program, which is in `file`. Empty for Python. Another
+    /// language has tests of inputs and outputs alone.
+    pub command: Vec<String>,
+    /// The name of the file that the completion's program gets.
+    pub file: String,
+    /// Names after the opening fence of a program, in capitals or not.
+    pub languages: Vec<String>,
+    /// True if a completion is a program as a whole, without fences.
+    pub bare: bool,
+    /// Text in front of each program, such as imports.
+    pub prelude: String,
+    /// A program and its arguments that judge an output in place of the comparison. It reads
+    /// `{"input": …, "expected": …, "output": …}` and ends with status 0 for right and 1 for wrong.
+    pub checker: Vec<String>,
+    /// How far decimal numbers may be from those wanted, absolutely or in relation to the larger.
+    pub tolerance: f64,
+    /// True if the credit is the share of the tests that a program passes, and false if it has to pass all.
+    pub partial: bool,
+    /// Seconds of the processor for each input, or for all tests in Python, rounded up.
+    pub time_limit: f64,
+    /// MiB of memory for each process.
+    pub memory: u64,
+    /// Processes and threads.
+    pub processes: u64,
+    /// Bytes that a program may write.
+    pub output: usize,
+    /// Further files and folders that programs may read.
+    pub mounts: Vec<PathBuf>,
+    /// What keeps the programs away from everything else.
+    pub sandbox: SandboxKind,
+}
+
+impl Default for CodeOptions {
+    fn default() -> Self {
+        CodeOptions {
+            python: "python3".into(),
+            command: Vec::new(),
+            file: "main.py".into(),
+            languages: ["python", "python3", "py"].map(str::to_owned).to_vec(),
+            bare: false,
+            prelude: String::new(),
+            checker: Vec::new(),
+            tolerance: 1e-6,
+            partial: false,
+            time_limit: 10.0,
+            memory: 1024,
+            processes: 4,
+            output: 1 << 20,
+            mounts: Vec::new(),
+            sandbox: SandboxKind::default(),
+        }
+    }
+}
+
+/// Runs one side of a judgement in Python.
+const HARNESS: &str = include_str!("code/harness.py");
+const HARNESS_FILE: &str = "harness.py";
+
+/// Failures of the sandbox in a row after which no more programs are judged.
+const MOST_FAILURES: u32 = 10;
+
+/// Characters of a program's stderr that a record gets.
+const LAST_WORDS: usize = 400;
+
+/// What the tests have found out about a program.
+struct Outcome {
+    passed: usize,
+    tests: usize,
+    /// Why the first test that failed did; empty if none did.
+    why: String,
+    /// True if the program took too long.
+    is_late: bool,
+    /// The end of the program's stderr.
+    last_words: String,
+}
+
+impl Code {
+    /// Makes a verifier, and tries its sandbox.
+    ///
+    /// # Errors
+    /// Fails if the options are wrong, Python is not there, or no sandbox can be made.
+    pub fn new(options: CodeOptions) -> Result<Self, RewardError> {
+        let refuse = |problem: String| RewardError::Code { problem };
+        let limits = Limits {
+            seconds: options.time_limit.ceil() as u64,
+            memory: options.memory.saturating_mul(1 << 20),
+            processes: options.processes,
+        };
+        if !(options.time_limit > 0.0 && options.time_limit <= 86400.0) {
+            return Err(refuse("time_limit is not a number of seconds above 0".into()));
+        }
+        if options.processes == 0 || options.memory == 0 {
+            return Err(refuse("a program needs at least one process, and memory".into()));
+        }
+        let is_plain =
+            |name: &str| !name.is_empty() && !name.starts_with('.') && !name.contains('/');
+        if !is_plain(&options.file) || options.file == HARNESS_FILE {
+            return Err(refuse(format!(
+                "`{}` can't be the name of a program's file",
+                options.file
+            )));
+        }
+
+        let mut mounts = options.mounts.clone();
+        let words = options.command.iter().chain(&options.checker).map(PathBuf::from);
+        mounts.extend(words.filter(|word| word.is_absolute() && word.exists()));
+        let mut python = vec![options.python.clone(), "-s".into(), "-B".into()];
+        if options.command.is_empty() {
+            let (path, folders) = sandbox::interpreter(&options.python).map_err(refuse)?;
+            python[0] = path;
+            mounts.extend(folders);
+        }
+        let of_file = || [python.clone(), vec![options.file.clone()]].concat();
+        let command = if options.command.is_empty() { of_file() } else { options.command.clone() };
+        let sandbox = Sandbox::new(options.sandbox, limits, mounts)
+            .map_err(|error| refuse(format!("its folder can't be made: {error}")))?;
+        let extraction = Extraction { languages: options.languages.clone(), bare: options.bare };
+        let code = Code {
+            options,
+            extraction,
+            command,
+            python,
+            sandbox,
+            failures: AtomicU32::new(0),
+            costs: Mutex::default(),
+            cancelled: AtomicBool::new(false),
+        };
+        code.try_sandbox().map_err(refuse)?;
+        Ok(code)
+    }
+
+    /// Runs the smallest program, to find out before a run whether any can be.
+    fn try_sandbox(&self) -> Result<(), String> {
+        let words = match self.options.command.is_empty() {
+            true => [self.python.clone(), vec!["-c".into(), "print(6 * 7)".into()]].concat(),
+            false => vec!["echo".into(), "42".into()],
+        };
+        let cell = self.sandbox.cell(&[]).map_err(|error| error.to_string())?;
+        let mut trial = self.start(&cell, &words, Pipes::Text(Vec::new()))?;
+        let end = trial.finish(Instant::now() + Duration::from_secs(60), &self.cancelled);
+        if trial.stdout() == b"42\n" {
+            return Ok(());
+        }
+
+        let problem = trial.stderr().trim().to_owned();
+        let made = self.sandbox.was_made(&cell);
+        Err(match (made, self.options.sandbox) {
+            (false, SandboxKind::Bwrap) => format!(
+                "no sandbox can be made ({problem}); install bubblewrap 0.7 or later where `bwrap` is missing; where \
+                 namespaces are forbidden, as they are in most containers, allow them; or write `sandbox = \"none\"`, \
+                 with which programs can do whatever you can"
+            ),
+            _ => format!("`{}` does not run in the sandbox: {problem} ({end:?})", words.join(" ")),
+        })
+    }
+
+    fn start(&self, cell: &Cell, words: &[String], pipes: Pipes) -> Result<Execution, String> {
+        let command = self.sandbox.command(cell, words);
+        Execution::start(command, pipes, self.options.output)
+            .map_err(|error| format!("the program can't be started: {error}"))
+    }
+
+    /// When a program that does not work, and so takes none of the processor's seconds, has had enough time. A busy
+    /// machine gives a program a third of its time, at the least.
+    fn deadline(&self) -> Instant {
+        Instant::now() + Duration::from_secs_f64(3.0 * self.options.time_limit.ceil() + 2.0)
+    }
+
+    /// Judges a completion. The error says why there is no verdict.
+    fn judged(&self, prompt: &Prompt, completion: &Completion) -> Result<Score, String> {
+        let manner = Manner { all: self.options.partial, tolerance: self.options.tolerance };
+        let tests = Tests::read(&prompt.reference, manner)?;
+        let Some(program) = self.extraction.find(&completion.text) else {
+            return Ok(Score::none(Verdict::Unparsable));
+        };
+        let program = format!("{}{program}", self.options.prelude);
+
+        let begin = Instant::now();
+        let outcome = match tests {
+            Tests::Streams(streams) => self.on_streams(&program, &streams),
+            Tests::Python(_) if !self.options.command.is_empty() => {
+                Err("tests in Python need a program in Python, and `command` runs another".into())
+            }
+            Tests::Python(job) => self.on_python(&program, &job),
+        }?;
+        Ok(self.score(outcome, begin.elapsed().as_secs_f64()))
+    }
+
+    fn score(&self, outcome: Outcome, seconds: f64) -> Score {
+        let Outcome { passed, tests, why, is_late, last_words } = outcome;
+        let share = passed as f64 / tests.max(1) as f64;
+        let mut costs = self.costs.lock().unwrap_or_else(PoisonError::into_inner);
+        costs.add("code/programs", 1.0);
+        costs.add("code/timeouts", f64::from(u8::from(is_late)));
+        costs.add("code/seconds", seconds);
+        drop(costs);
+
+        let mut text = format!("passed {passed} of {tests} tests");
+        for part in [why, last_words].iter().filter(|part| !part.is_empty()) {
+            text += &format!("; {part}");
+        }
+        let verdict = match () {
+            () if passed == tests => Verdict::Right,
+            () if is_late => Verdict::OverBudget,
+            () => Verdict::Wrong,
+        };
+        let credit = if self.options.partial || passed == tests { share } else { 0.0 };
+        let parts = vec![("tests".into(), share as f32), ("seconds".into(), seconds as f32)];
+        Score { parts, ..Score::partial(verdict, credit as f32, printable(&text)) }
+    }
+
+    /// Runs a program once for each input.
+    fn on_streams(&self, program: &str, streams: &[Stream]) -> Result<Outcome, String> {
+        let file = (self.options.file.as_str(), program);
+        let mut outcome = Outcome::of(streams.len());
+        for (index, stream) in streams.iter().enumerate() {
+            let cell = self.sandbox.cell(&[file]).map_err(|error| error.to_string())?;
+            let input = Pipes::Text(stream.input.clone().into_bytes());
+            let mut execution = self.start(&cell, &self.command, input)?;
+            let begin = Instant::now();
+            let end = execution.finish(self.deadline(), &self.cancelled);
+            let seconds = begin.elapsed().as_secs_f64();
+            if !self.sandbox.was_made(&cell) {
+                return Err(format!("no sandbox was made: {}", execution.stderr().trim()));
+            }
+
+            let written = execution.stdout();
+            let failure = match end {
+                End::Ended(status) if status.success() => self.mismatch(stream, &written)?,
+                End::Ended(status) if is_late(status, seconds, self.options.time_limit) => {
+                    outcome.is_late = true;
+                    Some("it took too long".to_owned())
+                }
+                End::Ended(status) => Some(format!("it ended with {}", shown(status))),
+                End::TimedOut => {
+                    outcome.is_late = true;
+                    Some("it took too long".to_owned())
+                }
+                End::Overflowed => Some("it wrote too much".to_owned()),
+                End::Cancelled => return Err("judging was interrupted".into()),
+            };
+            let Some(failure) = failure else {
+                outcome.passed += 1;
+                continue;
+            };
+            if outcome.why.is_empty() {
+                outcome.why = format!("test {}: {failure}", index + 1);
+                outcome.last_words = last_words(&execution.stderr());
+            }
+            // Other inputs would take as long.
+            if !self.options.partial || outcome.is_late {
+                break;
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Returns what is wrong with an output, if anything is.
+    fn mismatch(&self, stream: &Stream, written: &[u8]) -> Result<Option<String>, String> {
+        let written = String::from_utf8_lossy(written);
+        let Stream { input, output } = stream;
+        if self.options.checker.is_empty() {
+            let same = output::is_same(&written, output, self.options.tolerance);
+            return Ok(
+                (!same).then(|| format!("expected {}, got {}", short(output), short(&written)))
+            );
+        }
+
+        let question = json!({ "input": input, "expected": output, "output": written });
+        let cell = self.sandbox.cell(&[]).map_err(|error| error.to_string())?;
+        let input = Pipes::Text(format!("{question}\n").into_bytes());
+        let mut checker = self.start(&cell, &self.options.checker, input)?;
+        let end = checker.finish(self.deadline(), &self.cancelled);
+        let said = last_words(&String::from_utf8_lossy(&checker.stdout()));
+        match end {
+            End::Ended(status) if status.success() => Ok(None),
+            End::Ended(status) if status.code() == Some(1) && self.sandbox.was_made(&cell) => {
+                Ok(Some(if said.is_empty() { "the checker refuses it".into() } else { said }))
+            }
+            end => {
+                let problem = last_words(&checker.stderr());
+                Err(format!("the checker failed ({end:?}): {problem}"))
+            }
+        }
+    }
+
+    /// Runs tests in Python, each side in a sandbox of its own.
+    fn on_python(&self, program: &str, job: &str) -> Result<Outcome, String> {
+        let cells = [
+            self.sandbox.cell(&[(HARNESS_FILE, HARNESS), (&self.options.file, program)]),
+            self.sandbox.cell(&[(HARNESS_FILE, HARNESS), ("tests.json", job)]),
+        ];
+        let [answer, tests] = cells.map(|cell| cell.map_err(|error| error.to_string()));
+        let (answer, tests) = (answer?, tests?);
+        let pipe = || std::io::pipe().map_err(|error| error.to_string());
+        let ((to_answer, from_tests), (to_tests, from_answer)) = (pipe()?, pipe()?);
+
+        let side = |cell: &Cell, side: &str, file: &str, pipes| {
+            let words = [HARNESS_FILE, side, file].map(str::to_owned).to_vec();
+            self.start(cell, &[self.python.clone(), words].concat(), pipes)
+        };
+        let pipes = Pipes::Joined(to_answer, from_answer);
+        let mut answering = side(&answer, "answer", &self.options.file, pipes)?;
+        let pipes = Pipes::Joined(to_tests, from_tests);
+        let mut testing = side(&tests, "tests", "tests.json", pipes)?;
+
+        let begin = Instant::now();
+        let end = testing.finish(self.deadline(), &self.cancelled);
+        // Without its tests a program has nothing more to do, and one that was too slow has ended by itself.
+        let soon = Instant::now() + Duration::from_millis(200);
+        let answered = answering.finish(soon, &self.cancelled);
+        if end == End::Cancelled {
+            return Err("judging was interrupted".into());
+        }
+        for (cell, execution) in [(&answer, &answering), (&tests, &testing)] {
+            if !self.sandbox.was_made(cell) {
+                return Err(format!("no sandbox was made: {}", execution.stderr().trim()));
+            }
+        }
+
+        let report = testing.stderr();
+        let Some(report) = report.strip_prefix("ready\n") else {
+            return Err(format!("the tests can't be run: {}", last_words(&report)));
+        };
+        let (seconds, limit) = (begin.elapsed().as_secs_f64(), self.options.time_limit);
+        let is_late = end == End::TimedOut
+            || matches!(answered, End::Ended(status) if is_late(status, seconds, limit));
+        let last_words = last_words(&answering.stderr());
+        let Ok(report) = serde_json::from_str::<serde_json::Value>(report) else {
+            let why = if is_late { "it took too long" } else { "it has broken the tests off" };
+            return Ok(Outcome { why: why.into(), is_late, last_words, ..Outcome::of(1) });
+        };
+        let number = |key: &str| report[key].as_u64().unwrap_or_default() as usize;
+        let why = report["why"].as_str().unwrap_or_default().to_owned();
+        let (passed, tests) = (number("passed"), number("tests"));
+        Ok(Outcome { passed, tests, why, is_late, last_words })
+    }
+}
+
+impl Outcome {
+    fn of(tests: usize) -> Self {
+        let (why, last_words) = (String::new(), String::new());
+        Outcome { passed: 0, tests, why, is_late: false, last_words }
+    }
+}
+
+impl Verifier for Code {
+    fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
+        match self.judged(prompt, completion) {
+            Ok(score) => {
+                self.failures.store(0, Ordering::Relaxed);
+                score
+            }
+            Err(problem) => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                Score::partial(Verdict::Error, 0.0, printable(&problem))
+            }
+        }
+    }
+
+    fn score_all(&self, pairs: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
+        self.cancelled.store(false, Ordering::Relaxed);
+        let scores = score_each(self, pairs);
+        let failed = scores.iter().rev().find(|score| score.verdict == Verdict::Error);
+        match failed {
+            _ if self.cancelled.load(Ordering::Relaxed) => Err(VerifierFailed::Interrupted),
+            Some(score) if self.failures.load(Ordering::Relaxed) > MOST_FAILURES => {
+                let problem = &score.extracted;
+                Err(VerifierFailed::Failed(format!("programs can't be run: {problem}").into()))
+            }
+            _ => Ok(scores),
+        }
+    }
+
+    fn takes_json(&self) -> bool {
+        true
+    }
+
+    /// Reads the tests of a row. A reference has no program that could be run on them.
+    fn probe(&self, prompt: &Prompt, _: &Completion) -> Result<(), VerifierFailed> {
+        let manner = Manner { all: true, tolerance: 0.0 };
+        let read = Tests::read(&prompt.reference, manner);
+        read.map(|_| ()).map_err(|problem| VerifierFailed::Failed(problem.into()))
+    }
+
+    fn take_costs(&self) -> Metrics {
+        std::mem::take(&mut *self.costs.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Tells whether the system has ended a program because it took too long: by SIGXCPU, or by SIGKILL if the program has
+/// ignored that.
+fn is_late(status: ExitStatus, seconds: f64, limit: f64) -> bool {
+    signal(status) == Some(24) || signal(status) == Some(9) && seconds > limit
+}
+
+fn shown(status: ExitStatus) -> String {
+    match (signal(status), status.code()) {
+        (Some(signal), _) => format!("signal {signal}"),
+        (None, Some(code)) => format!("status {code}"),
+        (None, None) => "no status".into(),
+    }
+}
+
+/// Returns the signal that has ended a program. A sandbox passes it on as a shell does.
+fn signal(status: ExitStatus) -> Option<i32> {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return Some(signal);
+    }
+    status.code().filter(|code| (129..=192).contains(code)).map(|code| code - 128)
+}
+
+/// Returns the last line that says something, cut to a readable length.
+fn last_words(text: &str) -> String {
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    line.trim().chars().take(LAST_WORDS).collect()
+}
+
+/// Quotes a text, cut to a readable length.
+fn short(text: &str) -> String {
+    const MOST: usize = 60;
+    let text = text.trim_end();
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+/// Writes control characters as escapes, because what a program writes must not move the cursor of a terminal.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|it| if it.is_control() { it.escape_default().to_string() } else { it.into() })
+        .collect()
+}

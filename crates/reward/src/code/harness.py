@@ -1,0 +1,456 @@
+"""One side of a judgement, in a sandbox of its own: python3 harness.py answer FILE, or python3 harness.py tests FILE.
+
+The side `answer` runs a completion's program, and the side `tests` runs the tests on it. A pipe in each direction
+carries calls and plain values as lines of JSON, and nothing else connects the two. So a program can't read a test, and
+can't change what a test compares its values with. An object that is not plain data stays where it was made, and the
+other side has a `Remote` for it.
+"""
+
+import builtins
+import collections.abc
+import importlib
+import itertools
+import json
+import math
+import operator
+import os
+import sys
+import types
+
+# The longest message in bytes, the most values that are taken from an iterator, and the longest text of a report.
+LONGEST = 64 << 20
+MOST = 100_000
+REPORT = 300
+
+# Plain data that JSON does not have: what it is written as, and how it is made from that again.
+KINDS = {
+    "builtins.tuple": (list, lambda kind, it: kind(it)),
+    "builtins.set": (list, lambda kind, it: kind(it)),
+    "builtins.frozenset": (list, lambda kind, it: kind(it)),
+    "builtins.bytes": (bytes.hex, lambda kind, it: kind.fromhex(it)),
+    "builtins.complex": (lambda it: [it.real, it.imag], lambda kind, it: kind(*it)),
+    "builtins.range": (lambda it: [it.start, it.stop, it.step], lambda kind, it: kind(*it)),
+    "collections.Counter": (lambda it: list(it.items()), lambda kind, it: kind(dict(it))),
+    "collections.deque": (list, lambda kind, it: kind(it)),
+    "fractions.Fraction": (lambda it: [it.numerator, it.denominator], lambda kind, it: kind(*it)),
+    "decimal.Decimal": (str, lambda kind, it: kind(it)),
+    "datetime.datetime": (lambda it: it.isoformat(), lambda kind, it: kind.fromisoformat(it)),
+    "datetime.date": (lambda it: it.isoformat(), lambda kind, it: kind.fromisoformat(it)),
+    "datetime.timedelta": (lambda it: [it.days, it.seconds, it.microseconds], lambda kind, it: kind(*it)),
+}
+
+
+def main():
+    side, file = sys.argv[1:3]
+    # The messages have pipes of their own, so that nothing that is printed gets into them.
+    incoming, outgoing, report = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(2), "w")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    sys.argv = [file]
+    if side == "answer":
+        answer(Wire(incoming, outgoing, ANSWERS), file)
+    else:
+        os.dup2(nothing, 2)
+        with open(file, encoding="utf-8") as text:
+            job = json.load(text)
+        tests = functions(job) if "function" in job else statements(job)
+        print("ready", file=report, flush=True)
+        print(json.dumps(judged(Wire(incoming, outgoing, CALLBACKS), job, tests)), file=report, flush=True)
+    os._exit(0)
+
+
+# ---- Messages
+
+
+class Gone(BaseException):
+    """The other side has ended, or sends nonsense. A test that expects an Exception does not get this one."""
+
+
+class Raw:
+    """A value that is packed already."""
+
+    def __init__(self, packed):
+        self.packed = packed
+
+
+class Wire:
+    """Asks the other side, and answers it meanwhile."""
+
+    def __init__(self, incoming, outgoing, operations):
+        self.incoming, self.outgoing, self.operations = incoming, outgoing, operations
+        # The objects of this side that the other side knows, and the place of each by its id.
+        self.own, self.places = [], {}
+
+    def ask(self, operation, *arguments, **named):
+        request = {"ask": operation, "of": [self.pack(it) for it in arguments]}
+        self.send(dict(request, named={name: self.pack(it) for name, it in named.items()}))
+        while "ask" in (message := self.receive()):
+            self.answer(message)
+        try:
+            error = self.read_error(message)
+            for place, changed in message.get("changed", []):
+                put(arguments[place], self.unpack(changed))
+            value = self.unpack(message.get("value"))
+        except Exception:
+            raise Gone from None
+        if error:
+            raise error
+        return value
+
+    def answer(self, message):
+        """Does what a message asks for. Lists, sets and dictionaries that this changes are changed there too."""
+        try:
+            of = message["of"]
+            arguments = [self.unpack(it) for it in of]
+            named = {name: self.unpack(it) for name, it in message["named"].items()}
+            value = self.operations[message["ask"]](self, *arguments, **named)
+            changeable = [place for place, it in enumerate(arguments) if type(it) in (list, set, dict)]
+            changed = [[place, self.pack(arguments[place])] for place in changeable]
+            changed = [[place, it] for place, it in changed if it != of[place]]
+            reply = json.dumps({"value": self.pack(value), "changed": changed})
+        except Gone:
+            raise
+        except BaseException as error:
+            kinds = [kind.__name__ for kind in type(error).__mro__ if getattr(builtins, kind.__name__, None) is kind]
+            reply = json.dumps({"raised": kinds[0], "text": described(error)})
+        self.write(reply)
+
+    def read_error(self, message):
+        if "raised" not in message:
+            return None
+        kind = getattr(builtins, message["raised"], None)
+        known = isinstance(kind, type) and issubclass(kind, Exception)
+        return (kind if known and not issubclass(kind, UnicodeError) else RuntimeError)(str(message["text"]))
+
+    def send(self, message):
+        self.write(json.dumps(message))
+
+    def write(self, text):
+        try:
+            self.outgoing.write(text.encode() + b"\n")
+            self.outgoing.flush()
+        except OSError:
+            raise Gone from None
+
+    def receive(self):
+        try:
+            line = self.incoming.readline(LONGEST)
+            message = json.loads(line)
+        except Exception:
+            raise Gone from None
+        if not isinstance(message, dict):
+            raise Gone
+        return message
+
+    def pack(self, value):
+        if value is None or value is True or value is False:
+            return value
+        if isinstance(value, Raw):
+            return value.packed
+        if isinstance(value, Remote):
+            return {"yours": object.__getattribute__(value, "_place")}
+        if isinstance(value, int):
+            value = int(value)
+            return value if abs(value) < 1 << 53 else {"int": hex(value)}
+        if isinstance(value, float):
+            value = float(value)
+            return value if math.isfinite(value) else {"float": repr(value)}
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, list):
+            return [self.pack(it) for it in value]
+        kind = type(value)
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return {"namedtuple": [kind.__name__, list(kind._fields), [self.pack(it) for it in value]]}
+        for name in [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]:
+            if name in KINDS:
+                plain = KINDS[name][0](value)
+                return {name: [self.pack(it) for it in plain] if isinstance(plain, list) else plain}
+        if isinstance(value, dict):
+            return {"dict": [[self.pack(key), self.pack(it)] for key, it in value.items()]}
+        if isinstance(value, collections.abc.Set):
+            return {"builtins.set": [self.pack(it) for it in value]}
+        if isinstance(value, collections.abc.ValuesView):
+            return [self.pack(it) for it in value]
+        if hasattr(kind, "__next__"):
+            return {"iterator": [self.pack(it) for it in itertools.islice(value, MOST)]}
+        if kind.__module__ == "numpy":
+            return self.pack(value.tolist())
+        if id(value) not in self.places:
+            self.places[id(value)] = len(self.own)
+            self.own.append(value)
+        return {"mine": self.places[id(value)]}
+
+    def unpack(self, value):
+        if isinstance(value, list):
+            return [self.unpack(it) for it in value]
+        if not isinstance(value, dict):
+            return value
+        [(kind, inside)] = value.items()
+        if kind == "mine":
+            return Remote(self, int(inside))
+        if kind == "yours":
+            return self.own[inside]
+        if kind == "int":
+            return int(inside, 16)
+        if kind == "float":
+            return float(inside)
+        inside = self.unpack(inside)
+        if kind == "dict":
+            return dict(inside)
+        if kind == "iterator":
+            return iter(inside)
+        if kind == "namedtuple":
+            return collections.namedtuple(inside[0], inside[1])(*inside[2])
+        module, name = kind.rsplit(".", 1)
+        return KINDS[kind][1](getattr(importlib.import_module(module), name), inside)
+
+
+class Remote:
+    """An object of the other side. What a test compares with it is never sent there: it would tell the value wanted."""
+
+    def __init__(self, wire, place):
+        object.__setattr__(self, "_wire", wire)
+        object.__setattr__(self, "_place", place)
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return ask(self, "get", name)
+
+    def __setattr__(self, name, value):
+        ask(self, "set", name, value)
+
+    def __call__(self, *arguments, **named):
+        return object.__getattribute__(self, "_wire").ask("call", self, *arguments, **named)
+
+    def __getitem__(self, key):
+        return ask(self, "item", key)
+
+    def __setitem__(self, key, value):
+        ask(self, "put", key, value)
+
+    def __hash__(self):
+        return object.__getattribute__(self, "_place")
+
+    def __instancecheck__(self, other):
+        return isinstance(other, Remote) and bool(ask(self, "instance", other))
+
+
+def ask(remote, operation, *arguments):
+    return object.__getattribute__(remote, "_wire").ask(operation, remote, *arguments)
+
+
+def of_one(name):
+    return lambda self: ask(self, name)
+
+
+def of_two(name):
+    """Asks about two objects of the other side. With anything else there is nothing in common."""
+    return lambda self, other: ask(self, name, other) if isinstance(other, Remote) else NotImplemented
+
+
+OF_ONE = {"len": len, "bool": bool, "iter": iter, "str": str, "repr": repr, "neg": operator.neg, "abs": abs}
+OF_TWO = {name: getattr(operator, name) for name in (
+    "eq", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor"
+)}
+for name in OF_ONE:
+    setattr(Remote, f"__{name}__", of_one(name))
+for name in OF_TWO:
+    setattr(Remote, f"__{name.strip('_')}__", of_two(name))
+
+
+def put(old, new):
+    """Makes a list, set or dictionary equal to another of its kind."""
+    if isinstance(old, list):
+        old[:] = new
+    else:
+        old.clear()
+        old.update(new)
+
+
+def described(error):
+    try:
+        return str(error)[:REPORT]
+    except BaseException:
+        return ""
+
+
+# ---- The side of the program
+
+
+def answer(wire, file):
+    wire.file = file
+    try:
+        while True:
+            wire.answer(wire.receive())
+    except Gone:
+        pass
+
+
+def names(wire):
+    """Runs the program, and returns its public names with their values. Names of Python's own keep their meaning."""
+    with open(wire.file, encoding="utf-8", newline="") as text:
+        code = compile(text.read(), os.path.basename(wire.file), "exec")
+    module = types.ModuleType("solution")
+    sys.modules["solution"] = module
+    exec(code, vars(module))
+    public = [name for name in vars(module) if not name.startswith("_") and not hasattr(builtins, name)]
+    values = [[name, library(name, vars(module)[name]), vars(module)[name]] for name in public]
+    return Raw([[name, of, None if of is not None else wire.pack(value)] for name, of, value in values])
+
+
+def library(name, value):
+    """Returns the module of the standard library that has the value under the same name, or is the value. Any other
+    module has no name, and other values are the program's."""
+    modules = getattr(sys, "stdlib_module_names", ())
+    if isinstance(value, types.ModuleType):
+        return name if value.__name__ == name and name in modules else ""
+    module = getattr(value, "__module__", None)
+    if isinstance(module, str) and module in modules and getattr(sys.modules.get(module), name, None) is value:
+        return module
+    return None
+
+
+def known(wire):
+    """Returns the program's names as the tests know them. What is of the standard library comes from their own."""
+    found = {}
+    for name, module, value in wire.ask("names"):
+        if name.startswith("_") or hasattr(builtins, name) or module == "":
+            continue
+        if module is None:
+            found[name] = value
+        elif module in sys.stdlib_module_names:
+            library = importlib.import_module(module)
+            found[name] = library if module == name else getattr(library, name)
+    return found
+
+
+# What a program is asked for. The first argument of most is an object of its own.
+ANSWERS = {
+    "names": names,
+    "call": lambda wire, it, *arguments, **named: it(*arguments, **named),
+    "get": lambda wire, it, name: getattr(it, name),
+    "set": lambda wire, it, name, value: setattr(it, name, value),
+    "item": lambda wire, it, key: it[key],
+    "put": lambda wire, it, key, value: operator.setitem(it, key, value),
+    "instance": lambda wire, it, other: isinstance(other, it),
+}
+for name, function in {**OF_ONE, **OF_TWO}.items():
+    ANSWERS[name] = lambda wire, *arguments, function=function: function(*arguments)
+# A program may call the functions that a test has passed to it, and that is all.
+CALLBACKS = {"call": ANSWERS["call"]}
+
+
+# ---- The side of the tests
+
+
+def judged(wire, job, tests):
+    """Returns how many tests the program has passed, how many there are, and why it has not passed the first other."""
+    passed, why = 0, ""
+    try:
+        world = {"__name__": "tests", **known(wire)}
+    except Gone:
+        return {"passed": 0, "tests": count(tests), "why": "the program has ended"}
+    except Exception as error:
+        return {"passed": 0, "tests": count(tests), "why": told(error)}
+    solution = types.ModuleType("solution")
+    vars(solution).update(world)
+    sys.modules["solution"] = solution
+    for name, counts, test in tests:
+        try:
+            test(world)
+            passed += counts
+        except BaseException as error:
+            why = why or f"{name}: {told(error)}"[:REPORT]
+            # What is not a test is needed by all that follows.
+            if not counts or not job["all"] or isinstance(error, Gone):
+                break
+    return {"passed": passed, "tests": count(tests), "why": why}
+
+
+def count(tests):
+    return sum(counts for _, counts, _ in tests)
+
+
+def told(error):
+    if isinstance(error, Gone):
+        return "the program has ended"
+    text = described(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def functions(job):
+    """Tests of a function by arguments and the value that is wanted."""
+    # Published data often wraps the values: then each of them is a list of one.
+    wrapped = all(isinstance(call["value"], list) and len(call["value"]) == 1 for call in job["calls"])
+
+    def test(call, world):
+        function = world.get(job["function"])
+        if function is None:
+            function = getattr(world["Solution"](), job["function"])
+        value = function(*call["arguments"])
+        wanted = [call["value"]] + (call["value"] if wrapped else [])
+        if not any(same(value, it, job["tolerance"]) for it in wanted):
+            raise AssertionError(f"expected {call['value']!r}, got {value!r}")
+
+    def named(place, call):
+        arguments = ", ".join(map(repr, call["arguments"]))
+        return f"test {place + 1}, {job['function']}({arguments})"[:REPORT // 2]
+
+    return [
+        (named(place, call), 1, lambda world, call=call: test(call, world)) for place, call in enumerate(job["calls"])
+    ]
+
+
+def same(value, wanted, tolerance):
+    """Compares a value with JSON, which has no tuples, and only texts as keys."""
+    if isinstance(value, float) or isinstance(wanted, float):
+        numbers = isinstance(value, (int, float)) and isinstance(wanted, (int, float))
+        return numbers and math.isclose(value, wanted, rel_tol=tolerance, abs_tol=tolerance)
+    if isinstance(value, (list, tuple, collections.deque)) and isinstance(wanted, list):
+        return len(value) == len(wanted) and all(same(one, two, tolerance) for one, two in zip(value, wanted))
+    if isinstance(value, dict) and isinstance(wanted, dict):
+        value = {key if isinstance(key, str) else json.dumps(key, default=repr): it for key, it in value.items()}
+        return value.keys() == wanted.keys() and all(same(value[key], wanted[key], tolerance) for key in wanted)
+    return not isinstance(value, Remote) and value == wanted
+
+
+def statements(job):
+    """Tests in Python: each `assert` at the left margin, each function `test_…`, each method of a `TestCase`, and
+    `check` with the function that the data names."""
+    import ast
+
+    tests = []
+    for text in job["asserts"]:
+        later = []
+        for statement in ast.parse(text).body:
+            code = compile(ast.Module([statement], []), "tests", "exec")
+            source = " ".join((ast.get_source_segment(text, statement) or "").split())[:REPORT // 2]
+            tests.append((source, int(isinstance(statement, ast.Assert)), lambda world, code=code: exec(code, world)))
+            name = getattr(statement, "name", "")
+            if isinstance(statement, ast.FunctionDef) and name.startswith("test_"):
+                later.append((name, 1, lambda world, name=name: world[name]()))
+            if isinstance(statement, ast.FunctionDef) and name == "check" and job["entry"]:
+                later.append((name, 1, lambda world: world["check"](world[job["entry"]])))
+            if isinstance(statement, ast.ClassDef):
+                for method in statement.body:
+                    if isinstance(method, ast.FunctionDef) and method.name.startswith("test"):
+                        later.append((f"{name}.{method.name}", 1, of_case(name, method.name)))
+        tests += later
+    if not count(tests):
+        raise SystemExit("there is no test")
+    return tests
+
+
+def of_case(kind, method):
+    def test(world):
+        case = world[kind](method) if hasattr(world[kind], "assertEqual") else world[kind]()
+        for step in ("setUp", method, "tearDown"):
+            getattr(case, step, lambda: None)()
+
+    return test
+
+
+main()

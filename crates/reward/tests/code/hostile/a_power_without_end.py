@@ -1,0 +1,2 @@
+# over_budget
+print(9 ** 9 ** 9)

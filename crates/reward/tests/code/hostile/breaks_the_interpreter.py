@@ -1,0 +1,4 @@
+# wrong
+import ctypes
+ctypes.string_at(0)
+print("harm")

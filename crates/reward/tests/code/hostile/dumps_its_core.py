@@ -1,0 +1,4 @@
+# wrong
+import os
+print("harm", flush=True)
+os.abort()

@@ -1,0 +1,3 @@
+# over_budget
+while True:
+    pass

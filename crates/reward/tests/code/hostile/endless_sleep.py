@@ -1,0 +1,3 @@
+# over_budget
+import time
+time.sleep(10**6)

@@ -1,0 +1,3 @@
+# wrong
+data = bytearray(20 << 30)
+print("harm")

@@ -1,0 +1,5 @@
+# wrong
+import sys
+for _ in range(10 * 1024):
+    sys.stdout.write("x" * (1 << 20))
+print("harm")
