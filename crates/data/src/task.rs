@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod countdown;
+mod functions;
 mod words;
 
 use std::{cmp::Ordering, collections::HashSet};
@@ -83,6 +84,12 @@ pub enum Task {
         #[serde(default)]
         fewest_steps: Option<u32>,
     },
+    /// Functions of a whole number, such as `f(1)=5 f(2)=8 f(3)=11:`, to be written in Python: `def f(x): return x*3+2`. The
+    /// reference has tests of more values, for a verifier that runs programs.
+    Functions {
+        /// The largest number of operations, 1 to 4. Every number of them is equally likely.
+        operations: u32,
+    },
     /// Games such as `2-7:`, in which a number from 2 to 7 is to be guessed in several turns. The reference is the
     /// number. The worked solution is the middle of the numbers that are left, and the reply to it, turn by turn:
     /// `4>6`. A range and its number are one problem, and the range alone tells nothing.
@@ -101,6 +108,7 @@ impl Task {
             Task::Multiplication { .. } => "0123456789*+=,;",
             Task::Countdown { .. } => "0123456789+-*/()=: ",
             Task::Sums { .. } => "0123456789+-= Whatis?.",
+            Task::Functions { .. } => "0123456789+-*()=: xdefrtun",
             Task::Guessing { .. } => "0123456789-:<>",
             Task::WordProblems { .. } => {
                 "0123456789+-*/= .,?abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -205,6 +213,7 @@ impl Task {
                 let steps = rng.random_range(fewest_steps.unwrap_or(steps)..=steps);
                 words::story(&mut rng, steps)
             }
+            Task::Functions { operations } => functions::function(&mut rng, operations),
             Task::Guessing { numbers } => guessing(&mut rng, numbers),
         }
     }
@@ -226,6 +235,9 @@ impl Task {
                 if !(1..=9).contains(&digits) =>
             {
                 format!("`digits` is {digits}, and should be 1 to 9")
+            }
+            Task::Functions { operations } if !(1..=4).contains(&operations) => {
+                format!("`operations` is {operations}, and should be 1 to 4")
             }
             Task::Guessing { numbers } if !(2..=10).contains(&numbers) => {
                 format!("`numbers` is {numbers}, and should be 2 to 10")
@@ -264,6 +276,7 @@ impl Task {
             Task::Countdown { .. } => "countdown",
             Task::Sums { .. } => "sums",
             Task::WordProblems { .. } => "word_problems",
+            Task::Functions { .. } => "functions",
             Task::Guessing { .. } => "guessing",
         }
     }
@@ -319,6 +332,7 @@ mod tests {
             Task::Countdown { numbers: 3, max_number: 9, max_target: 99 },
             Task::Sums { digits: 2, differences: true },
             Task::WordProblems { steps: 3, fewest_steps: Some(1) },
+            Task::Functions { operations: 3 },
         ]
     }
 
@@ -397,6 +411,7 @@ mod tests {
             Task::Addition { digits: 2, worked: false, second_look: 0.5 },
             Task::Multiplication { digits: 10, worked: true },
             Task::Sums { digits: 10, differences: false },
+            Task::Functions { operations: 5 },
             Task::Guessing { numbers: 11 },
             Task::WordProblems { steps: 0, fewest_steps: None },
             Task::WordProblems { steps: 2, fewest_steps: Some(3) },

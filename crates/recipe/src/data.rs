@@ -267,6 +267,13 @@ pub enum Task {
         #[schemars(range(min = 1, max = 10))]
         fewest_steps: Option<u32>,
     },
+    /// Functions of a whole number, to be written in Python from three of their values: `f(1)=5 f(2)=8 f(3)=11:`. Their
+    /// programs are run, by `reward.kind = "code"`.
+    Functions {
+        /// The largest number of operations of a function, 1 to 4.
+        #[schemars(range(min = 1, max = 4))]
+        operations: u32,
+    },
     /// A number to guess in several turns, for `environment.kind = "guessing"`. The prompt `2-7:` hides one of
     /// these six numbers.
     Guessing {

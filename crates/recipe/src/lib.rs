@@ -76,7 +76,10 @@ pub use tables::{
 };
 pub use teacher::{Teacher, TeacherKind, TeacherServers};
 pub use text::Text;
-pub use verifier::{AnswerFork, Extraction, JudgeAnswer, OfTask, Part, RewardKind, Transform};
+pub use verifier::{
+    AnswerFork, CodeOptions, Extraction, JudgeAnswer, OfTask, Part, RewardKind, SandboxKind,
+    Transform,
+};
 
 // The algorithm computes by these types, and a recipe is composed of them.
 pub use firebrick_core::{
@@ -393,6 +396,7 @@ impl Recipe {
             }
             Some(Task::Countdown { .. }) => RewardKind::Countdown { use_all: true },
             Some(Task::Sums { .. } | Task::WordProblems { .. }) => RewardKind::math(),
+            Some(Task::Functions { .. }) => RewardKind::Code(CodeOptions::default()),
             Some(Task::Guessing { .. } | Task::Environment) => RewardKind::environment(),
             None if self.environment.pays() => RewardKind::environment(),
             None => RewardKind::Gsm8k,

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use firebrick_core::{hub_name, is_data_file};
 use toml_edit::{DocumentMut, Item, Value};
 
-use super::{Loaded, Recipe, RewardKind, TeacherKind, TrainData, overrides::Override};
+use super::{CodeOptions, Loaded, Recipe, RewardKind, TeacherKind, TrainData, overrides::Override};
 
 /// Makes the relative paths of `loaded`, which was read from `file`, begin at the right folder. In the values
 /// they then lead there from the current folder, in the text from any folder.
@@ -237,11 +237,19 @@ fn replace_paths(
                 }
             }
             RewardKind::Command { program, .. } => {
-                for (index, word) in program.iter_mut().enumerate() {
-                    let key = [&key[..], &["program".into(), index.to_string()]].concat();
-                    let kind = if index == 0 { Kind::Program } else { Kind::Word };
-                    if let Some(new_path) = change(key, Path::new(&*word), kind) {
-                        *word = new_path;
+                words(&[key, vec!["program".into()]].concat(), program, "", &mut change);
+            }
+            RewardKind::Code(CodeOptions { python, command, file, checker, mounts, .. }) => {
+                let of = |name: &str| [&key[..], &[name.to_owned()]].concat();
+                words(&of("command"), command, file, &mut change);
+                words(&of("checker"), checker, "", &mut change);
+                if let Some(new_path) = change(of("python"), Path::new(&*python), Kind::Program) {
+                    *python = new_path;
+                }
+                for (index, mount) in mounts.iter_mut().enumerate() {
+                    let key = [of("mounts"), vec![index.to_string()]].concat();
+                    if let Some(new_path) = change(key, mount, Kind::Path) {
+                        *mount = new_path.into();
                     }
                 }
             }
@@ -259,6 +267,22 @@ fn replace_paths(
     }
 
     changed
+}
+
+/// Replaces the words of a program that are paths. A word that is `file` is not, wherever there is such a file.
+fn words(
+    key: &[String],
+    program: &mut [String],
+    file: &str,
+    change: &mut impl FnMut(Vec<String>, &Path, Kind) -> Option<String>,
+) {
+    for (index, word) in program.iter_mut().enumerate().filter(|(_, word)| *word != file) {
+        let key = [key, &[index.to_string()]].concat();
+        let kind = if index == 0 { Kind::Program } else { Kind::Word };
+        if let Some(new_path) = change(key, Path::new(&*word), kind) {
+            *word = new_path;
+        }
+    }
 }
 
 /// Returns the verifier with its key, or each of its parts if it has parts.

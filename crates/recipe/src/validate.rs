@@ -16,8 +16,8 @@ use toml::{
 };
 
 use super::{
-    AdaptiveUpdates, Advantage, JudgeAnswer, LengthPenalty, NewModel, Recipe, RewardKind, Schedule,
-    Task, TrainSource,
+    AdaptiveUpdates, Advantage, CodeOptions, JudgeAnswer, LengthPenalty, NewModel, Recipe,
+    RewardKind, Schedule, Task, TrainSource,
     data::is_name_letter,
     error::{BACKSLASH, Problem},
     paths,
@@ -519,6 +519,10 @@ impl Checks<'_> {
                 "set one of `think`, `boxed`, `answer_line` and `nothing_after` to true",
             ),
             RewardKind::Command { program, .. } => self.program(&key("program"), program),
+            RewardKind::Code(CodeOptions { command, checker, .. }) => {
+                self.program(&key("command"), command);
+                self.program(&key("checker"), checker);
+            }
             RewardKind::Judge { answer, servers, .. } => {
                 self.judge_answer(&key("answer"), answer);
                 self.no_server_twice(&key("servers"), servers, "name each server once");

@@ -8,9 +8,9 @@ use std::{
 };
 
 use firebrick_core::Verifier;
-pub use firebrick_reward::{AnswerFork, math::Extraction};
+pub use firebrick_reward::{AnswerFork, CodeOptions, SandboxKind, math::Extraction};
 use firebrick_reward::{
-    AnswerLine, Choice, Countdown, Exact, Format, FromEnvironment, Gsm8k, Gsm8kMode, Integer,
+    AnswerLine, Choice, Code, Countdown, Exact, Format, FromEnvironment, Gsm8k, Gsm8kMode, Integer,
     Regex, RegexGroup, RegexOptions, RewardError, StrictBox, Weighted, math,
 };
 use schemars::{JsonSchema, Schema};
@@ -232,6 +232,8 @@ pub enum RewardKind {
         #[serde(default)]
         prices: [f64; 2],
     },
+    /// Tests, which the completion's program is run on, in a sandbox. A reference has the tests.
+    Code(CodeOptions),
     /// A program of your own, which reads and writes a line of JSON for each completion.
     Command {
         /// The program and its arguments, such as `["python3", "judge.py"]`; no shell reads them. If a word after
@@ -361,6 +363,10 @@ impl RewardKind {
                 Box::new(FromEnvironment { scale, offset, threshold })
             }
 
+            RewardKind::Code(options) => {
+                let bare = options.bare.or(Some(task.is_some()));
+                Box::new(Code::new(CodeOptions { bare, ..options })?)
+            }
             RewardKind::Weighted { parts } => {
                 let part = |Part { name, weight, kind }| -> Result<_, E> {
                     let verifier = kind.build(task, other)?;
@@ -413,6 +419,7 @@ impl RewardKind {
             RewardKind::Model { .. }
             | RewardKind::Judge { .. }
             | RewardKind::Environment { .. }
+            | RewardKind::Code(_)
             | RewardKind::Command { .. }
             | RewardKind::Python { .. } => true,
             RewardKind::Weighted { parts } => parts.iter().any(|part| part.kind.asks_others()),

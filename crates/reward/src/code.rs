@@ -7,7 +7,7 @@ mod reference;
 mod sandbox;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitStatus,
     sync::{
         Mutex, PoisonError,
@@ -19,6 +19,7 @@ use std::{
 use firebrick_core::{
     Completion, Metrics, Prompt, Score, Verdict, Verifier, VerifierFailed, score_each,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::{
@@ -74,39 +75,58 @@ pub struct Code {
 }
 
 /// How [`Code`] runs programs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
 pub struct CodeOptions {
-    /// The interpreter of programs and of tests in Python.
+    /// The interpreter of programs and of tests in Python, such as `.venv/bin/python`.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub python: String,
-    /// The program and arguments that run the completion's program, which is in `file`. Empty for Python. Another
-    /// language has tests of inputs and outputs alone.
+    /// The program and arguments that run `file`, such as `["sh", "-c", "cc -o /tmp/a main.c && /tmp/a"]`. By default
+    /// `python` runs it. Another language has tests of inputs and outputs alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// The name of the file that the completion's program gets.
+    /// Name of the file that a completion's program gets.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 100)))]
     pub file: String,
-    /// Names after the opening fence of a program, in capitals or not.
+    /// Names after the opening fence of a program, in capitals or not. A block without a name will do if there is none of
+    /// these.
+    #[cfg_attr(feature = "schema", schemars(inner(length(min = 1))))]
     pub languages: Vec<String>,
-    /// True if a completion is a program as a whole, without fences.
-    pub bare: bool,
+    /// True if a completion is a program as a whole, without fences. By default it is true for the problems of
+    /// `data.task`, and false for others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bare: Option<bool>,
     /// Text in front of each program, such as imports.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub prelude: String,
     /// A program and its arguments that judge an output in place of the comparison. It reads
-    /// `{"input": …, "expected": …, "output": …}` and ends with status 0 for right and 1 for wrong.
+    /// `{"input": …, "expected": …, "output": …}` as a line of JSON, and ends with status 0 for right and 1 for wrong. If a
+    /// word after the first leads to a file next to the recipe, it means that file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checker: Vec<String>,
-    /// How far decimal numbers may be from those wanted, absolutely or in relation to the larger.
+    /// How far a decimal number may be from the one wanted, absolutely or in relation to the larger of both.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0.0)))]
     pub tolerance: f64,
-    /// True if the credit is the share of the tests that a program passes, and false if it has to pass all.
+    /// True if the credit is the share of the tests that a program passes. By default it has to pass all of them.
     pub partial: bool,
-    /// Seconds of the processor for each input, or for all tests in Python, rounded up.
+    /// Seconds of the processor for each input, or for all tests in Python together, rounded up. A program that only
+    /// waits has three times as long.
+    #[cfg_attr(feature = "schema", schemars(extend("exclusiveMinimum" = 0.0), range(max = 86400.0)))]
     pub time_limit: f64,
-    /// MiB of memory for each process.
+    /// MiB of memory for each process of a program.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1 << 20)))]
     pub memory: u64,
-    /// Processes and threads.
+    /// Processes and threads of a program.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1024)))]
     pub processes: u64,
     /// Bytes that a program may write.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1 << 30)))]
     pub output: usize,
-    /// Further files and folders that programs may read.
+    /// Further files and folders that programs may read, at the same path.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<PathBuf>,
-    /// What keeps the programs away from everything else.
+    /// What keeps programs away from everything else.
     pub sandbox: SandboxKind,
 }
 
@@ -117,7 +137,7 @@ impl Default for CodeOptions {
             command: Vec::new(),
             file: "main.py".into(),
             languages: ["python", "python3", "py"].map(str::to_owned).to_vec(),
-            bare: false,
+            bare: None,
             prelude: String::new(),
             checker: Vec::new(),
             tolerance: 1e-6,
@@ -159,7 +179,7 @@ impl Code {
     ///
     /// # Errors
     /// Fails if the options are wrong, Python is not there, or no sandbox can be made.
-    pub fn new(options: CodeOptions) -> Result<Self, RewardError> {
+    pub fn new(mut options: CodeOptions) -> Result<Self, RewardError> {
         let refuse = |problem: String| RewardError::Code { problem };
         let limits = Limits {
             seconds: options.time_limit.ceil() as u64,
@@ -181,9 +201,18 @@ impl Code {
             )));
         }
 
-        let mut mounts = options.mounts.clone();
-        let words = options.command.iter().chain(&options.checker).map(PathBuf::from);
-        mounts.extend(words.filter(|word| word.is_absolute() && word.exists()));
+        // A program finds what it may read at the same place, wherever it runs.
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let mut mounts: Vec<PathBuf> = options.mounts.iter().map(|path| absolute(path)).collect();
+        let file = options.file.clone();
+        for word in options.command.iter_mut().chain(&mut options.checker) {
+            let path = Path::new(word);
+            let is_found = path.components().count() == 1 && path.extension().is_none();
+            if path.is_file() && *word != file && !is_found {
+                mounts.push(absolute(path));
+                *word = absolute(path).to_string_lossy().into_owned();
+            }
+        }
         let mut python = vec![options.python.clone(), "-s".into(), "-B".into()];
         if options.command.is_empty() {
             let (path, folders) = sandbox::interpreter(&options.python).map_err(refuse)?;
@@ -194,7 +223,10 @@ impl Code {
         let command = if options.command.is_empty() { of_file() } else { options.command.clone() };
         let sandbox = Sandbox::new(options.sandbox, limits, mounts)
             .map_err(|error| refuse(format!("its folder can't be made: {error}")))?;
-        let extraction = Extraction { languages: options.languages.clone(), bare: options.bare };
+        let extraction = Extraction {
+            languages: options.languages.clone(),
+            bare: options.bare.unwrap_or(false),
+        };
         let code = Code {
             options,
             extraction,

@@ -231,6 +231,7 @@ pub(super) fn generator(task: &recipe::Task) -> Option<firebrick_data::Task> {
         recipe::Task::WordProblems { steps, fewest_steps } => {
             firebrick_data::Task::WordProblems { steps, fewest_steps }
         }
+        recipe::Task::Functions { operations } => firebrick_data::Task::Functions { operations },
         recipe::Task::Guessing { numbers } => firebrick_data::Task::Guessing { numbers },
         recipe::Task::Environment => return None,
     })

@@ -156,6 +156,7 @@ impl Forms {
             | RewardKind::Model { .. }
             | RewardKind::Judge { .. }
             | RewardKind::Environment { .. }
+            | RewardKind::Code(_)
             | RewardKind::Command { .. }
             | RewardKind::Python { .. } => return None,
         };
