@@ -3,6 +3,7 @@
 mod execution;
 mod output;
 mod program;
+mod python;
 mod reference;
 mod sandbox;
 
@@ -23,8 +24,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::{
-    execution::{End, Execution, Pipes},
+    execution::{End, Execution},
     program::Extraction,
+    python::PythonTests,
     reference::{Manner, Stream, Tests},
     sandbox::{Cell, Limits, Sandbox},
 };
@@ -62,10 +64,9 @@ pub use sandbox::SandboxKind;
 pub struct Code {
     options: CodeOptions,
     extraction: Extraction,
-    /// Runs a program from the file of the options.
-    command: Vec<String>,
-    /// Runs `harness.py`.
-    python: Vec<String>,
+    /// Runs tests in Python; `None` if programs are in another language.
+    python_tests: Option<PythonTests>,
+    limits: Limits,
     sandbox: Sandbox,
     /// Failures of the sandbox in a row.
     failures: AtomicU32,
@@ -152,10 +153,6 @@ impl Default for CodeOptions {
     }
 }
 
-/// Runs one side of a judgement in Python.
-const HARNESS: &str = include_str!("code/harness.py");
-const HARNESS_FILE: &str = "harness.py";
-
 /// Failures of the sandbox in a row after which no more programs are judged.
 const MOST_FAILURES: u32 = 10;
 
@@ -194,7 +191,7 @@ impl Code {
         }
         let is_plain =
             |name: &str| !name.is_empty() && !name.starts_with('.') && !name.contains('/');
-        if !is_plain(&options.file) || options.file == HARNESS_FILE {
+        if !is_plain(&options.file) || options.file.starts_with("harness") {
             return Err(refuse(format!(
                 "`{}` can't be the name of a program's file",
                 options.file
@@ -213,25 +210,22 @@ impl Code {
                 *word = absolute(path).to_string_lossy().into_owned();
             }
         }
-        let mut python = vec![options.python.clone(), "-s".into(), "-B".into()];
-        if options.command.is_empty() {
+        let is_python = options.command.is_empty();
+        if is_python {
             let (path, folders) = sandbox::interpreter(&options.python).map_err(refuse)?;
-            python[0] = path;
+            options.command = vec![path, "-s".into(), "-B".into(), options.file.clone()];
             mounts.extend(folders);
         }
-        let of_file = || [python.clone(), vec![options.file.clone()]].concat();
-        let command = if options.command.is_empty() { of_file() } else { options.command.clone() };
-        let sandbox = Sandbox::new(options.sandbox, limits, mounts)
-            .map_err(|error| refuse(format!("its folder can't be made: {error}")))?;
-        let extraction = Extraction {
-            languages: options.languages.clone(),
-            bare: options.bare.unwrap_or(false),
-        };
+        let sandbox = Sandbox::new(options.sandbox, mounts)
+            .map_err(|error| refuse(format!("the folder of programs can't be made: {error}")))?;
+        let tests = || PythonTests::new(&options.command[0], limits, &sandbox);
+        let python_tests = is_python.then(tests).transpose().map_err(refuse)?;
+        let bare = options.bare.unwrap_or(false);
         let code = Code {
+            extraction: Extraction { languages: options.languages.clone(), bare },
             options,
-            extraction,
-            command,
-            python,
+            python_tests,
+            limits,
             sandbox,
             failures: AtomicU32::new(0),
             costs: Mutex::default(),
@@ -243,13 +237,13 @@ impl Code {
 
     /// Runs the smallest program, to find out before a run whether any can be.
     fn try_sandbox(&self) -> Result<(), String> {
-        let words = match self.options.command.is_empty() {
-            true => [self.python.clone(), vec!["-c".into(), "print(6 * 7)".into()]].concat(),
-            false => vec!["echo".into(), "42".into()],
+        let words = match &self.python_tests {
+            Some(_) => [&self.options.command[..3], &["-c".into(), "print(6 * 7)".into()]].concat(),
+            None => vec!["echo".into(), "42".into()],
         };
         let cell = self.sandbox.cell(&[]).map_err(|error| error.to_string())?;
-        let mut trial = self.start(&cell, &words, Pipes::Text(Vec::new()))?;
-        let end = trial.finish(Instant::now() + Duration::from_secs(60), &self.cancelled);
+        let mut trial = self.start(&cell, &words, Vec::new())?;
+        let end = trial.finish(Duration::from_secs(60), &self.cancelled);
         if trial.stdout() == b"42\n" {
             return Ok(());
         }
@@ -266,16 +260,16 @@ impl Code {
         })
     }
 
-    fn start(&self, cell: &Cell, words: &[String], pipes: Pipes) -> Result<Execution, String> {
-        let command = self.sandbox.command(cell, words);
-        Execution::start(command, pipes, self.options.output)
+    fn start(&self, cell: &Cell, words: &[String], input: Vec<u8>) -> Result<Execution, String> {
+        let command = self.sandbox.command(cell, words, self.limits);
+        Execution::start(command, input, self.options.output)
             .map_err(|error| format!("the program can't be started: {error}"))
     }
 
-    /// When a program that does not work, and so takes none of the processor's seconds, has had enough time. A busy
-    /// machine gives a program a third of its time, at the least.
-    fn deadline(&self) -> Instant {
-        Instant::now() + Duration::from_secs_f64(3.0 * self.options.time_limit.ceil() + 2.0)
+    /// How long a program may run that only waits, and so takes none of the processor's seconds. A busy machine has to
+    /// give a program a third of its time.
+    fn patience(&self) -> Duration {
+        Duration::from_secs_f64(3.0 * self.options.time_limit.ceil() + 2.0)
     }
 
     /// Judges a completion. The error says why there is no verdict.
@@ -290,10 +284,16 @@ impl Code {
         let begin = Instant::now();
         let outcome = match tests {
             Tests::Streams(streams) => self.on_streams(&program, &streams),
-            Tests::Python(_) if !self.options.command.is_empty() => {
-                Err("tests in Python need a program in Python, and `command` runs another".into())
+            Tests::Python(job) => {
+                let Some(python) = &self.python_tests else {
+                    return Err(
+                        "tests in Python need a program in Python, and `command` runs another"
+                            .into(),
+                    );
+                };
+                let file = (self.options.file.as_str(), program.as_str());
+                python.run(file, &job, &self.sandbox, self.patience(), &self.cancelled)
             }
-            Tests::Python(job) => self.on_python(&program, &job),
         }?;
         Ok(self.score(outcome, begin.elapsed().as_secs_f64()))
     }
@@ -323,14 +323,14 @@ impl Code {
 
     /// Runs a program once for each input.
     fn on_streams(&self, program: &str, streams: &[Stream]) -> Result<Outcome, String> {
-        let file = (self.options.file.as_str(), program);
+        let file = (self.options.file.as_str(), program.as_bytes());
         let mut outcome = Outcome::of(streams.len());
         for (index, stream) in streams.iter().enumerate() {
             let cell = self.sandbox.cell(&[file]).map_err(|error| error.to_string())?;
-            let input = Pipes::Text(stream.input.clone().into_bytes());
-            let mut execution = self.start(&cell, &self.command, input)?;
+            let input = stream.input.clone().into_bytes();
+            let mut execution = self.start(&cell, &self.options.command, input)?;
             let begin = Instant::now();
-            let end = execution.finish(self.deadline(), &self.cancelled);
+            let end = execution.finish(self.patience(), &self.cancelled);
             let seconds = begin.elapsed().as_secs_f64();
             if !self.sandbox.was_made(&cell) {
                 return Err(format!("no sandbox was made: {}", execution.stderr().trim()));
@@ -380,9 +380,9 @@ impl Code {
 
         let question = json!({ "input": input, "expected": output, "output": written });
         let cell = self.sandbox.cell(&[]).map_err(|error| error.to_string())?;
-        let input = Pipes::Text(format!("{question}\n").into_bytes());
+        let input = format!("{question}\n").into_bytes();
         let mut checker = self.start(&cell, &self.options.checker, input)?;
-        let end = checker.finish(self.deadline(), &self.cancelled);
+        let end = checker.finish(self.patience(), &self.cancelled);
         let said = last_words(&String::from_utf8_lossy(&checker.stdout()));
         match end {
             End::Ended(status) if status.success() => Ok(None),
@@ -394,58 +394,6 @@ impl Code {
                 Err(format!("the checker failed ({end:?}): {problem}"))
             }
         }
-    }
-
-    /// Runs tests in Python, each side in a sandbox of its own.
-    fn on_python(&self, program: &str, job: &str) -> Result<Outcome, String> {
-        let cells = [
-            self.sandbox.cell(&[(HARNESS_FILE, HARNESS), (&self.options.file, program)]),
-            self.sandbox.cell(&[(HARNESS_FILE, HARNESS), ("tests.json", job)]),
-        ];
-        let [answer, tests] = cells.map(|cell| cell.map_err(|error| error.to_string()));
-        let (answer, tests) = (answer?, tests?);
-        let pipe = || std::io::pipe().map_err(|error| error.to_string());
-        let ((to_answer, from_tests), (to_tests, from_answer)) = (pipe()?, pipe()?);
-
-        let side = |cell: &Cell, side: &str, file: &str, pipes| {
-            let words = [HARNESS_FILE, side, file].map(str::to_owned).to_vec();
-            self.start(cell, &[self.python.clone(), words].concat(), pipes)
-        };
-        let pipes = Pipes::Joined(to_answer, from_answer);
-        let mut answering = side(&answer, "answer", &self.options.file, pipes)?;
-        let pipes = Pipes::Joined(to_tests, from_tests);
-        let mut testing = side(&tests, "tests", "tests.json", pipes)?;
-
-        let begin = Instant::now();
-        let end = testing.finish(self.deadline(), &self.cancelled);
-        // Without its tests a program has nothing more to do, and one that was too slow has ended by itself.
-        let soon = Instant::now() + Duration::from_millis(200);
-        let answered = answering.finish(soon, &self.cancelled);
-        if end == End::Cancelled {
-            return Err("judging was interrupted".into());
-        }
-        for (cell, execution) in [(&answer, &answering), (&tests, &testing)] {
-            if !self.sandbox.was_made(cell) {
-                return Err(format!("no sandbox was made: {}", execution.stderr().trim()));
-            }
-        }
-
-        let report = testing.stderr();
-        let Some(report) = report.strip_prefix("ready\n") else {
-            return Err(format!("the tests can't be run: {}", last_words(&report)));
-        };
-        let (seconds, limit) = (begin.elapsed().as_secs_f64(), self.options.time_limit);
-        let is_late = end == End::TimedOut
-            || matches!(answered, End::Ended(status) if is_late(status, seconds, limit));
-        let last_words = last_words(&answering.stderr());
-        let Ok(report) = serde_json::from_str::<serde_json::Value>(report) else {
-            let why = if is_late { "it took too long" } else { "it has broken the tests off" };
-            return Ok(Outcome { why: why.into(), is_late, last_words, ..Outcome::of(1) });
-        };
-        let number = |key: &str| report[key].as_u64().unwrap_or_default() as usize;
-        let why = report["why"].as_str().unwrap_or_default().to_owned();
-        let (passed, tests) = (number("passed"), number("tests"));
-        Ok(Outcome { passed, tests, why, is_late, last_words })
     }
 }
 

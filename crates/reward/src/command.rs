@@ -1,7 +1,5 @@
 //! Verifier that asks a user's program.
 
-mod process;
-
 use std::{
     fmt,
     path::PathBuf,
@@ -17,8 +15,10 @@ use firebrick_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{RewardError, family};
-use process::{Fault, Process};
+use crate::{
+    RewardError, family,
+    process::{Fault, Process},
+};
 
 /// Asks a user's program, one JSON object per line in each direction.
 ///
@@ -130,6 +130,9 @@ struct Copies {
     given_up: Option<Reason>,
 }
 
+/// Maximum bytes of an answer, without its line break.
+const MAX_LINE: usize = 1 << 20;
+
 /// How long a copy may take to end on its own, once it gets no more requests.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -225,7 +228,14 @@ impl Command {
     }
 
     fn start_copy(&self) -> std::io::Result<Process> {
-        Process::start(&self.options.program, &self.hidden)
+        // There is a first word, as `new` has seen.
+        let [name, arguments @ ..] = &self.options.program[..] else { unreachable!() };
+        let mut command = std::process::Command::new(name);
+        command.args(arguments);
+        for variable in &self.hidden {
+            command.env_remove(variable);
+        }
+        Process::start(command, MAX_LINE)
     }
 
     fn not_started(&self, error: &std::io::Error) -> String {
@@ -303,11 +313,17 @@ impl Command {
                 format!("no answer in {} s, a signal has stopped it", self.options.time_limit)
             }
             Err(Fault::TimeOut) => format!("no answer in {} s", self.options.time_limit),
-            Err(Fault::Ended | Fault::Closed) => process.how_it_ended(Instant::now() + GRACE),
+            Err(Fault::Ended | Fault::Closed) => match process.status(Instant::now() + GRACE) {
+                Some(status) => format!("it ended with {status}"),
+                None => "it closed its stdout".into(),
+            },
         };
 
         process.kill();
-        let last_words = process.last_words();
+        let last_words = match process.last_words() {
+            words if words.is_empty() => words,
+            words => format!("; its stderr ended with: {words}"),
+        };
         // The copy and its threads are gone before another copy replaces it.
         drop(process);
         Err(Some(format!("{problem}{}", escaped(&last_words))))

@@ -49,6 +49,7 @@ mod integer;
 mod length;
 mod overlong;
 mod penalty;
+mod process;
 mod regex;
 mod stop;
 mod text;

@@ -16,16 +16,8 @@ use crate::family::Family;
 /// A program that runs, with all that it started. Dropping it ends them.
 pub(super) struct Execution {
     family: Family,
-    stdout: Option<Drain>,
+    stdout: Drain,
     stderr: Drain,
-}
-
-/// Where a program reads from and writes to.
-pub(super) enum Pipes {
-    /// It reads this text, and what it writes is kept.
-    Text(Vec<u8>),
-    /// It reads and writes pipes to another program.
-    Joined(io::PipeReader, io::PipeWriter),
 }
 
 /// How a program came to its end.
@@ -42,20 +34,9 @@ pub(super) enum End {
 }
 
 impl Execution {
-    /// Starts a program, which may write at most `output` bytes to each of its pipes.
-    pub(super) fn start(mut command: Command, pipes: Pipes, output: usize) -> io::Result<Self> {
-        let (input, joined) = match pipes {
-            Pipes::Text(input) => {
-                command.stdin(Stdio::piped()).stdout(Stdio::piped());
-                (input, false)
-            }
-            Pipes::Joined(reader, writer) => {
-                command.stdin(reader).stdout(writer);
-                (Vec::new(), true)
-            }
-        };
-        command.stderr(Stdio::piped());
-
+    /// Starts a program, which reads `input` and may write at most `output` bytes to each of its pipes.
+    pub(super) fn start(mut command: Command, input: Vec<u8>, output: usize) -> io::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut family = Family::start(command)?;
         let child = family.child();
         let (stdin, stdout, stderr) =
@@ -64,28 +45,32 @@ impl Execution {
             // A program may write before it reads, or never read. It then ends, and the pipe with it.
             thread::spawn(move || stdin.write_all(&input));
         }
-        let (Some(stderr), true) = (stderr, joined || stdout.is_some()) else {
+        let (Some(stdout), Some(stderr)) = (stdout, stderr) else {
             return Err(io::Error::other("the pipes to the program are missing"));
         };
-        let stdout = stdout.map(|stdout| Drain::new(stdout, output));
-        Ok(Execution { family, stdout, stderr: Drain::new(stderr, output) })
+        Ok(Execution {
+            family,
+            stdout: Drain::new(stdout, output),
+            stderr: Drain::new(stderr, output),
+        })
     }
 
     /// Waits for the program's end, and ends it at its limits. Nothing that it started is left then.
-    pub(super) fn finish(&mut self, deadline: Instant, cancelled: &AtomicBool) -> End {
+    pub(super) fn finish(&mut self, limit: Duration, cancelled: &AtomicBool) -> End {
+        let begin = Instant::now();
         // Most programs take milliseconds, and some take seconds.
         let mut pause = Duration::from_micros(200);
         let end = loop {
             if self.family.has_ended() {
                 break None;
             }
-            if self.stdout.iter().chain([&self.stderr]).any(Drain::is_full) {
+            if self.is_full() {
                 break Some(End::Overflowed);
             }
             if cancelled.load(Ordering::Relaxed) {
                 break Some(End::Cancelled);
             }
-            if Instant::now() >= deadline {
+            if begin.elapsed() >= limit {
                 break Some(End::TimedOut);
             }
             thread::sleep(pause);
@@ -94,23 +79,24 @@ impl Execution {
 
         let status = self.family.end();
         // A program that has ended by itself may have filled its pipe just before.
-        if let Some(stdout) = &mut self.stdout {
-            stdout.join();
-        }
+        self.stdout.join();
         self.stderr.join();
-        let is_full = self.stdout.iter().chain([&self.stderr]).any(Drain::is_full);
         match (end, status) {
             (Some(end), _) => end,
-            (None, _) if is_full => End::Overflowed,
+            (None, _) if self.is_full() => End::Overflowed,
             (None, Some(status)) => End::Ended(status),
             // The system does not say how it ended, which does not happen to a child that was not waited for.
             (None, None) => End::Cancelled,
         }
     }
 
+    fn is_full(&self) -> bool {
+        self.stdout.is_full() || self.stderr.is_full()
+    }
+
     /// Returns what an ended program has written to its stdout.
     pub(super) fn stdout(&self) -> Vec<u8> {
-        self.stdout.as_ref().map(Drain::bytes).unwrap_or_default()
+        self.stdout.bytes()
     }
 
     /// Returns what an ended program has written to its stderr.

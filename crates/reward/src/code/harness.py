@@ -1,14 +1,16 @@
-"""One side of a judgement, in a sandbox of its own: python3 harness.py answer FILE, or python3 harness.py tests FILE.
+"""One side of a judgement, in a sandbox of its own: python3 harness.py answer FILE, or python3 harness.py tests.
 
-The side `answer` runs a completion's program, and the side `tests` runs the tests on it. A pipe in each direction
-carries calls and plain values as lines of JSON, and nothing else connects the two. So a program can't read a test, and
-can't change what a test compares its values with. An object that is not plain data stays where it was made, and the
-other side has a `Remote` for it.
+The side `answer` runs a completion's program, and the side `tests` runs the tests on it. Lines of JSON carry calls and
+plain values from one to the other, and nothing else connects them. So a program can't read a test, and can't change
+what a test compares its values with. An object that is not plain data stays where it was made, and the other side has a
+`Remote` for it.
+
+The tests come as a line of JSON too. A side that asks waits for the answer, so there is one message at a time.
 """
 
 import builtins
 import collections.abc
-import importlib
+import importlib.util
 import itertools
 import json
 import math
@@ -41,23 +43,31 @@ KINDS = {
 
 
 def main():
-    side, file = sys.argv[1:3]
     # The messages have pipes of their own, so that nothing that is printed gets into them.
-    incoming, outgoing, report = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(2), "w")
+    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
-    sys.argv = [file]
+    sys.meta_path.append(Installed)
+    builtins.exit = builtins.quit = sys.exit
+    side, sys.argv = sys.argv[1], sys.argv[2:]
     if side == "answer":
-        answer(Wire(incoming, outgoing, ANSWERS), file)
+        answer(Wire(incoming, outgoing, ANSWERS), sys.argv[0])
     else:
-        os.dup2(nothing, 2)
-        with open(file, encoding="utf-8") as text:
-            job = json.load(text)
-        tests = functions(job) if "function" in job else statements(job)
-        print("ready", file=report, flush=True)
-        print(json.dumps(judged(Wire(incoming, outgoing, CALLBACKS), job, tests)), file=report, flush=True)
+        serve(incoming, outgoing)
     os._exit(0)
+
+
+class Installed:
+    """Finds installed packages. Python was told not to look for any, because that takes longer than most programs."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        import site
+
+        sys.meta_path.remove(Installed)
+        site.main()
+        return importlib.util.find_spec(name) if path is None else None
 
 
 # ---- Messages
@@ -139,7 +149,7 @@ class Wire:
             message = json.loads(line)
         except Exception:
             raise Gone from None
-        if not isinstance(message, dict):
+        if not isinstance(message, dict) or "gone" in message:
             raise Gone
         return message
 
@@ -346,15 +356,35 @@ CALLBACKS = {"call": ANSWERS["call"]}
 # ---- The side of the tests
 
 
+def serve(incoming, outgoing):
+    """Runs the tests of each line in a copy of this process, so that no test changes another's world."""
+    import ast  # The copies need it.
+
+    while line := incoming.readline():
+        child = os.fork()
+        if child == 0:
+            try:
+                job = json.loads(line)
+                tests = functions(job) if "function" in job else statements(job)
+                report = None
+            except BaseException as error:
+                report = {"problem": told(error)}
+            report = report or judged(Wire(incoming, outgoing, CALLBACKS), job, tests)
+            outgoing.write(json.dumps({"report": report}).encode() + b"\n")
+            outgoing.flush()
+            os._exit(0)
+        if os.waitpid(child, 0)[1] != 0:
+            outgoing.write(b'{"report": null}\n')
+            outgoing.flush()
+
+
 def judged(wire, job, tests):
     """Returns how many tests the program has passed, how many there are, and why it has not passed the first other."""
-    passed, why = 0, ""
+    passed, why, gone = 0, "", False
     try:
         world = {"__name__": "tests", **known(wire)}
-    except Gone:
-        return {"passed": 0, "tests": count(tests), "why": "the program has ended"}
-    except Exception as error:
-        return {"passed": 0, "tests": count(tests), "why": told(error)}
+    except (Gone, Exception) as error:
+        return {"passed": 0, "tests": count(tests), "why": told(error), "gone": isinstance(error, Gone)}
     solution = types.ModuleType("solution")
     vars(solution).update(world)
     sys.modules["solution"] = solution
@@ -363,11 +393,11 @@ def judged(wire, job, tests):
             test(world)
             passed += counts
         except BaseException as error:
-            why = why or f"{name}: {told(error)}"[:REPORT]
+            why, gone = why or f"{name}: {told(error)}"[:REPORT], isinstance(error, Gone)
             # What is not a test is needed by all that follows.
-            if not counts or not job["all"] or isinstance(error, Gone):
+            if not counts or not job["all"] or gone:
                 break
-    return {"passed": passed, "tests": count(tests), "why": why}
+    return {"passed": passed, "tests": count(tests), "why": why, "gone": gone}
 
 
 def count(tests):

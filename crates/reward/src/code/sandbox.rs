@@ -40,11 +40,12 @@ pub(super) struct Limits {
 #[derive(Debug)]
 pub(super) struct Sandbox {
     kind: SandboxKind,
-    limits: Limits,
     /// What is there besides the system's programs, at the same place.
     mounts: Vec<PathBuf>,
     /// True if this process is root. Its programs then become users of their own, because limits are not root's.
     is_root: bool,
+    /// Numbers of the open files that this process has inherited, and would pass on.
+    inherited: Vec<u32>,
     folder: TempDir,
     /// Number of cells so far.
     cells: AtomicU32,
@@ -79,34 +80,32 @@ const SYSTEM: [&str; 9] = [
 
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
 
-/// Closes what this process has inherited from the program that started it, and opens the files that `bwrap` gets by
-/// number: the filter of system calls, and the file that it tells its state. Only `bash` can close numbers above 9.
-const WRAPPER: &str = r#"
-    for number in /proc/self/fd/*; do
-        number=${number##*/}
-        [ "$BASH_VERSION" ] || [ "$number" -le 9 ] || continue
-        [ "$number" -le 2 ] || eval "exec $number>&-"
-    done
-    state=$1 filter=$2
-    shift 2
-    exec "$@" 8>"$state" 9<"$filter"
-"#;
+/// Closes what was inherited, and opens the files that `bwrap` gets by number: the filter of system calls, and the file
+/// that it tells its state.
+const WRAPPER: &str =
+    r#"state=$1 filter=$2; shift 2; exec CLOSED 8>"$state" 9<"$filter"; exec "$@""#;
 
 /// The users that the programs of root become, of which there are as many as may run at the same time.
 const USERS: std::ops::Range<u32> = 58_000..60_000;
 
 impl Sandbox {
     /// Makes a sandbox. Nothing runs in it yet.
-    pub(super) fn new(kind: SandboxKind, limits: Limits, mounts: Vec<PathBuf>) -> io::Result<Self> {
+    pub(super) fn new(kind: SandboxKind, mounts: Vec<PathBuf>) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("firebrick-code-").tempdir()?;
         #[cfg(target_os = "linux")]
         fs::write(folder.path().join("filter"), filter::bytes()?)?;
         let is_root = is_root();
-        Ok(Sandbox { kind, limits, mounts, is_root, folder, cells: AtomicU32::new(0) })
+        let inherited = inherited();
+        Ok(Sandbox { kind, mounts, is_root, inherited, folder, cells: AtomicU32::new(0) })
+    }
+
+    /// Returns the folder that the sandbox has outside.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Makes a cell with these files, whose names and texts they are.
-    pub(super) fn cell(&self, files: &[(&str, &str)]) -> io::Result<Cell> {
+    pub(super) fn cell(&self, files: &[(&str, &[u8])]) -> io::Result<Cell> {
         let number = self.cells.fetch_add(1, Ordering::Relaxed);
         let folder = self.folder.path().join(number.to_string());
         let cell = Cell { inside: folder.join("inside"), folder, number };
@@ -118,7 +117,7 @@ impl Sandbox {
     }
 
     /// Makes a command that runs `program` in `cell`.
-    pub(super) fn command(&self, cell: &Cell, program: &[String]) -> Command {
+    pub(super) fn command(&self, cell: &Cell, program: &[String], limits: Limits) -> Command {
         let mut words: Vec<String> = Vec::new();
         if self.kind == SandboxKind::Bwrap {
             words.push("bwrap".into());
@@ -127,15 +126,17 @@ impl Sandbox {
                 words.extend(self.user(cell));
             }
         }
-        words.extend(self.prlimit());
+        words.extend(self.prlimit(limits));
         words.extend(program.iter().cloned());
 
         let mut command = match self.kind {
             SandboxKind::Bwrap => {
-                let bash = Path::new("/bin/bash");
-                let shell = if bash.exists() { bash } else { Path::new("/bin/sh") };
+                // Only `bash` can close numbers above 9.
+                let shell = if self.inherited.is_empty() { "/bin/sh" } else { "/bin/bash" };
+                let closed = self.inherited.iter().map(|number| format!("{number}>&- "));
+                let script = WRAPPER.replace("CLOSED", &closed.collect::<String>());
                 let mut command = Command::new(shell);
-                command.args(["-c", WRAPPER, "sh"]);
+                command.args(["-c", &script, "sh"]);
                 command.args([cell.state(), self.folder.path().join("filter")]).args(words);
                 command
             }
@@ -215,11 +216,11 @@ impl Sandbox {
     }
 
     /// Returns the command that limits what a program takes.
-    fn prlimit(&self) -> Vec<String> {
+    fn prlimit(&self, limits: Limits) -> Vec<String> {
         if !cfg!(target_os = "linux") {
             return Vec::new();
         }
-        let Limits { seconds, memory, processes } = self.limits;
+        let Limits { seconds, memory, processes } = limits;
         // The first process of a namespace waits for the others, and counts too. Without a namespace, all the user's do.
         let processes = match self.kind {
             SandboxKind::Bwrap => format!("--nproc={}", processes + 1),
@@ -261,6 +262,21 @@ fn environment(folder: &str) -> Vec<(&'static str, String)> {
     ]
     .map(|(name, value)| (name, value.to_owned()))
     .to_vec()
+}
+
+/// Returns the numbers of open files that a new process inherits, other than its standard ones. This process opens none
+/// of that kind itself.
+fn inherited() -> Vec<u32> {
+    const CLOSE_ON_EXEC: u32 = 0o2_000_000;
+    let is_passed_on = |number: &u32| {
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+        *number > 2 && flags.is_some_and(|flags| flags & CLOSE_ON_EXEC == 0)
+    };
+    let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers = open.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    numbers.filter(is_passed_on).collect()
 }
 
 #[cfg(unix)]

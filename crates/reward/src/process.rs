@@ -1,10 +1,10 @@
-//! One running copy of a user's verifier program, with a thread for each of its pipes.
+//! A running program that is asked and answers in lines, with a thread for each of its pipes.
 
 use std::{
     collections::VecDeque,
     fs::File,
     io::{self, BufRead as _, BufReader, Read, Write as _},
-    process::Stdio,
+    process::{Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -16,9 +16,6 @@ use std::{
 
 use crate::family::Family;
 
-/// Maximum bytes of an answer, without its line break.
-const MAX_LINE: usize = 1 << 20;
-
 /// How long a thread waits before it checks whether to continue.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -29,12 +26,12 @@ const LAST_LINE: Duration = Duration::from_millis(500);
 /// Maximum bytes of stderr that are kept for the error text.
 const LAST_WORDS: usize = 4096;
 
-/// One running copy of the program.
+/// A running program.
 ///
 /// Each of the program's three pipes has a thread, because a program may write before it reads, or never read. The
 /// caller then waits only for the answer, and that wait has a limit. Dropping the copy ends the program with all that
 /// it started, which closes the pipes and ends the threads.
-pub(super) struct Process {
+pub(crate) struct Process {
     family: Family,
     /// Takes the requests to write. `None` if stdin is closed, or will be as soon as the program has read the
     /// written requests.
@@ -52,7 +49,7 @@ pub(super) struct Process {
 /// Reason why there is no answer: every way in which a started program can fail to give a judgement. None of them is a
 /// verdict.
 #[derive(Debug, PartialEq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// No answer arrived in time. The program hangs, is stopped, or was replaced by one that gives no answers.
     TimeOut,
     /// The program has ended, on its own or by a signal, although others may still hold its pipes.
@@ -66,17 +63,8 @@ pub(super) enum Fault {
 }
 
 impl Process {
-    /// Starts the program, without the variables `hidden` of the environment.
-    pub(super) fn start(program: &[String], hidden: &[String]) -> io::Result<Self> {
-        let [name, arguments @ ..] = program else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is named"));
-        };
-        let mut command = std::process::Command::new(name);
-        command.args(arguments);
-        for variable in hidden {
-            command.env_remove(variable);
-        }
-
+    /// Starts the program. Its answers have at most `longest` bytes, without their line breaks.
+    pub(crate) fn start(mut command: Command, longest: usize) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut family = Family::start(command)?;
         let child = family.child();
@@ -122,7 +110,7 @@ impl Process {
             file(stdout),
             Direction::In,
             move |stdout| {
-                read_lines(stdout, &answer);
+                read_lines(stdout, longest, &answer);
             },
         )?);
         process.pipes.push(Pipe::new(
@@ -142,7 +130,7 @@ impl Process {
     ///
     /// The end of the pipe is not the end of the program: a child that inherited the pipe may hold it for ever. So the
     /// program itself is checked too.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
         request: Vec<u8>,
         limit: Duration,
@@ -182,12 +170,12 @@ impl Process {
     }
 
     /// Closes the program's stdin, after which the program should end.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.requests = None;
     }
 
     /// Returns true if the program has ended on its own, or does so before `deadline`.
-    pub(super) fn has_ended(&mut self, deadline: Instant) -> bool {
+    pub(crate) fn has_ended(&mut self, deadline: Instant) -> bool {
         loop {
             let ended = self.family.has_ended();
             if ended || Instant::now() >= deadline {
@@ -198,37 +186,31 @@ impl Process {
     }
 
     /// Returns true if a signal has stopped the program.
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.family.is_stopped()
     }
 
-    /// Ends the program and everything that it started, and describes how a program that no longer writes ended. It has
-    /// until `deadline` to end on its own.
-    pub(super) fn how_it_ended(&mut self, deadline: Instant) -> String {
+    /// Ends the program and everything that it started. Returns the status of a program that no longer writes, if it ends
+    /// on its own before `deadline`.
+    pub(crate) fn status(&mut self, deadline: Instant) -> Option<ExitStatus> {
         self.close();
         let ended = self.has_ended(deadline);
-
-        match self.family.end() {
-            Some(status) if ended => format!("it ended with {status}"),
-            None if ended => "it ended".into(),
-            _ => "it closed its stdout".into(),
-        }
+        self.family.end().filter(|_| ended)
     }
 
     /// Ends the program and everything that it started.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.family.end();
     }
 
-    /// Returns the end of a killed program's stderr, as the end of a sentence; empty if there is none.
-    pub(super) fn last_words(&self) -> String {
+    /// Returns the end of a killed program's stderr.
+    pub(crate) fn last_words(&self) -> String {
         // A program's last output may still be in flight in the pipe, but a pipe that something else holds open has no
         // end to wait for.
         let _ = self.stderr_read.recv_timeout(Duration::from_millis(100));
         let mut kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
 
-        let text = String::from_utf8_lossy(kept.make_contiguous()).trim().to_owned();
-        if text.is_empty() { text } else { format!("; its stderr ended with: {text}") }
+        String::from_utf8_lossy(kept.make_contiguous()).trim().to_owned()
     }
 }
 
@@ -331,16 +313,16 @@ fn file(pipe: impl Into<std::os::windows::io::OwnedHandle>) -> File {
 }
 
 /// Forwards every line, until the pipe ends, a line is too long or nobody listens.
-fn read_lines(stdout: Arc<File>, answer: &SyncSender<Result<Vec<u8>, String>>) {
+fn read_lines(stdout: Arc<File>, longest: usize, answer: &SyncSender<Result<Vec<u8>, String>>) {
     let mut stdout = BufReader::new(stdout);
     loop {
         let mut line = Vec::new();
-        let read = stdout.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line);
+        let read = stdout.by_ref().take(longest as u64 + 1).read_until(b'\n', &mut line);
 
         let line = match read {
             Ok(0) => return,
-            Ok(_) if line.len() > MAX_LINE && line.last() != Some(&b'\n') => {
-                Err(format!("it wrote a line of more than {MAX_LINE} bytes"))
+            Ok(_) if line.len() > longest && line.last() != Some(&b'\n') => {
+                Err(format!("it wrote a line of more than {longest} bytes"))
             }
             Ok(_) => Ok(line),
             Err(error) => Err(format!("its stdout can't be read: {error}")),
