@@ -8,9 +8,9 @@ what a test compares its values with. An object that is not plain data stays whe
 The tests come as a line of JSON too. A side that asks waits for the answer, so there is one message at a time.
 """
 
+import _collections_abc
 import builtins
-import collections.abc
-import importlib.util
+import collections
 import itertools
 import json
 import math
@@ -63,11 +63,12 @@ class Installed:
 
     @staticmethod
     def find_spec(name, path=None, target=None):
+        import importlib.machinery
         import site
 
         sys.meta_path.remove(Installed)
         site.main()
-        return importlib.util.find_spec(name) if path is None else None
+        return importlib.machinery.PathFinder.find_spec(name, path)
 
 
 # ---- Messages
@@ -179,9 +180,9 @@ class Wire:
                 return {name: [self.pack(it) for it in plain] if isinstance(plain, list) else plain}
         if isinstance(value, dict):
             return {"dict": [[self.pack(key), self.pack(it)] for key, it in value.items()]}
-        if isinstance(value, collections.abc.Set):
+        if isinstance(value, _collections_abc.Set):
             return {"builtins.set": [self.pack(it) for it in value]}
-        if isinstance(value, collections.abc.ValuesView):
+        if isinstance(value, _collections_abc.ValuesView):
             return [self.pack(it) for it in value]
         if hasattr(kind, "__next__"):
             return {"iterator": [self.pack(it) for it in itertools.islice(value, MOST)]}
@@ -214,7 +215,7 @@ class Wire:
         if kind == "namedtuple":
             return collections.namedtuple(inside[0], inside[1])(*inside[2])
         module, name = kind.rsplit(".", 1)
-        return KINDS[kind][1](getattr(importlib.import_module(module), name), inside)
+        return KINDS[kind][1](getattr(module_of(module), name), inside)
 
 
 class Remote:
@@ -280,6 +281,11 @@ def put(old, new):
         old.update(new)
 
 
+def module_of(name):
+    __import__(name)
+    return sys.modules[name]
+
+
 def described(error):
     try:
         return str(error)[:REPORT]
@@ -332,7 +338,7 @@ def known(wire):
         if module is None:
             found[name] = value
         elif module in sys.stdlib_module_names:
-            library = importlib.import_module(module)
+            library = module_of(module)
             found[name] = library if module == name else getattr(library, name)
     return found
 
