@@ -84,8 +84,8 @@ pub enum Task {
         #[serde(default)]
         fewest_steps: Option<u32>,
     },
-    /// Functions of a whole number, such as `f(1)=5 f(2)=8 f(3)=11:`, to be written in Python: `def f(x): return x*3+2`. The
-    /// reference has tests of more values, for a verifier that runs programs.
+    /// Functions of a whole number, such as `add 3, square:`, to be written in Python: `def f(x): return (x+3)**2`. The
+    /// reference has tests, for a verifier that runs programs.
     Functions {
         /// The largest number of operations, 1 to 4. Every number of them is equally likely.
         operations: u32,
@@ -108,7 +108,7 @@ impl Task {
             Task::Multiplication { .. } => "0123456789*+=,;",
             Task::Countdown { .. } => "0123456789+-*/()=: ",
             Task::Sums { .. } => "0123456789+-= Whatis?.",
-            Task::Functions { .. } => "0123456789+-*()=: xdefrtun",
+            Task::Functions { .. } => "0123456789+-*/()=:, abdefilmnqrstuvxyc",
             Task::Guessing { .. } => "0123456789-:<>",
             Task::WordProblems { .. } => {
                 "0123456789+-*/= .,?abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -267,8 +267,8 @@ pub enum Task {
         #[schemars(range(min = 1, max = 10))]
         fewest_steps: Option<u32>,
     },
-    /// Functions of a whole number, to be written in Python from three of their values: `f(1)=5 f(2)=8 f(3)=11:`. Their
-    /// programs are run, by `reward.kind = "code"`.
+    /// Functions of a whole number, such as `add 3, square:`, to be written in Python. The programs are run, by
+    /// `reward.kind = "code"`.
     Functions {
         /// The largest number of operations of a function, 1 to 4.
         #[schemars(range(min = 1, max = 4))]
