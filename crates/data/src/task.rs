@@ -108,7 +108,7 @@ impl Task {
             Task::Multiplication { .. } => "0123456789*+=,;",
             Task::Countdown { .. } => "0123456789+-*/()=: ",
             Task::Sums { .. } => "0123456789+-= Whatis?.",
-            Task::Functions { .. } => "0123456789+-*/()=:, abdefilmnqrstuvxyc",
+            Task::Functions { .. } => "0123456789+-*/()=:, abcdefilmnpqrstuvxy",
             Task::Guessing { .. } => "0123456789-:<>",
             Task::WordProblems { .. } => {
                 "0123456789+-*/= .,?abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
