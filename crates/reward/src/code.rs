@@ -8,6 +8,7 @@ mod reference;
 mod sandbox;
 
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
     process::ExitStatus,
     sync::{
@@ -53,9 +54,10 @@ pub use sandbox::SandboxKind;
 /// which they call the program's functions: only plain values pass from one to the other. So no program can read its tests
 /// or change what `==` means in them.
 ///
-/// A program that passes every test is [`Verdict::Right`]. One that takes too long is [`Verdict::OverBudget`], and every
-/// other one is [`Verdict::Wrong`], with its first failure as the `extracted` text. A completion without a program is
-/// [`Verdict::Unparsable`]. Where no sandbox can be made, there is no verdict ([`Verdict::Error`]), and
+/// A program that passes every test is [`Verdict::Right`], and the `extracted` text. One that takes too long is
+/// [`Verdict::OverBudget`], and every other one is [`Verdict::Wrong`]: the `extracted` text then says which test it failed,
+/// and how. A completion without a program is [`Verdict::Unparsable`]. The parts of a score are the share of `tests` that
+/// were passed, and the `seconds` that judging took. Equal programs are judged once. Where no sandbox can be made, there is no verdict ([`Verdict::Error`]), and
 /// [`Verifier::score_all`] fails if that happens again and again.
 ///
 /// The limits are those of the system, in seconds and bytes. Seconds are the processor's, so that a busy machine does
@@ -295,10 +297,10 @@ impl Code {
                 python.run(file, &job, &self.sandbox, self.patience(), &self.cancelled)
             }
         }?;
-        Ok(self.score(outcome, begin.elapsed().as_secs_f64()))
+        Ok(self.scored(program, outcome, begin.elapsed().as_secs_f64()))
     }
 
-    fn score(&self, outcome: Outcome, seconds: f64) -> Score {
+    fn scored(&self, program: String, outcome: Outcome, seconds: f64) -> Score {
         let Outcome { passed, tests, why, is_late, last_words } = outcome;
         let share = passed as f64 / tests.max(1) as f64;
         let mut costs = self.costs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -307,18 +309,18 @@ impl Code {
         costs.add("code/seconds", seconds);
         drop(costs);
 
-        let mut text = format!("passed {passed} of {tests} tests");
-        for part in [why, last_words].iter().filter(|part| !part.is_empty()) {
-            text += &format!("; {part}");
-        }
-        let verdict = match () {
-            () if passed == tests => Verdict::Right,
-            () if is_late => Verdict::OverBudget,
-            () => Verdict::Wrong,
+        let (verdict, extracted) = if passed == tests {
+            (Verdict::Right, program)
+        } else {
+            let mut text = format!("passed {passed} of {tests} tests");
+            for part in [why, last_words].iter().filter(|part| !part.is_empty()) {
+                text += &format!("; {part}");
+            }
+            (if is_late { Verdict::OverBudget } else { Verdict::Wrong }, printable(&text))
         };
         let credit = if self.options.partial || passed == tests { share } else { 0.0 };
         let parts = vec![("tests".into(), share as f32), ("seconds".into(), seconds as f32)];
-        Score { parts, ..Score::partial(verdict, credit as f32, printable(&text)) }
+        Score { parts, ..Score::partial(verdict, credit as f32, extracted) }
     }
 
     /// Runs a program once for each input.
@@ -420,7 +422,17 @@ impl Verifier for Code {
 
     fn score_all(&self, pairs: &[(&Prompt, &Completion)]) -> Result<Vec<Score>, VerifierFailed> {
         self.cancelled.store(false, Ordering::Relaxed);
-        let scores = score_each(self, pairs);
+        // A policy writes the same program again and again, the surer it is.
+        let (mut places, mut different) = (HashMap::new(), Vec::new());
+        let mut place_of_each = Vec::with_capacity(pairs.len());
+        for &(prompt, completion) in pairs {
+            let key = (prompt.reference.as_str(), completion.text.as_str());
+            place_of_each.push(*places.entry(key).or_insert_with(|| {
+                different.push((prompt, completion));
+                different.len() - 1
+            }));
+        }
+        let scores = score_each(self, &different);
         let failed = scores.iter().rev().find(|score| score.verdict == Verdict::Error);
         match failed {
             _ if self.cancelled.load(Ordering::Relaxed) => Err(VerifierFailed::Interrupted),
@@ -428,7 +440,7 @@ impl Verifier for Code {
                 let problem = &score.extracted;
                 Err(VerifierFailed::Failed(format!("programs can't be run: {problem}").into()))
             }
-            _ => Ok(scores),
+            _ => Ok(place_of_each.into_iter().map(|place| scores[place].clone()).collect()),
         }
     }
 
