@@ -40,6 +40,7 @@ pub const ALL: &[BuiltIn] = recipes! {
     "quickstart": "a new, tiny model learns to add; CPU, minutes",
     "guessing": "a new, tiny model learns a game of several turns; CPU, half a minute",
     "calculator": "a new, tiny model learns to multiply with a calculator; CPU, minutes",
+    "functions": "a new, tiny model learns to write functions in Python, which are run in a sandbox; CPU, minutes",
     "smollm2-arithmetic": "a published model of 135 million parameters learns to add; CPU, 15 to 25 minutes",
     "smollm2-stories": "the same model learns to think stories through; CPU, two hours",
     "openenv": "the same model plays a game that an OpenEnv server holds; CPU",

@@ -38,6 +38,9 @@ fn prompts_are_what_their_options_say() {
 /// Settings for cases in which only the questions matter.
 const ASK: &[&str] = &["sft={}", "train.steps=2", "sampling.dynamic=false"];
 
+/// Like `ASK`, for programs that are not run.
+const WRITE: &[&str] = &["sft={}", "train.steps=2", "sampling.dynamic=false", "reward.kind=exact"];
+
 /// Like `ASK`, but with room for a story.
 const TELL: &[&str] = &[
     "sft={}",
@@ -279,6 +282,11 @@ pub(crate) const CASES: &[Case] = &[
             assert!(numbers(given, &[' ']).max() <= Some(7), "{prompt}");
             assert!(target.parse::<u64>().unwrap() <= 9, "{prompt}");
         }
+    }),
+    case(&["data.task={kind='functions',operations=1}"], TINY, WRITE, |run| {
+        every_prompt(run, |prompt| prompt.ends_with(':') && !prompt.contains(','));
+        let other = run.instead(&["data.task={kind='functions',operations=3}"]);
+        assert!(other.prompts().iter().any(|prompt| prompt.contains(',')));
     }),
     case(&["data.task={kind='sums',digits=3}"], TINY, ASK, |run| {
         every_prompt(run, |prompt| {

@@ -11,6 +11,8 @@
 mod adaptive;
 mod bench;
 mod checkpoint;
+#[cfg(target_os = "linux")]
+mod code;
 mod critic;
 mod curriculum;
 mod data;
@@ -42,6 +44,8 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         run::CASES,
         checkpoint::CASES,
         model::CASES,
+        #[cfg(target_os = "linux")]
+        code::CASES,
         data::CASES,
         engine::CASES,
         environment::CASES,
@@ -65,7 +69,14 @@ fn cases() -> impl Iterator<Item = &'static Case> {
 #[test]
 fn every_option_is_tried() {
     let schema = firebrick::recipe::Recipe::schema();
-    let verifiers = verifiers::JUDGED.iter().map(|judged| judged.tries);
+    let verifiers = [
+        verifiers::JUDGED,
+        #[cfg(target_os = "linux")]
+        code::CODE,
+        #[cfg(target_os = "linux")]
+        code::SANDBOXED,
+    ];
+    let verifiers = verifiers.into_iter().flatten().map(|judged| judged.tries);
 
     let tried: BTreeSet<String> = cases()
         .map(|case| case.tries)

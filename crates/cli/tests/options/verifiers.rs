@@ -17,7 +17,7 @@ pub(crate) struct Judged {
     texts: &'static [(&'static str, &'static str, &'static str)],
 }
 
-const fn judged(
+pub(crate) const fn judged(
     tries: &'static [&'static str],
     against: &'static [&'static str],
     reference: &'static str,
@@ -26,10 +26,10 @@ const fn judged(
     Judged { tries, against, reference, texts }
 }
 
-const RIGHT: &str = "right";
-const WRONG: &str = "wrong";
-const NONE: &str = "unparsable";
-const OVER: &str = "over_budget";
+pub(crate) const RIGHT: &str = "right";
+pub(crate) const WRONG: &str = "wrong";
+pub(crate) const NONE: &str = "unparsable";
+pub(crate) const OVER: &str = "over_budget";
 
 const MATH: &[&str] = &["reward={kind='math'}"];
 const DAPO: &[&str] = &["reward={kind='dapo'}"];
@@ -107,9 +107,13 @@ pub(crate) const JUDGED: &[Judged] = &[
 
 #[test]
 fn texts_are_judged_as_the_options_of_the_verifier_say() {
-    let bench = Bench::new();
+    judge_all(&Bench::new(), JUDGED);
+}
+
+/// Checks the verdicts of all `cases`, and that each case changes one.
+pub(crate) fn judge_all(bench: &Bench, cases: &[Judged]) {
     let mut failed = String::new();
-    for (index, case) in JUDGED.iter().enumerate() {
+    for (index, case) in cases.iter().enumerate() {
         let folder = format!("texts-{index}");
         let rows = format!("texts-{index}.jsonl");
         let mut vocabulary: Vec<&str> = case.texts.iter().map(|(text, ..)| *text).collect();
