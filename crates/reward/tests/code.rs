@@ -1,6 +1,6 @@
 //! Programs that are run: the verdicts of those that are known, and what hostile ones can't do.
 //!
-//! They need `bwrap` and Python, and skip aloud without. With `FIREBRICK_SANDBOX` set, as in CI, they fail instead.
+//! They need `bwrap` and Python, and skip aloud without. With `FIREBRICK_CI` set, as in CI, they fail instead.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
@@ -22,7 +22,7 @@ use serde::Deserialize;
 fn verifier(options: CodeOptions) -> Option<Code> {
     match Code::new(options) {
         Ok(code) => Some(code),
-        Err(why) if std::env::var_os("FIREBRICK_SANDBOX").is_none() => {
+        Err(why) if std::env::var_os("FIREBRICK_CI").is_none() => {
             eprintln!("SKIPPED: {why}");
             None
         }

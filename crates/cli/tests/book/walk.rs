@@ -39,7 +39,7 @@ const RUN: [&str; 9] = [
 ];
 
 /// Beginnings of commands that are not run, and why not.
-const NOT_RUN: [(&str, &str); 39] = [
+const NOT_RUN: [(&str, &str); 40] = [
     ("cargo build", "this test is part of such a build"),
     ("cargo install", "it installs for the reader; the stage release tries an installed program"),
     ("cargo test", "the stages of CI run the tests"),
@@ -57,6 +57,7 @@ const NOT_RUN: [(&str, &str); 39] = [
     ("openenv/bin/python", "the stage interop serves environments"),
     ("python3 -m venv openenv", "the stage interop serves environments"),
     ("kill %1", "the stage interop serves environments"),
+    ("firebrick train functions", "it needs bubblewrap, which the tests of programs have"),
     ("firebrick train openenv", "it needs a server, which the stage interop has"),
     (
         "firebrick train guessing --set name=served",
