@@ -84,8 +84,8 @@ pub use verifier::{
 // The algorithm computes by these types, and a recipe is composed of them.
 pub use firebrick_core::{
     config::{
-        AdaptiveUpdates, Aggregation, CurriculumRule, Dynamic, Family, KlEstimator, Moments,
-        OldLogprobs, OnCap, PosteriorRule, SharePrompts, VarianceRule,
+        AdaptiveUpdates, Aggregation, CurriculumRule, Dynamic, Family, GateLevel, KlEstimator,
+        Moments, OldLogprobs, OnCap, PosteriorRule, SharePrompts, VarianceRule,
     },
     device::Kind as DeviceKind,
 };

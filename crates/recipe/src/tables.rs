@@ -7,7 +7,9 @@
 use std::path::PathBuf;
 
 use firebrick_core::{
-    config::{AdaptiveUpdates, Aggregation, KlEstimator, Moments, OldLogprobs, SharePrompts},
+    config::{
+        AdaptiveUpdates, Aggregation, KlEstimator, Moments, OldLogprobs, SharePrompts, TisGate,
+    },
     device::{Kind as DeviceKind, Name},
 };
 use schemars::JsonSchema;
@@ -216,6 +218,10 @@ pub struct Loss {
     /// policies would hardly have written it. By default none is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tis_mask: Option<[f64; 2]>,
+    /// Largest divergence of the two probabilities in `tis_cap`. What is further apart counts as nothing in the loss, and
+    /// in its divisor as before. By default all counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tis_gate: Option<TisGate>,
 }
 
 impl Default for Loss {
@@ -230,6 +236,7 @@ impl Default for Loss {
             kl: None,
             tis_cap: None,
             tis_mask: None,
+            tis_gate: None,
         }
     }
 }

@@ -228,6 +228,12 @@ impl Recipe {
                 &["loss.tis_cap"],
                 "loss.tis_cap, which has the two policies compared",
             ),
+            (
+                compared,
+                "loss.tis_gate",
+                &["loss.tis_cap"],
+                "loss.tis_cap, which has the two policies compared",
+            ),
             // A recipe can't know whether its path is an adapter's. The run can, when it opens the folder.
             (
                 self.model.lora.is_some() || self.model.path.is_some(),

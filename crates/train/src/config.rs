@@ -1,7 +1,10 @@
 //! Rules of the loop.
 
 pub use firebrick_core::config::OldLogprobs;
-use firebrick_core::{Step, config::AdaptiveUpdates};
+use firebrick_core::{
+    Step,
+    config::{AdaptiveUpdates, TisGate},
+};
 
 /// Rules of the loop.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +28,9 @@ pub struct TrainConfig {
     /// TIS mask: smallest and largest ratio π_old / π_rollout, as the geometric mean over a completion's
     /// tokens. Completions outside are masked. It only applies with a cap.
     pub tis_mask: Option<[f64; 2]>,
+    /// Largest divergence of π_old and π_rollout. Tokens or completions beyond it have no weight in the loss, and count in its
+    /// divisor. It only applies with a cap.
+    pub tis_gate: Option<TisGate>,
     /// Source of the old policy's log-probabilities; with a cap they are recomputed.
     pub old_logprobs: OldLogprobs,
     /// Interval, in steps, at which each token's ratio and entropy are recorded ([`StepReport::trained`](crate::StepReport::trained)); 0
@@ -42,6 +48,7 @@ impl Default for TrainConfig {
             adaptive: None,
             tis_cap: None,
             tis_mask: None,
+            tis_gate: None,
             old_logprobs: OldLogprobs::Auto,
             token_stats_every: 0,
         }

@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use firebrick_core::{AdvantageEstimator, Advantages, Metrics, Reward, RewardedGroup};
+use firebrick_core::{
+    AdvantageEstimator, Advantages, Metrics, Reward, RewardedGroup,
+    config::{GateLevel, TisGate, TokenDivergence},
+};
 
 use crate::{error::TrainError, sample::Sample};
 
@@ -114,6 +117,52 @@ pub(crate) fn mask_by_tis_ratio(samples: &mut [Sample], [low, high]: [f64; 2]) -
     masked / f64::max(in_loss, 1.0)
 }
 
+/// Takes the weight from tokens whose two probabilities, by old policy and behaviour policy, are further apart than `gate`
+/// allows, or from completions whose tokens are on average (OpenRLHF's `is_correction_gating`). The weights are set
+/// already. Returns the share of the tokens, or of the completions, that lost it.
+pub(crate) fn gate_by_divergence(samples: &mut [Sample], gate: TisGate) -> f64 {
+    let (mut units, mut gated) = (0.0, 0.0);
+    for sample in samples.iter_mut().filter(|sample| sample.in_loss) {
+        let tokens: Vec<usize> = sample.policy_tokens().collect();
+        let divergence = |index: &usize| {
+            let (old, rollout) = (sample.old_logprobs[*index], sample.rollout_logprobs[*index]);
+            divergence(gate.divergence, rollout.into(), old.into())
+        };
+        let divergences: Vec<f64> = tokens.iter().map(divergence).collect();
+
+        let beyond: Vec<usize> = match gate.level {
+            GateLevel::Token => {
+                units += tokens.len() as f64;
+                let far = tokens.iter().zip(divergences).filter(|(_, size)| *size > gate.max);
+                let far: Vec<usize> = far.map(|(index, _)| *index).collect();
+                gated += far.len() as f64;
+                far
+            }
+            GateLevel::Sequence => {
+                let mean = divergences.iter().sum::<f64>() / f64::max(tokens.len() as f64, 1.0);
+                units += 1.0;
+                gated += f64::from(u8::from(mean > gate.max));
+                if mean > gate.max { tokens } else { Vec::new() }
+            }
+        };
+        for index in beyond {
+            sample.importance[index] = 0.0;
+        }
+    }
+
+    gated / f64::max(units, 1.0)
+}
+
+/// Computes the divergence of two policies at a token, from its log-probabilities.
+fn divergence(kind: TokenDivergence, rollout: f64, old: f64) -> f64 {
+    // So that every logarithm is finite.
+    let [p, q] = [rollout, old].map(|logprob| logprob.exp().clamp(1e-6, 1.0 - 1e-6));
+    match kind {
+        TokenDivergence::Tv => (p - q).abs(),
+        TokenDivergence::BinaryKl => p * (p / q).ln() + (1.0 - p) * ((1.0 - p) / (1.0 - q)).ln(),
+    }
+}
+
 /// Measures how far the log-probabilities of old policy and behaviour policy differ. It takes the host's
 /// numbers, because an update only sees the change since its own start. Returns the mean.
 pub(crate) fn measure_logprob_diff(samples: &[Sample], metrics: &mut Metrics) -> Option<f64> {
@@ -130,4 +179,53 @@ pub(crate) fn measure_logprob_diff(samples: &[Sample], metrics: &mut Metrics) ->
         metrics.set("rollout/logprob_diff_max", largest);
         sum / count
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::{Completion, FinishReason};
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn gates_are_those_of_openrlhf() {
+        let text = include_str!("../../../tests/golden/k_tis_gate.json");
+        let golden: Value = serde_json::from_str(text).unwrap();
+        let rows =
+            |value: &Value| -> Vec<Vec<f32>> { serde_json::from_value(value.clone()).unwrap() };
+        let (old, rollout, mask) =
+            (rows(&golden["old"]), rows(&golden["rollout"]), rows(&golden["mask"]));
+
+        for case in golden["cases"].as_array().unwrap() {
+            let divergence = match case["gating"].as_str() {
+                Some("tv") => TokenDivergence::Tv,
+                _ => TokenDivergence::BinaryKl,
+            };
+            let by_sequence = case["level"] == "seq";
+            let level = if by_sequence { GateLevel::Sequence } else { GateLevel::Token };
+            let gate = TisGate { divergence, level, max: case["max"].as_f64().unwrap() };
+
+            let mut samples: Vec<Sample> = Vec::new();
+            for ((old, rollout), mask) in old.iter().zip(&rollout).zip(&mask) {
+                let tokens = vec![0; old.len()];
+                let written = Completion::written(tokens, rollout.clone(), FinishReason::Stop);
+                let mut sample = Sample::new(&[0], &written, 0);
+                sample.old_logprobs.clone_from(old);
+                sample.mask = mask.iter().map(|mask| *mask == 1.0).collect();
+                sample.set_tis_weights(f64::INFINITY);
+                samples.push(sample);
+            }
+            let share = gate_by_divergence(&mut samples, gate);
+
+            assert!((share - case["filtered"].as_f64().unwrap()).abs() < 1e-9, "{case}: {share}");
+            for (sample, weights) in samples.iter().zip(rows(&case["weights"])) {
+                for index in sample.policy_tokens() {
+                    let (weight, golden) = (sample.importance[index], weights[index]);
+                    let error = (weight - golden).abs() / golden.abs().max(1.0);
+                    assert!(error < 1e-5, "{gate:?}: {weight}, expected {golden}");
+                }
+            }
+        }
+    }
 }

@@ -24,7 +24,10 @@ use crate::{
         Sampler,
         sampled::{Beginning, Prefetched, Sampled},
     },
-    samples::{mask_by_tis_ratio, measure_logprob_diff, measure_tis_weights, samples_of},
+    samples::{
+        gate_by_divergence, mask_by_tis_ratio, measure_logprob_diff, measure_tis_weights,
+        samples_of,
+    },
     updates::Updates,
 };
 
@@ -310,6 +313,9 @@ impl<L: Learner> Trainer<L> {
             measure_tis_weights(&samples, cap, &mut metrics);
             if let Some(range) = self.config.tis_mask {
                 metrics.set("rollout/tis_masked", mask_by_tis_ratio(&mut samples, range));
+            }
+            if let Some(gate) = self.config.tis_gate {
+                metrics.set("rollout/tis_gated", gate_by_divergence(&mut samples, gate));
             }
         }
 

@@ -34,3 +34,42 @@ pub enum KlEstimator {
     /// The absolute log-ratio: a distance, and no estimate of the divergence.
     Abs,
 }
+
+/// Takes tokens out of the loss that one of two policies finds far likelier than the other: the policy that the update
+/// starts from, and the policy that sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TisGate {
+    /// How the distance of the two probabilities of a token is measured.
+    pub divergence: TokenDivergence,
+    /// What is taken out.
+    #[serde(default)]
+    pub level: GateLevel,
+    /// Largest divergence, above 0, that stays in the loss.
+    #[cfg_attr(feature = "schema", schemars(extend("exclusiveMinimum" = 0.0)))]
+    pub max: f64,
+}
+
+/// A divergence of two policies at one token, as if there were that token and all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum TokenDivergence {
+    /// The total variation: the difference of the two probabilities.
+    Tv,
+    /// The KL divergence of the updated policy from the policy that sampled.
+    BinaryKl,
+}
+
+/// What a [`TisGate`] takes out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum GateLevel {
+    /// Each token whose divergence is larger.
+    #[default]
+    Token,
+    /// All tokens of a completion whose mean divergence is larger.
+    Sequence,
+}

@@ -209,6 +209,7 @@ pub(super) fn train_config(recipe: &Recipe) -> TrainConfig {
     config.adaptive = train.adaptive;
     config.tis_cap = loss.tis_cap;
     config.tis_mask = loss.tis_mask;
+    config.tis_gate = loss.tis_gate;
     config.old_logprobs = train.old_logprobs;
     config.token_stats_every = record.tokens_every;
     config

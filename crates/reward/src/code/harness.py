@@ -1,4 +1,4 @@
-"""One side of a judgement, in a sandbox of its own: python3 harness.py answer FILE, or python3 harness.py tests.
+"""One side of a judgement, in a sandbox of its own: python3 harness.py answer FILE, or python3 harness.py tests SECONDS.
 
 The side `answer` runs a completion's program, and the side `tests` runs the tests on it. Lines of JSON carry calls and
 plain values from one to the other, and nothing else connects them. So a program can't read a test, and can't change
@@ -54,7 +54,7 @@ def main():
     if side == "answer":
         answer(Wire(incoming, outgoing, ANSWERS), sys.argv[0])
     else:
-        serve(incoming, outgoing)
+        serve(incoming, outgoing, int(sys.argv[0]))
     os._exit(0)
 
 
@@ -362,13 +362,15 @@ CALLBACKS = {"call": ANSWERS["call"]}
 # ---- The side of the tests
 
 
-def serve(incoming, outgoing):
+def serve(incoming, outgoing, seconds):
     """Runs the tests of each line in a copy of this process, so that no test changes another's world."""
     import ast  # The copies need it.
+    import resource
 
     while line := incoming.readline():
         child = os.fork()
         if child == 0:
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
             try:
                 job = json.loads(line)
                 tests = functions(job) if "function" in job else statements(job)

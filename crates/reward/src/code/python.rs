@@ -78,7 +78,13 @@ impl PythonTests {
         seconds: Duration,
         cancelled: &AtomicBool,
     ) -> Result<Outcome, String> {
-        let mut server = self.server(sandbox)?;
+        // One that waits may have been ended meanwhile, as all its kind are if memory is short.
+        let idle = self.lock().pop();
+        let idle = idle.map(|mut server| (server.process.has_ended(Instant::now()), server));
+        let mut server = match idle {
+            Some((false, server)) => server,
+            _ => self.start_server(sandbox)?,
+        };
         let files: [(&str, &[u8]); 2] = [(HARNESS, &self.harness), (file, program.as_bytes())];
         let cell = sandbox.cell(&files).map_err(|error| error.to_string())?;
         let mut answering = self.start(sandbox, &cell, &["answer", file], self.limits)?;
@@ -141,15 +147,13 @@ impl PythonTests {
         Ok(Outcome { passed, tests, why, is_late: late, last_words })
     }
 
-    /// Takes a server that waits, or starts one.
-    fn server(&self, sandbox: &Sandbox) -> Result<Server, String> {
-        if let Some(server) = self.lock().pop() {
-            return Ok(server);
-        }
+    /// Starts a server. It lives as long as the verifier, so the limit of seconds is its copies' own.
+    fn start_server(&self, sandbox: &Sandbox) -> Result<Server, String> {
         let cell = sandbox.cell(&[(HARNESS, &self.harness)]).map_err(|error| error.to_string())?;
-        // The server, its copy for a judgement, and what a test may start. It lives as long as the verifier.
-        let limits = Limits { processes: 8, ..self.limits };
-        let process = self.start(sandbox, &cell, &["tests"], limits)?;
+        let seconds = self.limits.seconds.to_string();
+        // The server, its copy for a judgement, and what a test may start.
+        let limits = Limits { processes: 8, seconds: u64::from(u32::MAX), ..self.limits };
+        let process = self.start(sandbox, &cell, &["tests", &seconds], limits)?;
         Ok(Server { process, _cell: cell })
     }
 
@@ -188,3 +192,30 @@ const INTERRUPTED: &str = "judging was interrupted";
 
 /// How long what has ended may take to be seen as such, and the tests to report it.
 const GRACE: Duration = Duration::from_millis(500);
+
+#[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+mod tests {
+    use firebrick_core::{Completion, Prompt, Verdict, Verifier as _};
+
+    use super::super::{Code, CodeOptions, SandboxKind};
+
+    #[test]
+    fn a_server_of_tests_that_was_ended_is_replaced() {
+        let options =
+            CodeOptions { sandbox: SandboxKind::None, bare: Some(true), ..CodeOptions::default() };
+        let code = match Code::new(options) {
+            Ok(code) => code,
+            Err(why) => return eprintln!("SKIPPED: {why}"),
+        };
+        let prompt = Prompt { reference: "assert f(3) == 9".into(), ..Prompt::default() };
+        let judge = || code.score(&prompt, &Completion::of_text("def f(n): return n * n"));
+        assert_eq!(judge().verdict, Verdict::Right);
+
+        let servers = || code.python_tests.as_ref().unwrap().lock();
+        assert_eq!(servers().len(), 1);
+        servers()[0].process.kill();
+        assert_eq!(judge().verdict, Verdict::Right);
+        assert_eq!(servers().len(), 1);
+    }
+}
