@@ -28,7 +28,7 @@ use self::{
     execution::{End, Execution},
     program::Extraction,
     python::PythonTests,
-    reference::{Manner, Stream, Tests},
+    reference::{Comparison, Stream, Tests},
     sandbox::{Cell, Limits, Sandbox},
 };
 use crate::RewardError;
@@ -56,8 +56,7 @@ pub use sandbox::SandboxKind;
 ///
 /// A program that passes every test is [`Verdict::Right`], and the `extracted` text. One that takes too long is
 /// [`Verdict::OverBudget`], and every other one is [`Verdict::Wrong`]: the `extracted` text then says which test it failed,
-/// and how. A completion without a program is [`Verdict::Unparsable`]. The parts of a score are the share of `tests` that
-/// were passed, and the `seconds` that judging took. Equal programs are judged once. Where no sandbox can be made, there is no verdict ([`Verdict::Error`]), and
+/// and how. A completion without a program is [`Verdict::Unparsable`].  Where no sandbox can be made, there is no verdict ([`Verdict::Error`]), and
 /// [`Verifier::score_all`] fails if that happens again and again.
 ///
 /// The limits are those of the system, in seconds and bytes. Seconds are the processor's, so that a busy machine does
@@ -104,17 +103,17 @@ pub struct CodeOptions {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub prelude: String,
     /// A program and its arguments that judge an output in place of the comparison. It reads
-    /// `{"input": …, "expected": …, "output": …}` as a line of JSON, and ends with status 0 for right and 1 for wrong. If a
-    /// word after the first leads to a file next to the recipe, it means that file.
+    /// `{"input": …, "expected": …, "output": …}` as a line of JSON, and its last line is `right`, or `wrong` with a reason. If
+    /// a word after the first leads to a file next to the recipe, it means that file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checker: Vec<String>,
     /// How far a decimal number may be from the one wanted, absolutely or in relation to the larger of both.
-    #[cfg_attr(feature = "schema", schemars(range(min = 0.0)))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0.0, max = 1e6)))]
     pub tolerance: f64,
     /// True if the credit is the share of the tests that a program passes. By default it has to pass all of them.
     pub partial: bool,
-    /// Seconds of the processor for each input, or for all tests in Python together, rounded up. A program that only
-    /// waits has three times as long.
+    /// Seconds of the processor for each process and each input, or for all tests in Python together, rounded up. A program
+    /// that only waits has three times as long, and 2 s.
     #[cfg_attr(feature = "schema", schemars(extend("exclusiveMinimum" = 0.0), range(max = 86400.0)))]
     pub time_limit: f64,
     /// MiB of memory for each process of a program.
@@ -158,11 +157,15 @@ impl Default for CodeOptions {
 /// Failures of the sandbox in a row after which no more programs are judged.
 const MOST_FAILURES: u32 = 10;
 
+/// How long the smallest programs may take before a run.
+const TRIAL: Duration = Duration::from_secs(60);
+
 /// Characters of a program's stderr that a record gets.
 const LAST_WORDS: usize = 400;
 
 /// What the tests have found out about a program.
-struct Outcome {
+#[derive(Default)]
+struct Judged {
     passed: usize,
     tests: usize,
     /// Why the first test that failed did; empty if none did.
@@ -171,6 +174,26 @@ struct Outcome {
     is_late: bool,
     /// The end of the program's stderr.
     last_words: String,
+}
+
+/// Why there is no verdict on a program.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// No sandbox was made, for no reason that the program could have.
+    #[error("no sandbox was made: {0}")]
+    Sandbox(String),
+    /// Its tests can't be used.
+    #[error("{0}")]
+    Tests(String),
+    /// Nobody waits for it any more.
+    #[error("judging was interrupted")]
+    Interrupted,
+}
+
+impl Failure {
+    fn sandbox(why: impl ToString) -> Self {
+        Failure::Sandbox(why.to_string())
+    }
 }
 
 impl Code {
@@ -204,10 +227,11 @@ impl Code {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let mut mounts: Vec<PathBuf> = options.mounts.iter().map(|path| absolute(path)).collect();
         let file = options.file.clone();
-        for word in options.command.iter_mut().chain(&mut options.checker) {
+        let words = options.command.iter_mut().filter(|word| **word != file);
+        for word in words.chain(&mut options.checker) {
             let path = Path::new(word);
             let is_found = path.components().count() == 1 && path.extension().is_none();
-            if path.is_file() && *word != file && !is_found {
+            if path.is_file() && !is_found {
                 mounts.push(absolute(path));
                 *word = absolute(path).to_string_lossy().into_owned();
             }
@@ -237,188 +261,200 @@ impl Code {
         Ok(code)
     }
 
-    /// Runs the smallest program, to find out before a run whether any can be.
+    /// Runs the smallest programs, to find out before a run whether any can be.
     fn try_sandbox(&self) -> Result<(), String> {
-        let words = match &self.python_tests {
-            Some(_) => [&self.options.command[..3], &["-c".into(), "print(6 * 7)".into()]].concat(),
-            None => vec!["echo".into(), "42".into()],
+        let (program, words) = match &self.python_tests {
+            Some(_) => ("print(6 * 7)", self.options.command.clone()),
+            None => ("", ["echo", "42"].map(str::to_owned).to_vec()),
         };
-        let cell = self.sandbox.cell(&[]).map_err(|error| error.to_string())?;
+        let cell = self.sandbox.cell(&[(&self.options.file, program.as_bytes())]);
+        let cell = cell.map_err(|error| error.to_string())?;
         let command = self.sandbox.command(&cell, &words, self.limits);
         let trial = Execution::start(command, Vec::new(), 1 << 16);
         let mut trial =
             trial.map_err(|error| format!("`{}` can't be started: {error}", words[0]))?;
-        let end = trial.finish(Duration::from_secs(60), &self.cancelled);
-        if trial.stdout() == b"42\n" {
-            return Ok(());
+        let end = trial.finish(TRIAL, &self.cancelled);
+        if trial.stdout() != b"42\n" {
+            let problem = trial.stderr().trim().to_owned();
+            let has_begun = self.sandbox.was_made(&cell, false);
+            return Err(match (has_begun, self.options.sandbox) {
+                (false, SandboxKind::Bwrap) => format!(
+                    "no sandbox can be made ({problem}); install bubblewrap 0.7 or later where `bwrap` is missing; \
+                     where namespaces are forbidden, as they are in most containers, allow them; or write `sandbox = \
+                     \"none\"`, with which programs can do whatever you can"
+                ),
+                _ => {
+                    let words = words.join(" ");
+                    format!("`{words}` does not run in the sandbox: {problem} ({end:?})")
+                }
+            });
         }
 
-        let problem = trial.stderr().trim().to_owned();
-        let made = self.sandbox.was_made(&cell);
-        Err(match (made, self.options.sandbox) {
-            (false, SandboxKind::Bwrap) => format!(
-                "no sandbox can be made ({problem}); install bubblewrap 0.7 or later where `bwrap` is missing; where \
-                 namespaces are forbidden, as they are in most containers, allow them; or write `sandbox = \"none\"`, \
-                 with which programs can do whatever you can"
-            ),
-            _ => format!("`{}` does not run in the sandbox: {problem} ({end:?})", words.join(" ")),
-        })
+        // Tests in Python have a server, which forks.
+        let Some(python) = &self.python_tests else { return Ok(()) };
+        let job = r#"{"asserts": ["assert f() == 42"], "entry": null, "all": true}"#;
+        let file = (self.options.file.as_str(), "def f(): return 42");
+        match python.run(file, job, &self.sandbox, TRIAL, &self.cancelled) {
+            Ok(judged) if judged.passed == 1 => Ok(()),
+            Ok(judged) => Err(format!("Python fails the simplest test: {}", judged.why)),
+            Err(failure) => Err(failure.to_string()),
+        }
     }
 
-    fn start(&self, cell: &Cell, words: &[String], input: Vec<u8>) -> Result<Execution, String> {
+    fn start(&self, cell: &Cell, words: &[String], input: Vec<u8>) -> Result<Execution, Failure> {
         let command = self.sandbox.command(cell, words, self.limits);
-        Execution::start(command, input, self.options.output)
-            .map_err(|error| format!("the program can't be started: {error}"))
+        Execution::start(command, input, self.options.output).map_err(Failure::sandbox)
     }
 
     /// How long a program may run that only waits, and so takes none of the processor's seconds. A busy machine has to
     /// give a program a third of its time.
-    fn patience(&self) -> Duration {
+    fn wall_limit(&self) -> Duration {
         Duration::from_secs_f64(3.0 * self.options.time_limit.ceil() + 2.0)
     }
 
-    /// Judges a completion. The error says why there is no verdict.
-    fn judged(&self, prompt: &Prompt, completion: &Completion) -> Result<Score, String> {
-        let manner = Manner { all: self.options.partial, tolerance: self.options.tolerance };
-        let tests = Tests::read(&prompt.reference, manner)?;
+    /// Judges a completion, unless there can be no verdict.
+    fn try_judge(&self, prompt: &Prompt, completion: &Completion) -> Result<Score, Failure> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(Failure::Interrupted);
+        }
+        let comparison =
+            Comparison { all: self.options.partial, tolerance: self.options.tolerance };
+        let tests = Tests::read(&prompt.reference, comparison).map_err(Failure::Tests)?;
         let Some(program) = self.extraction.find(&completion.text) else {
             return Ok(Score::none(Verdict::Unparsable));
         };
-        let program = format!("{}{program}", self.options.prelude);
 
+        let program = format!("{}{program}", self.options.prelude);
         let begin = Instant::now();
-        let outcome = match tests {
-            Tests::Streams(streams) => self.on_streams(&program, &streams),
+        let judged = match tests {
+            Tests::Streams(streams) => self.run_on_streams(&program, &streams),
             Tests::Python(job) => {
                 let Some(python) = &self.python_tests else {
-                    return Err(
-                        "tests in Python need a program in Python, and `command` runs another"
-                            .into(),
-                    );
+                    let problem =
+                        "tests in Python need a program in Python, and `command` runs another";
+                    return Err(Failure::Tests(problem.into()));
                 };
                 let file = (self.options.file.as_str(), program.as_str());
-                python.run(file, &job, &self.sandbox, self.patience(), &self.cancelled)
+                python.run(file, &job, &self.sandbox, self.wall_limit(), &self.cancelled)
             }
         }?;
-        Ok(self.scored(program, outcome, begin.elapsed().as_secs_f64()))
+        Ok(self.score_of(program, judged, begin.elapsed().as_secs_f64()))
     }
 
-    fn scored(&self, program: String, outcome: Outcome, seconds: f64) -> Score {
-        let Outcome { passed, tests, why, is_late, last_words } = outcome;
-        let share = passed as f64 / tests.max(1) as f64;
+    fn score_of(&self, program: String, judged: Judged, seconds: f64) -> Score {
+        let Judged { passed, tests, why, is_late, last_words } = judged;
         let mut costs = self.costs.lock().unwrap_or_else(PoisonError::into_inner);
         costs.add("code/programs", 1.0);
         costs.add("code/timeouts", f64::from(u8::from(is_late)));
         costs.add("code/seconds", seconds);
         drop(costs);
 
-        let (verdict, extracted) = if passed == tests {
-            (Verdict::Right, program)
-        } else {
-            let mut text = format!("passed {passed} of {tests} tests");
-            for part in [why, last_words].iter().filter(|part| !part.is_empty()) {
-                text += &format!("; {part}");
-            }
-            (if is_late { Verdict::OverBudget } else { Verdict::Wrong }, printable(&text))
-        };
-        let credit = if self.options.partial || passed == tests { share } else { 0.0 };
-        let parts = vec![("tests".into(), share as f32), ("seconds".into(), seconds as f32)];
-        Score { parts, ..Score::partial(verdict, credit as f32, extracted) }
+        if passed == tests && why.is_empty() {
+            return Score::right(program);
+        }
+        let mut text = format!("passed {passed} of {tests} tests in {seconds:.2} s");
+        for part in [why, last_words].iter().filter(|part| !part.is_empty()) {
+            text += &format!("; {part}");
+        }
+        let verdict = if is_late { Verdict::OverBudget } else { Verdict::Wrong };
+        let share = passed as f64 / tests.max(1) as f64;
+        let credit = if self.options.partial { share } else { 0.0 };
+        Score::partial(verdict, credit as f32, printable(&text))
     }
 
     /// Runs a program once for each input.
-    fn on_streams(&self, program: &str, streams: &[Stream]) -> Result<Outcome, String> {
+    fn run_on_streams(&self, program: &str, streams: &[Stream]) -> Result<Judged, Failure> {
         let file = (self.options.file.as_str(), program.as_bytes());
-        let mut outcome = Outcome::of(streams.len());
+        let mut judged = Judged { tests: streams.len(), ..Judged::default() };
         for (index, stream) in streams.iter().enumerate() {
-            let cell = self.sandbox.cell(&[file]).map_err(|error| error.to_string())?;
+            let cell = self.sandbox.cell(&[file]).map_err(Failure::sandbox)?;
             let input = stream.input.clone().into_bytes();
             let mut execution = self.start(&cell, &self.options.command, input)?;
             let begin = Instant::now();
-            let end = execution.finish(self.patience(), &self.cancelled);
+            let end = execution.finish(self.wall_limit(), &self.cancelled);
             let seconds = begin.elapsed().as_secs_f64();
-            if !self.sandbox.was_made(&cell) {
-                return Err(format!("no sandbox was made: {}", execution.stderr().trim()));
+            if !self.sandbox.was_made(&cell, !matches!(end, End::Ended(_))) {
+                return Err(Failure::sandbox(execution.stderr().trim()));
             }
 
-            let written = execution.stdout();
+            let late = "it took too long".to_owned();
             let failure = match end {
-                End::Ended(status) if status.success() => self.mismatch(stream, &written)?,
+                End::Ended(status) if status.success() => {
+                    self.mismatch(stream, &execution.stdout())?
+                }
                 End::Ended(status) if is_late(status, seconds, self.options.time_limit) => {
-                    outcome.is_late = true;
-                    Some("it took too long".to_owned())
+                    judged.is_late = true;
+                    Some(late)
                 }
                 End::Ended(status) => Some(format!("it ended with {}", shown(status))),
                 End::TimedOut => {
-                    outcome.is_late = true;
-                    Some("it took too long".to_owned())
+                    judged.is_late = true;
+                    Some(late)
                 }
                 End::Overflowed => Some("it wrote too much".to_owned()),
-                End::Cancelled => return Err("judging was interrupted".into()),
+                End::Cancelled => return Err(Failure::Interrupted),
             };
             let Some(failure) = failure else {
-                outcome.passed += 1;
+                judged.passed += 1;
                 continue;
             };
-            if outcome.why.is_empty() {
-                outcome.why = format!("test {}: {failure}", index + 1);
-                outcome.last_words = last_words(&execution.stderr());
+
+            if judged.why.is_empty() {
+                judged.why = format!("test {}: {failure}", index + 1);
+                judged.last_words = last_words(&execution.stderr());
             }
             // Other inputs would take as long.
-            if !self.options.partial || outcome.is_late {
+            if !self.options.partial || judged.is_late {
                 break;
             }
         }
-        Ok(outcome)
+        Ok(judged)
     }
 
     /// Returns what is wrong with an output, if anything is.
-    fn mismatch(&self, stream: &Stream, written: &[u8]) -> Result<Option<String>, String> {
+    fn mismatch(&self, stream: &Stream, written: &[u8]) -> Result<Option<String>, Failure> {
         let written = String::from_utf8_lossy(written);
         let Stream { input, output } = stream;
         if self.options.checker.is_empty() {
             let same = output::is_same(&written, output, self.options.tolerance);
-            return Ok(
-                (!same).then(|| format!("expected {}, got {}", short(output), short(&written)))
-            );
+            let differ = || format!("expected {}, got {}", short(output), short(&written));
+            return Ok((!same).then(differ));
         }
 
         let question = json!({ "input": input, "expected": output, "output": written });
-        let cell = self.sandbox.cell(&[]).map_err(|error| error.to_string())?;
-        let input = format!("{question}\n").into_bytes();
-        let mut checker = self.start(&cell, &self.options.checker, input)?;
-        let end = checker.finish(self.patience(), &self.cancelled);
-        let said = last_words(&String::from_utf8_lossy(&checker.stdout()));
-        match end {
-            End::Ended(status) if status.success() => Ok(None),
-            End::Ended(status) if status.code() == Some(1) && self.sandbox.was_made(&cell) => {
-                Ok(Some(if said.is_empty() { "the checker refuses it".into() } else { said }))
-            }
-            end => {
+        let cell = self.sandbox.cell(&[]).map_err(Failure::sandbox)?;
+        let question = format!("{question}\n").into_bytes();
+        let mut checker = self.start(&cell, &self.options.checker, question)?;
+        let end = checker.finish(self.wall_limit(), &self.cancelled);
+
+        let answer = last_words(&String::from_utf8_lossy(&checker.stdout()));
+        let ended_well = matches!(end, End::Ended(status) if status.success());
+        match answer.split_once(' ').map_or((answer.as_str(), ""), |(verdict, why)| (verdict, why))
+        {
+            ("right", _) if ended_well => Ok(None),
+            ("wrong", "") if ended_well => Ok(Some("the checker refuses it".into())),
+            ("wrong", why) if ended_well => Ok(Some(why.to_owned())),
+            _ if end == End::Cancelled => Err(Failure::Interrupted),
+            _ => {
                 let problem = last_words(&checker.stderr());
-                Err(format!("the checker failed ({end:?}): {problem}"))
+                Err(Failure::Tests(format!("the checker failed ({end:?}): {answer} {problem}")))
             }
         }
-    }
-}
-
-impl Outcome {
-    fn of(tests: usize) -> Self {
-        let (why, last_words) = (String::new(), String::new());
-        Outcome { passed: 0, tests, why, is_late: false, last_words }
     }
 }
 
 impl Verifier for Code {
     fn score(&self, prompt: &Prompt, completion: &Completion) -> Score {
-        match self.judged(prompt, completion) {
+        match self.try_judge(prompt, completion) {
             Ok(score) => {
                 self.failures.store(0, Ordering::Relaxed);
                 score
             }
-            Err(problem) => {
-                self.failures.fetch_add(1, Ordering::Relaxed);
-                Score::partial(Verdict::Error, 0.0, printable(&problem))
+            Err(failure) => {
+                if matches!(failure, Failure::Sandbox(_)) {
+                    self.failures.fetch_add(1, Ordering::Relaxed);
+                }
+                Score::partial(Verdict::Error, 0.0, printable(&failure.to_string()))
             }
         }
     }
@@ -453,8 +489,8 @@ impl Verifier for Code {
 
     /// Reads the tests of a row. A reference has no program that could be run on them.
     fn probe(&self, prompt: &Prompt, _: &Completion) -> Result<(), VerifierFailed> {
-        let manner = Manner { all: true, tolerance: 0.0 };
-        let read = Tests::read(&prompt.reference, manner);
+        let comparison = Comparison { all: true, tolerance: 0.0 };
+        let read = Tests::read(&prompt.reference, comparison);
         read.map(|_| ()).map_err(|problem| VerifierFailed::Failed(problem.into()))
     }
 

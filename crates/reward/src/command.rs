@@ -58,7 +58,7 @@ use crate::{
 /// verifier is dropped or its process is killed. The next completion starts a new copy; none is asked about
 /// twice. After too many failures in a row the program is given up, and [`Verifier::score_all`] fails.
 ///
-/// This is the only verifier that reads a clock. All others count their work in operations, so that their verdict is
+/// Only this verifier and [`Code`](crate::Code) read a clock. All others count their work in operations, so that their verdict is
 /// the same under any load. The operations of another program can't be counted, so its limit is in seconds. Choose the
 /// limit so large that only a hang reaches it. A program that judges by its own limit, such as one that runs
 /// completions, answers `over_budget` itself.

@@ -3,6 +3,7 @@
 //! They need `bwrap` and Python, and skip aloud without. With `FIREBRICK_CI` set, as in CI, they fail instead.
 
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 use std::{
@@ -136,8 +137,13 @@ fn a_hostile_program_neither_harms_nor_cheats() {
     assert_eq!(left_over(), [""; 0]);
 
     // After all of them, a right program is still right.
-    let score = score(&code, r#"{"inputs": ["1"], "outputs": ["1"]}"#, "print(input())");
-    assert_eq!(score.verdict, Verdict::Right, "{score:?}");
+    for (tests, program) in [
+        (r#"{"inputs": ["1"], "outputs": ["1"]}"#, "print(input())"),
+        ("assert f(3) == 9", "def f(n): return n * n"),
+    ] {
+        let score = score(&code, tests, program);
+        assert_eq!(score.verdict, Verdict::Right, "{score:?}");
+    }
 }
 
 /// Returns the folder of hostile programs.
@@ -210,8 +216,7 @@ fn other_languages_and_checkers_judge() {
 import json, sys
 asked = json.loads(sys.stdin.readline())
 number, divisor = int(asked["input"]), int(asked["output"])
-print("no divisor")
-sys.exit(not (1 < divisor < number and number % divisor == 0))
+print("right" if 1 < divisor < number and number % divisor == 0 else "wrong no divisor")
 "#;
     let checker = ["python3", "-c", checker].map(str::to_owned).to_vec();
     let code = Code::new(CodeOptions { checker, ..quick() }).unwrap();
@@ -220,11 +225,36 @@ sys.exit(not (1 < divisor < number and number % divisor == 0))
     assert_eq!(score(&code, tests, divisor).verdict, Verdict::Right);
     let none = score(&code, tests, "print(1)");
     assert_eq!(
-        (none.verdict, none.extracted.as_str()),
-        (Verdict::Wrong, "passed 0 of 2 tests; test 1: no divisor")
+        (none.verdict, none.extracted.split("; ").last().unwrap_or_default()),
+        (Verdict::Wrong, "test 1: no divisor")
     );
     // A checker that fails is no verdict.
-    assert_eq!(score(&code, tests, "print('x')").verdict, Verdict::Wrong);
+    assert_eq!(score(&code, tests, "print('x')").verdict, Verdict::Error);
+}
+
+#[test]
+fn tests_of_one_program_are_never_those_of_another() {
+    let Some(code) = verifier(quick()) else { return };
+    let square = "def f(n): return n * n";
+    let pretty = "{\n  \"inputs\": [[3]],\n  \"outputs\": [9],\n  \"fn_name\": \"f\"\n}\n";
+    let value = r#"[{"input": "3\n", "output": "9\n\n", "fn_name": "f"}]"#;
+    let no_test = "import no_such_module\nassert f(3) == 9";
+    let slow = "assert sum(f(3)) == 9";
+    for _ in 0..3 {
+        for tests in [pretty, value, "assert f(3) == 9"] {
+            assert_eq!(score(&code, tests, square).verdict, Verdict::Right, "{tests}");
+        }
+        for tests in ["assert f(", no_test, "import math", "x = 1"] {
+            assert_eq!(score(&code, tests, square).verdict, Verdict::Error, "{tests}");
+        }
+        // The first ends in the middle of a question, the second is too much for its tests, and the third late.
+        let gone = score(&code, "assert f(3) == 9", "import os\ndef f(n): os._exit(0)");
+        assert_eq!(gone.verdict, Verdict::Wrong, "{gone:?}");
+        let much = score(&code, slow, "def f(n): return range(10 ** 12)");
+        assert_eq!(much.verdict, Verdict::OverBudget, "{much:?}");
+        let late = score(&code, "assert f(3) == 9", "def f(n):\n    while True: pass");
+        assert_eq!(late.verdict, Verdict::OverBudget, "{late:?}");
+    }
 }
 
 #[test]

@@ -78,6 +78,10 @@ class Gone(BaseException):
     """The other side has ended, or sends nonsense. A test that expects an Exception does not get this one."""
 
 
+class NoVerdict(BaseException):
+    """The tests can't be used, whatever the program does."""
+
+
 class Raw:
     """A value that is packed already."""
 
@@ -92,6 +96,9 @@ class Wire:
         self.incoming, self.outgoing, self.operations = incoming, outgoing, operations
         # The objects of this side that the other side knows, and the place of each by its id.
         self.own, self.places = [], {}
+        # Classes that stand for the other side's own exceptions, by name.
+        self.exceptions = {}
+        self.gone = False
 
     def ask(self, operation, *arguments, **named):
         request = {"ask": operation, "of": [self.pack(it) for it in arguments]}
@@ -104,7 +111,7 @@ class Wire:
                 put(arguments[place], self.unpack(changed))
             value = self.unpack(message.get("value"))
         except Exception:
-            raise Gone from None
+            raise self.lost() from None
         if error:
             raise error
         return value
@@ -123,16 +130,18 @@ class Wire:
         except Gone:
             raise
         except BaseException as error:
-            kinds = [kind.__name__ for kind in type(error).__mro__ if getattr(builtins, kind.__name__, None) is kind]
-            reply = json.dumps({"raised": kinds[0], "text": described(error)})
+            reply = json.dumps({"raised": [kind.__name__ for kind in type(error).__mro__], "text": described(error)})
         self.write(reply)
 
     def read_error(self, message):
+        """Returns the error of the first class that both sides know."""
         if "raised" not in message:
             return None
-        kind = getattr(builtins, message["raised"], None)
-        known = isinstance(kind, type) and issubclass(kind, Exception)
-        return (kind if known and not issubclass(kind, UnicodeError) else RuntimeError)(str(message["text"]))
+        for name in message["raised"]:
+            kind = self.exceptions.get(name) or getattr(builtins, str(name), None)
+            if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError):
+                return kind(str(message["text"]))
+        return RuntimeError(str(message["text"]))
 
     def send(self, message):
         self.write(json.dumps(message))
@@ -142,17 +151,21 @@ class Wire:
             self.outgoing.write(text.encode() + b"\n")
             self.outgoing.flush()
         except OSError:
-            raise Gone from None
+            raise self.lost() from None
 
     def receive(self):
         try:
             line = self.incoming.readline(LONGEST)
             message = json.loads(line)
         except Exception:
-            raise Gone from None
+            raise self.lost() from None
         if not isinstance(message, dict) or "gone" in message:
-            raise Gone
+            raise self.lost()
         return message
+
+    def lost(self):
+        self.gone = True
+        return Gone()
 
     def pack(self, value):
         if value is None or value is True or value is False:
@@ -203,6 +216,8 @@ class Wire:
             return Remote(self, int(inside))
         if kind == "yours":
             return self.own[inside]
+        if kind == "exception":
+            return value
         if kind == "int":
             return int(inside, 16)
         if kind == "float":
@@ -314,7 +329,15 @@ def names(wire):
     exec(code, vars(module))
     public = [name for name in vars(module) if not name.startswith("_") and not hasattr(builtins, name)]
     values = [[name, library(name, vars(module)[name]), vars(module)[name]] for name in public]
-    return Raw([[name, of, None if of is not None else wire.pack(value)] for name, of, value in values])
+    return Raw([[name, of, None if of is not None else exception(value) or wire.pack(value)] for name, of, value in values])
+
+
+def exception(value):
+    """Describes a class of exceptions, which tests may want to catch: by the first base that is Python's own."""
+    if isinstance(value, type) and issubclass(value, Exception):
+        base = next(kind for kind in value.__mro__ if getattr(builtins, kind.__name__, None) is kind)
+        return {"exception": base.__name__}
+    return None
 
 
 def library(name, value):
@@ -335,7 +358,11 @@ def known(wire):
     for name, module, value in wire.ask("names"):
         if name.startswith("_") or hasattr(builtins, name) or module == "":
             continue
-        if module is None:
+        if isinstance(value, dict) and "exception" in value:
+            if not issubclass(getattr(builtins, value["exception"]), Exception):
+                raise wire.lost()
+            found[name] = wire.exceptions[name] = type(name, (getattr(builtins, value["exception"]),), {})
+        elif module is None:
             found[name] = value
         elif module in sys.stdlib_module_names:
             library = module_of(module)
@@ -355,57 +382,80 @@ ANSWERS = {
 }
 for name, function in {**OF_ONE, **OF_TWO}.items():
     ANSWERS[name] = lambda wire, *arguments, function=function: function(*arguments)
-# A program may call the functions that a test has passed to it, and that is all.
-CALLBACKS = {"call": ANSWERS["call"]}
+
+
+def of_tests(operation):
+    """Lets a program use what a test has passed to it: public attributes of objects whose classes are the test's."""
+    def allowed(wire, it, name, *value):
+        if type(it).__module__ != "tests" or str(name).startswith("_"):
+            raise AttributeError(name)
+        return operation(it, name, *value)
+
+    return allowed
+
+
+# A program may also call the functions that a test has passed to it, and that is all.
+CALLBACKS = {"call": ANSWERS["call"], "get": of_tests(getattr), "set": of_tests(setattr)}
 
 
 # ---- The side of the tests
 
 
 def serve(incoming, outgoing, seconds):
-    """Runs the tests of each line in a copy of this process, so that no test changes another's world."""
+    """Runs the tests of each line in a copy of this process, so that no test changes another's variables."""
     import ast  # The copies need it.
     import resource
+    import signal
+
+    def send(number, report):
+        outgoing.write(json.dumps({"report": number, **report}).encode() + b"\n")
+        outgoing.flush()
 
     while line := incoming.readline():
+        job = json.loads(line)
         child = os.fork()
         if child == 0:
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
             try:
-                job = json.loads(line)
                 tests = functions(job) if "function" in job else statements(job)
-                report = None
             except BaseException as error:
-                report = {"problem": told(error)}
-            report = report or judged(Wire(incoming, outgoing, CALLBACKS), job, tests)
-            outgoing.write(json.dumps({"report": report}).encode() + b"\n")
-            outgoing.flush()
+                send(job["number"], {"problem": told(error)})
+            else:
+                send(job["number"], judged(Wire(incoming, outgoing, CALLBACKS), job, tests))
             os._exit(0)
-        if os.waitpid(child, 0)[1] != 0:
-            outgoing.write(b'{"report": null}\n')
-            outgoing.flush()
+        status = os.waitpid(child, 0)[1]
+        if status != 0:
+            # The program's values were too much for the tests.
+            late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+            why = "the tests took too long" if late else "it has broken the tests off"
+            send(job["number"], {"passed": 0, "tests": 1, "why": why, "late": late, "broken": True})
 
 
 def judged(wire, job, tests):
     """Returns how many tests the program has passed, how many there are, and why it has not passed the first other."""
-    passed, why, gone = 0, "", False
+    passed, why = 0, ""
     try:
         world = {"__name__": "tests", **known(wire)}
     except (Gone, Exception) as error:
-        return {"passed": 0, "tests": count(tests), "why": told(error), "gone": isinstance(error, Gone)}
+        return {"passed": 0, "tests": count(tests), "why": told(error), "gone": wire.gone}
     solution = types.ModuleType("solution")
     vars(solution).update(world)
     sys.modules["solution"] = solution
     for name, counts, test in tests:
         try:
             test(world)
+            if wire.gone:
+                raise Gone
             passed += counts
+        except NoVerdict as error:
+            return {"problem": str(error)}
         except BaseException as error:
-            why, gone = why or f"{name}: {told(error)}"[:REPORT], isinstance(error, Gone)
+            why = why or f"{name}: {told(error)}"[:REPORT]
             # What is not a test is needed by all that follows.
-            if not counts or not job["all"] or gone:
+            if not counts or not job["all"] or wire.gone:
                 break
-    return {"passed": passed, "tests": count(tests), "why": why, "gone": gone}
+    # A statement that fails and is no test is one more that was not passed.
+    return {"passed": passed, "tests": max(count(tests), passed + bool(why)), "why": why, "gone": wire.gone}
 
 
 def count(tests):
@@ -415,6 +465,8 @@ def count(tests):
 def told(error):
     if isinstance(error, Gone):
         return "the program has ended"
+    if isinstance(error, NoVerdict):
+        return str(error)
     text = described(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -456,9 +508,16 @@ def same(value, wanted, tolerance):
 
 
 def statements(job):
-    """Tests in Python: each `assert` at the left margin, each function `test_…`, each method of a `TestCase`, and
-    `check` with the function that the data names."""
+    """Tests in Python: each statement at the left margin with an `assert` or `raise`, each function `test_…`, each method
+    of a test case, and `check` with the function that the data names."""
     import ast
+
+    def run(code, world, needed):
+        try:
+            exec(code, world)
+        except ModuleNotFoundError as error:
+            # What the tests need is not there, and no program could change that.
+            raise NoVerdict(told(error)) if needed and error.name != "solution" else error
 
     tests = []
     for text in job["asserts"]:
@@ -466,27 +525,42 @@ def statements(job):
         for statement in ast.parse(text).body:
             code = compile(ast.Module([statement], []), "tests", "exec")
             source = " ".join((ast.get_source_segment(text, statement) or "").split())[:REPORT // 2]
-            tests.append((source, int(isinstance(statement, ast.Assert)), lambda world, code=code: exec(code, world)))
+            definition = isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+            tested = not definition and any(isinstance(it, (ast.Assert, ast.Raise)) for it in ast.walk(statement))
+            function = getattr(getattr(statement, "value", None), "func", None)
+            called = isinstance(statement, ast.Expr) and getattr(function, "id", "").startswith(("test", "check"))
+            imports = isinstance(statement, (ast.Import, ast.ImportFrom))
+            tests.append((source, int(tested or called), lambda world, it=code, needed=imports: run(it, world, needed)))
             name = getattr(statement, "name", "")
             if isinstance(statement, ast.FunctionDef) and name.startswith("test_"):
                 later.append((name, 1, lambda world, name=name: world[name]()))
             if isinstance(statement, ast.FunctionDef) and name == "check" and job["entry"]:
                 later.append((name, 1, lambda world: world["check"](world[job["entry"]])))
             if isinstance(statement, ast.ClassDef):
-                for method in statement.body:
-                    if isinstance(method, ast.FunctionDef) and method.name.startswith("test"):
-                        later.append((f"{name}.{method.name}", 1, of_case(name, method.name)))
+                methods = [it.name for it in statement.body if isinstance(it, ast.FunctionDef)]
+                for method in [it for it in methods if it.startswith("test")]:
+                    later.append((f"{name}.{method}", 1, of_case(name, method)))
         tests += later
     if not count(tests):
-        raise SystemExit("there is no test")
+        raise NoVerdict("there is no test")
     return tests
 
 
 def of_case(kind, method):
+    """Runs a method of a test case, which may be one of `unittest`, or a class without a base."""
     def test(world):
-        case = world[kind](method) if hasattr(world[kind], "assertEqual") else world[kind]()
-        for step in ("setUp", method, "tearDown"):
-            getattr(case, step, lambda: None)()
+        case = world[kind]
+        if not hasattr(case, "assertEqual"):
+            instance = case()
+            for step in ("setup_method", method, "teardown_method"):
+                getattr(instance, step, lambda: None)()
+            return
+        case.setUpClass()
+        instance = case(method)
+        result = instance.defaultTestResult()
+        instance.run(result)
+        for _, text in result.errors + result.failures:
+            raise AssertionError(text.strip().splitlines()[-1])
 
     return test
 

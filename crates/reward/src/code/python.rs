@@ -1,16 +1,19 @@
 //! Tests in Python, which call a program in another sandbox.
 
 use std::{
-    fs,
+    fmt, fs,
     process::{Command, Stdio},
-    sync::{Mutex, PoisonError, atomic::AtomicBool},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::{
-    Outcome, is_late,
+    Failure, Judged, is_late,
     sandbox::{Cell, Limits, Sandbox},
 };
 use crate::process::{Fault, Process};
@@ -28,6 +31,8 @@ pub(super) struct PythonTests {
     limits: Limits,
     /// Servers of tests that wait for work.
     idle: Mutex<Vec<Server>>,
+    /// Number of judgements so far.
+    jobs: AtomicU64,
 }
 
 /// What runs the tests.
@@ -66,120 +71,181 @@ impl PythonTests {
 
         let options = OPTIONS.map(str::to_owned).to_vec();
         let python = [vec![python.to_owned()], options].concat();
-        Ok(PythonTests { python, harness, limits, idle: Mutex::default() })
+        Ok(PythonTests { python, harness, limits, idle: Mutex::default(), jobs: AtomicU64::new(0) })
     }
 
-    /// Runs the tests of `job` on a program. The error says why there is no verdict.
+    /// Runs the tests of `job`, a JSON object, on a program.
     pub(super) fn run(
         &self,
         (file, program): (&str, &str),
         job: &str,
         sandbox: &Sandbox,
-        seconds: Duration,
+        limit: Duration,
         cancelled: &AtomicBool,
-    ) -> Result<Outcome, String> {
-        // One that waits may have been ended meanwhile, as all its kind are if memory is short.
-        let idle = self.lock().pop();
-        let idle = idle.map(|mut server| (server.process.has_ended(Instant::now()), server));
-        let mut server = match idle {
-            Some((false, server)) => server,
-            _ => self.start_server(sandbox)?,
-        };
+    ) -> Result<Judged, Failure> {
         let files: [(&str, &[u8]); 2] = [(HARNESS, &self.harness), (file, program.as_bytes())];
-        let cell = sandbox.cell(&files).map_err(|error| error.to_string())?;
-        let mut answering = self.start(sandbox, &cell, &["answer", file], self.limits)?;
+        let cell = sandbox.cell(&files).map_err(Failure::sandbox)?;
+        let command = sandbox.command(&cell, &self.words(&["answer", file]), self.limits);
+        let mut answering = Process::start(command, LONGEST).map_err(Failure::sandbox)?;
 
+        let number = self.jobs.fetch_add(1, Ordering::Relaxed);
+        // A line break between the values of JSON is no more than a space, and no text has one.
+        let job = job.trim_start().trim_start_matches('{').replace(['\r', '\n'], " ");
+        let job = format!("{{\"number\":{number},{job}\n").into_bytes();
         let begin = Instant::now();
-        let left = || seconds.saturating_sub(begin.elapsed());
-        let (mut late, mut has_begun) = (false, false);
-        let mut to_server = format!("{job}\n").into_bytes();
-        let report = loop {
-            let line = match server.process.ask(to_server, left().max(GRACE), cancelled) {
-                Ok(line) => line,
-                Err(Fault::Cancelled) => return Err(INTERRUPTED.into()),
-                Err(fault) if !has_begun => {
-                    let fault = format!("the tests can't be run ({fault:?})");
-                    server.process.kill();
-                    return Err(format!("{fault}: {}", server.process.last_words()));
-                }
-                // What the program has returned was too much for them, or they wait for ever.
-                Err(fault) => {
-                    late = late || fault == Fault::TimeOut;
-                    break Value::Null;
-                }
-            };
-            if line.starts_with(REPORT) {
-                let report = serde_json::from_slice::<Value>(&line);
-                self.lock().push(server);
-                break report.map_err(|error| error.to_string())?["report"].take();
-            }
+        let mut exchange = Exchange { answering: &mut answering, begin, limit, cancelled };
 
-            has_begun = true;
-            to_server = match answering.ask(line, left(), cancelled) {
-                Ok(line) => line,
-                Err(Fault::Cancelled) => return Err(INTERRUPTED.into()),
-                Err(fault) => {
-                    late = fault == Fault::TimeOut;
-                    GONE.to_vec()
+        let (report, server) = match self.idle_server() {
+            Some(mut server) => match exchange.run(&mut server, number, &job) {
+                // It has ended just now.
+                Err(Failure::Sandbox(_)) => {
+                    self.with_new_server(sandbox, exchange, number, &job)?
                 }
-            };
+                report => (report?, server),
+            },
+            None => self.with_new_server(sandbox, exchange, number, &job)?,
         };
+        // A server whose copy has ended early may yet get what was meant for the copy.
+        if !report.broken {
+            self.lock().push(server);
+        }
 
-        let elapsed = begin.elapsed().as_secs_f64();
-        let status = answering
-            .status(Instant::now() + if report["gone"] == true { GRACE } else { Duration::ZERO });
-        if !sandbox.was_made(&cell) {
-            return Err(format!("no sandbox was made: {}", answering.last_words()));
+        // A program that has ended by itself did so already.
+        let seconds = begin.elapsed().as_secs_f64();
+        let soon = Instant::now() + if report.gone { GRACE } else { Duration::ZERO };
+        let status = answering.status(soon);
+        if !sandbox.was_made(&cell, status.is_none()) {
+            return Err(Failure::sandbox(answering.last_words()));
         }
-        if let Some(problem) = report["problem"].as_str() {
-            return Err(format!("the tests can't be run: {problem}"));
+        if let Some(problem) = report.problem {
+            return Err(Failure::Tests(format!("the tests can't be run: {problem}")));
         }
-        late = late
-            || status.is_some_and(|status| is_late(status, elapsed, self.limits.seconds as f64));
+        let limit = self.limits.seconds as f64;
+        let is_late = report.late || status.is_some_and(|status| is_late(status, seconds, limit));
+        let Report { passed, tests, why, .. } = report;
         let last_words = super::last_words(&answering.last_words());
-        if report.is_null() {
-            let why = if late { "it took too long" } else { "it has broken the tests off" };
-            return Ok(Outcome { why: why.into(), is_late: late, last_words, ..Outcome::of(1) });
-        }
-        let number = |key: &str| report[key].as_u64().unwrap_or_default() as usize;
-        let why = report["why"].as_str().unwrap_or_default().to_owned();
-        let (passed, tests) = (number("passed"), number("tests"));
-        Ok(Outcome { passed, tests, why, is_late: late, last_words })
+        Ok(Judged { passed, tests, why, is_late, last_words })
     }
 
-    /// Starts a server. It lives as long as the verifier, so the limit of seconds is its copies' own.
-    fn start_server(&self, sandbox: &Sandbox) -> Result<Server, String> {
-        let cell = sandbox.cell(&[(HARNESS, &self.harness)]).map_err(|error| error.to_string())?;
-        let seconds = self.limits.seconds.to_string();
-        // The server, its copy for a judgement, and what a test may start.
-        let limits = Limits { processes: 8, seconds: u64::from(u32::MAX), ..self.limits };
-        let process = self.start(sandbox, &cell, &["tests", &seconds], limits)?;
-        Ok(Server { process, _cell: cell })
-    }
-
-    fn start(
+    fn with_new_server(
         &self,
         sandbox: &Sandbox,
-        cell: &Cell,
-        words: &[&str],
-        limits: Limits,
-    ) -> Result<Process, String> {
-        let words = [&[HARNESS], words].concat();
-        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-        let command = sandbox.command(cell, &[self.python.clone(), words].concat(), limits);
-        Process::start(command, LONGEST)
-            .map_err(|error| format!("Python can't be started: {error}"))
+        mut exchange: Exchange<'_>,
+        number: u64,
+        job: &[u8],
+    ) -> Result<(Report, Server), Failure> {
+        let cell = sandbox.cell(&[(HARNESS, &self.harness)]).map_err(Failure::sandbox)?;
+        let words = self.words(&["tests", &self.limits.seconds.to_string()]);
+        let command = sandbox.server(&cell, &words, self.limits.memory);
+        let process = Process::start(command, LONGEST).map_err(Failure::sandbox)?;
+        let mut server = Server { process, _cell: cell };
+        let report = exchange.run(&mut server, number, job)?;
+        Ok((report, server))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Server>> {
+    /// Takes a server that waits for work, and still runs.
+    fn idle_server(&self) -> Option<Server> {
+        let mut server = self.lock().pop()?;
+        (!server.process.has_ended(Instant::now())).then_some(server)
+    }
+
+    /// Returns the command line of a side.
+    fn words(&self, side: &[&str]) -> Vec<String> {
+        let side = side.iter().map(|word| (*word).to_owned());
+        self.python.iter().cloned().chain([HARNESS.to_owned()]).chain(side).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Server>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl std::fmt::Debug for PythonTests {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for PythonTests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("PythonTests").field(&self.python).finish()
     }
+}
+
+/// One judgement: a server runs tests, and a program answers.
+struct Exchange<'a> {
+    answering: &'a mut Process,
+    begin: Instant,
+    limit: Duration,
+    cancelled: &'a AtomicBool,
+}
+
+impl Exchange<'_> {
+    /// Passes on what each side says, until the tests of the job of this number are over.
+    fn run(&mut self, server: &mut Server, number: u64, job: &[u8]) -> Result<Report, Failure> {
+        let mut to_server = job.to_vec();
+        let (mut late, mut has_begun) = (false, false);
+        loop {
+            let left = self.limit.saturating_sub(self.begin.elapsed());
+            let line = match server.process.ask(to_server, left.max(GRACE), self.cancelled) {
+                Ok(line) => line,
+                Err(Fault::Cancelled) => return Err(Failure::Interrupted),
+                Err(_) if !has_begun => {
+                    server.process.kill();
+                    return Err(Failure::sandbox(server.process.last_words()));
+                }
+                // They wait for ever, or the program's values were too much for them.
+                Err(fault) => {
+                    late = late || fault == Fault::TimeOut;
+                    let why = if late { "it took too long" } else { "it has broken the tests off" };
+                    return Ok(Report {
+                        tests: 1,
+                        why: why.into(),
+                        late,
+                        broken: true,
+                        ..Report::default()
+                    });
+                }
+            };
+            if line.starts_with(REPORT) {
+                let report: Report = serde_json::from_slice(&line).map_err(Failure::sandbox)?;
+                if report.report != number {
+                    return Err(Failure::sandbox("the tests of another program were run"));
+                }
+                return Ok(Report { late: late || report.late, ..report });
+            }
+
+            has_begun = true;
+            let left = self.limit.saturating_sub(self.begin.elapsed());
+            to_server = match self.answering.ask(line, left, self.cancelled) {
+                Ok(line) => line,
+                Err(Fault::Cancelled) => return Err(Failure::Interrupted),
+                Err(fault) => {
+                    late = late || fault == Fault::TimeOut;
+                    GONE.to_vec()
+                }
+            };
+        }
+    }
+}
+
+/// What a server says at the end of its tests.
+#[derive(Default, Deserialize)]
+struct Report {
+    /// Number of the job.
+    report: u64,
+    #[serde(default)]
+    passed: usize,
+    /// At least 1, unless there is a problem.
+    #[serde(default)]
+    tests: usize,
+    #[serde(default)]
+    why: String,
+    /// True if the program has ended.
+    #[serde(default)]
+    gone: bool,
+    #[serde(default)]
+    late: bool,
+    /// True if the copy that ran the tests has ended early.
+    #[serde(default)]
+    broken: bool,
+    /// Why the tests can't be used.
+    #[serde(default)]
+    problem: Option<String>,
 }
 
 /// How the line begins that ends the tests.
@@ -187,8 +253,6 @@ const REPORT: &[u8] = b"{\"report\"";
 
 /// Tells the tests that the program is no more.
 const GONE: &[u8] = b"{\"gone\": true}\n";
-
-const INTERRUPTED: &str = "judging was interrupted";
 
 /// How long what has ended may take to be seen as such, and the tests to report it.
 const GRACE: Duration = Duration::from_millis(500);

@@ -23,7 +23,7 @@ pub(super) struct Stream {
 
 /// How tests in Python are run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Manner {
+pub(super) struct Comparison {
     /// True if every test is run, and not only those up to the first that fails.
     pub(super) all: bool,
     /// How far decimal numbers may be apart.
@@ -35,10 +35,10 @@ impl Tests {
     ///
     /// # Errors
     /// Says what is wrong with it.
-    pub(super) fn read(reference: &str, manner: Manner) -> Result<Self, String> {
+    pub(super) fn read(reference: &str, comparison: Comparison) -> Result<Self, String> {
         let text = reference.trim();
         if !text.starts_with(['{', '[']) {
-            return statements(&[text.to_owned()], None, manner);
+            return statements(&[text.to_owned()], None, comparison);
         }
 
         let no_form = |_| {
@@ -47,26 +47,30 @@ impl Tests {
         };
         if text.starts_with('[') {
             if let Ok(asserts) = serde_json::from_str::<Vec<String>>(text) {
-                return statements(&asserts, None, manner);
+                return statements(&asserts, None, comparison);
             }
             let rows: Vec<Row<'_>> = serde_json::from_str(text).map_err(no_form)?;
+            let is_call = |row: &Row<'_>| row.testtype.as_deref() == Some("functional");
+            if rows.iter().any(|row| is_call(row) && row.fn_name.is_none()) {
+                return Err("tests of a function need its name as `fn_name`".into());
+            }
             let name = rows.first().and_then(|row| row.fn_name.clone());
             if rows.iter().any(|row| row.fn_name != name) {
                 return Err("its tests are of several functions, expected one".into());
             }
             let pairs = rows.into_iter().map(|row| (row.input, row.output)).collect();
-            return of_pairs(pairs, name.as_deref(), manner);
+            return of_pairs(pairs, name.as_deref(), comparison);
         }
 
         match serde_json::from_str(text).map_err(no_form)? {
             Object { test: Some(OneOrMany::One(text)), entry_point, .. } => {
-                statements(&[text], entry_point.as_deref(), manner)
+                statements(&[text], entry_point.as_deref(), comparison)
             }
             Object { test: Some(OneOrMany::Many(texts)), entry_point, .. } => {
-                statements(&texts, entry_point.as_deref(), manner)
+                statements(&texts, entry_point.as_deref(), comparison)
             }
             Object { inputs, outputs, fn_name, .. } if inputs.len() == outputs.len() => {
-                of_pairs(inputs.into_iter().zip(outputs).collect(), fn_name.as_deref(), manner)
+                of_pairs(inputs.into_iter().zip(outputs).collect(), fn_name.as_deref(), comparison)
             }
             Object { inputs, outputs, .. } => {
                 Err(format!("there are {} inputs and {} outputs", inputs.len(), outputs.len()))
@@ -93,6 +97,8 @@ struct Object<'text> {
 /// One test of a list.
 #[derive(Deserialize)]
 struct Row<'text> {
+    #[serde(default)]
+    testtype: Option<String>,
     #[serde(borrow)]
     input: &'text RawValue,
     #[serde(borrow)]
@@ -111,7 +117,7 @@ enum OneOrMany {
 fn of_pairs(
     pairs: Vec<(&RawValue, &RawValue)>,
     function: Option<&str>,
-    manner: Manner,
+    comparison: Comparison,
 ) -> Result<Tests, String> {
     if pairs.is_empty() {
         return Err("there is no test".into());
@@ -125,7 +131,7 @@ fn of_pairs(
     // The values are copied as they are written, because their numbers may have any size.
     let calls: Result<Vec<String>, String> =
         pairs.into_iter().map(|(input, output)| call(input, output)).collect();
-    let Manner { all, tolerance } = manner;
+    let Comparison { all, tolerance } = comparison;
     Ok(Tests::Python(format!(
         "{{\"function\":{},\"all\":{all},\"tolerance\":{tolerance},\"calls\":[{}]}}",
         json!(function),
@@ -179,22 +185,28 @@ fn call(input: &RawValue, output: &RawValue) -> Result<String, String> {
     Ok(format!("{{\"arguments\":{arguments},\"value\":{value}}}"))
 }
 
-fn statements(texts: &[String], entry: Option<&str>, manner: Manner) -> Result<Tests, String> {
+fn statements(
+    texts: &[String],
+    entry: Option<&str>,
+    comparison: Comparison,
+) -> Result<Tests, String> {
     if texts.iter().all(|text| text.trim().is_empty()) {
         return Err("there is no test".into());
     }
 
-    Ok(Tests::Python(json!({ "asserts": texts, "entry": entry, "all": manner.all }).to_string()))
+    Ok(Tests::Python(
+        json!({ "asserts": texts, "entry": entry, "all": comparison.all }).to_string(),
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MANNER: Manner = Manner { all: true, tolerance: 0.0 };
+    const COMPARISON: Comparison = Comparison { all: true, tolerance: 0.0 };
 
     fn read(reference: &str) -> Result<Tests, String> {
-        Tests::read(reference, MANNER)
+        Tests::read(reference, COMPARISON)
     }
 
     #[test]
@@ -245,6 +257,7 @@ mod tests {
             (r#"{"tests": 3}"#, "there is no test"),
             (r#"{"test": 3}"#, "expected tests"),
             ("[1, 2", "expected tests"),
+            (r#"[{"input": "1", "output": "1", "testtype": "functional"}]"#, "need its name"),
         ] {
             let refused = read(reference).unwrap_err();
             assert!(refused.contains(why), "{reference}: {refused}");

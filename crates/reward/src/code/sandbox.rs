@@ -44,8 +44,6 @@ pub(super) struct Sandbox {
     mounts: Vec<PathBuf>,
     /// True if this process is root. Its programs then become users of their own, because limits are not root's.
     is_root: bool,
-    /// Numbers of the open files that this process has inherited, and would pass on.
-    inherited: Vec<u32>,
     folder: TempDir,
     /// Number of cells so far.
     cells: AtomicU32,
@@ -56,7 +54,6 @@ pub(super) struct Cell {
     /// What the program sees.
     inside: PathBuf,
     folder: PathBuf,
-    number: u32,
 }
 
 /// Where a program finds its cell.
@@ -85,7 +82,7 @@ const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urand
 const WRAPPER: &str =
     r#"state=$1 filter=$2; shift 2; exec CLOSED 8>"$state" 9<"$filter"; exec "$@""#;
 
-/// The users that the programs of root become, of which there are as many as may run at the same time.
+/// The users that the programs of root become.
 const USERS: std::ops::Range<u32> = 58_000..60_000;
 
 impl Sandbox {
@@ -93,10 +90,11 @@ impl Sandbox {
     pub(super) fn new(kind: SandboxKind, mounts: Vec<PathBuf>) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("firebrick-code-").tempdir()?;
         #[cfg(target_os = "linux")]
-        fs::write(folder.path().join("filter"), filter::bytes()?)?;
+        if kind == SandboxKind::Bwrap {
+            fs::write(folder.path().join("filter"), filter::bytes()?)?;
+        }
         let is_root = is_root();
-        let inherited = inherited();
-        Ok(Sandbox { kind, mounts, is_root, inherited, folder, cells: AtomicU32::new(0) })
+        Ok(Sandbox { kind, mounts, is_root, folder, cells: AtomicU32::new(0) })
     }
 
     /// Returns the folder that the sandbox has outside.
@@ -108,32 +106,57 @@ impl Sandbox {
     pub(super) fn cell(&self, files: &[(&str, &[u8])]) -> io::Result<Cell> {
         let number = self.cells.fetch_add(1, Ordering::Relaxed);
         let folder = self.folder.path().join(number.to_string());
-        let cell = Cell { inside: folder.join("inside"), folder, number };
+        let cell = Cell { inside: folder.join("inside"), folder };
         fs::create_dir_all(&cell.inside)?;
         for (name, text) in files {
             fs::write(cell.inside.join(name), text)?;
+            open_to_all(&cell.inside.join(name), 0o644)?;
         }
+        open_to_all(&cell.inside, 0o755)?;
         Ok(cell)
     }
 
-    /// Makes a command that runs `program` in `cell`.
+    /// Makes a command that runs `program` in `cell`. It ends with the thread that starts it.
     pub(super) fn command(&self, cell: &Cell, program: &[String], limits: Limits) -> Command {
+        // The first process of a namespace waits for the others, and counts too. Without a namespace, all the user's do.
+        let processes = match self.kind {
+            SandboxKind::Bwrap => format!("--nproc={}", limits.processes + 1),
+            SandboxKind::None => "--nofile=256".into(),
+        };
+        // Who does not end at the first signal, a second later gets one that nobody can ignore.
+        let seconds = format!("--cpu={}:{}", limits.seconds, limits.seconds + 1);
+        let memory = format!("--as={}", limits.memory);
+        self.wrapped(cell, program, &[&processes, &seconds, &memory], true)
+    }
+
+    /// Makes a command for a program that outlives the thread that starts it, and has no limit of seconds.
+    pub(super) fn server(&self, cell: &Cell, program: &[String], memory: u64) -> Command {
+        self.wrapped(cell, program, &[&format!("--as={memory}")], false)
+    }
+
+    fn wrapped(&self, cell: &Cell, program: &[String], limits: &[&str], ends: bool) -> Command {
         let mut words: Vec<String> = Vec::new();
         if self.kind == SandboxKind::Bwrap {
             words.push("bwrap".into());
+            words.extend(ends.then(|| "--die-with-parent".into()));
             words.extend(self.bwrap(cell));
             if self.is_root {
-                words.extend(self.user(cell));
+                words.extend(user());
             }
         }
-        words.extend(self.prlimit(limits));
+        if cfg!(target_os = "linux") {
+            words.extend(["prlimit", "--core=0", "--nofile=256"].map(str::to_owned));
+            words.push(format!("--fsize={DISK}"));
+            words.extend(limits.iter().map(|limit| (*limit).to_owned()));
+        }
         words.extend(program.iter().cloned());
 
         let mut command = match self.kind {
             SandboxKind::Bwrap => {
+                let inherited = inherited();
                 // Only `bash` can close numbers above 9.
-                let shell = if self.inherited.is_empty() { "/bin/sh" } else { "/bin/bash" };
-                let closed = self.inherited.iter().map(|number| format!("{number}>&- "));
+                let shell = if inherited.is_empty() { "sh" } else { "bash" };
+                let closed = inherited.iter().map(|number| format!("{number}>&- "));
                 let script = WRAPPER.replace("CLOSED", &closed.collect::<String>());
                 let mut command = Command::new(shell);
                 command.args(["-c", &script, "sh"]);
@@ -151,17 +174,19 @@ impl Sandbox {
         command
     }
 
-    /// Tells whether the sandbox of a program that has ended was made: else the program has never begun.
-    pub(super) fn was_made(&self, cell: &Cell) -> bool {
-        self.kind == SandboxKind::None
-            || fs::read_to_string(cell.state()).is_ok_and(|state| state.contains("child-pid"))
+    /// Tells whether a program that is over has begun. `killed` is true if it was ended, and not by itself.
+    pub(super) fn was_made(&self, cell: &Cell, killed: bool) -> bool {
+        let state = || fs::read_to_string(cell.state()).unwrap_or_default();
+        // `bwrap` writes the first before the sandbox is made, and the second when a program in it has ended.
+        let sign = if killed { "child-pid" } else { "exit-code" };
+        self.kind == SandboxKind::None || state().contains(sign)
     }
 
     /// Returns the options of `bwrap`. The program gets a file system of these folders alone, which it can't write to
     /// but for `/tmp`.
     fn bwrap(&self, cell: &Cell) -> Vec<String> {
         let mut words: Vec<String> = [
-            "--die-with-parent --new-session --unshare-pid --unshare-net --unshare-ipc --unshare-uts",
+            "--new-session --unshare-pid --unshare-net --unshare-ipc --unshare-uts",
             "--unshare-cgroup-try --hostname sandbox --clearenv --seccomp 9 --json-status-fd 8",
             if self.is_root { "" } else { "--unshare-user" },
         ]
@@ -205,34 +230,6 @@ impl Sandbox {
         words.push("--".into());
         words
     }
-
-    /// Returns the command that makes root's program another user's.
-    fn user(&self, cell: &Cell) -> Vec<String> {
-        let user = USERS.start + cell.number % (USERS.end - USERS.start);
-        let words = format!(
-            "setpriv --reuid={user} --regid={user} --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs"
-        );
-        words.split(' ').map(str::to_owned).collect()
-    }
-
-    /// Returns the command that limits what a program takes.
-    fn prlimit(&self, limits: Limits) -> Vec<String> {
-        if !cfg!(target_os = "linux") {
-            return Vec::new();
-        }
-        let Limits { seconds, memory, processes } = limits;
-        // The first process of a namespace waits for the others, and counts too. Without a namespace, all the user's do.
-        let processes = match self.kind {
-            SandboxKind::Bwrap => format!("--nproc={}", processes + 1),
-            SandboxKind::None => "--nofile=256".into(),
-        };
-        // Who does not end at the first signal, a second later gets one that nobody can ignore.
-        let seconds = format!("--cpu={seconds}:{}", seconds + 1);
-        let (memory, disk) = (format!("--as={memory}"), format!("--fsize={DISK}"));
-        ["prlimit", "--core=0", "--nofile=256", &processes, &seconds, &memory, &disk]
-            .map(str::to_owned)
-            .to_vec()
-    }
 }
 
 impl Cell {
@@ -246,6 +243,19 @@ impl Drop for Cell {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Returns the command that makes root's program another user's. Nearly every program is a user of its own, so that
+/// limits of processes are a program's.
+fn user() -> Vec<String> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number =
+        std::process::id().wrapping_mul(97).wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
+    let user = USERS.start + number % (USERS.end - USERS.start);
+    let words = format!(
+        "setpriv --reuid={user} --regid={user} --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs"
+    );
+    words.split(' ').map(str::to_owned).collect()
 }
 
 /// The variables that a program has. Hashes have a seed, so that the same program writes the same.
@@ -264,8 +274,7 @@ fn environment(folder: &str) -> Vec<(&'static str, String)> {
     .to_vec()
 }
 
-/// Returns the numbers of open files that a new process inherits, other than its standard ones. This process opens none
-/// of that kind itself.
+/// Returns the numbers of open files that a new process inherits, other than its standard ones.
 fn inherited() -> Vec<u32> {
     const CLOSE_ON_EXEC: u32 = 0o2_000_000;
     let is_passed_on = |number: &u32| {
@@ -277,6 +286,15 @@ fn inherited() -> Vec<u32> {
     let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers = open.filter_map(|it| it.file_name().to_str()?.parse().ok());
     numbers.filter(is_passed_on).collect()
+}
+
+/// Lets any user read a file, or enter a folder, whatever the mode of new files is.
+fn open_to_all(path: &Path, mode: u32) -> io::Result<()> {
+    #[cfg(unix)]
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+    #[cfg(not(unix))]
+    let _ = (path, mode);
+    Ok(())
 }
 
 #[cfg(unix)]
@@ -309,7 +327,10 @@ pub(super) fn interpreter(python: &str) -> Result<(String, Vec<PathBuf>), String
     let mut mounts: Vec<PathBuf> = prefixes.iter().map(PathBuf::from).collect();
     mounts.retain(|prefix| !is_there(prefix));
     mounts.dedup();
-    if let Some(wide) = mounts.iter().find(|prefix| prefix.components().count() < 3) {
+    // An interpreter that is installed in somebody's home, or above it, would show all of it.
+    let own = [std::env::home_dir(), std::env::current_dir().ok()];
+    let is_wide = |prefix: &&PathBuf| own.iter().flatten().any(|folder| folder.starts_with(prefix));
+    if let Some(wide) = mounts.iter().find(is_wide) {
         return Err(format!(
             "`{python}` is installed in {}, all of which a program would see",
             wide.display()
