@@ -61,8 +61,11 @@ fn programs(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(name);
         for (case, tests, program) in CASES {
             let prompt = Prompt { reference: tests.into(), ..Prompt::default() };
-            let completion = Completion::of_text(program);
-            let pairs = vec![(&prompt, &completion); COUNT];
+            // Equal programs would be run once.
+            let different = |index| Completion::of_text(format!("{program} # {index}"));
+            let completions: Vec<Completion> = (0..COUNT).map(different).collect();
+            let pairs: Vec<_> =
+                completions.iter().map(|completion| (&prompt, completion)).collect();
             group.throughput(Throughput::Elements(COUNT as u64));
             group.bench_function(BenchmarkId::from_parameter(case), |bencher| {
                 bencher.iter(|| {

@@ -247,7 +247,6 @@ fn the_page_of_metrics_names_every_metric() {
             "eval/NAME/majority",
             "eval/NAME/pass_at_K",
             "reward/part/score",
-            "reward/part/tests",
             "code/programs",
             "code/seconds",
             "judge/requests",

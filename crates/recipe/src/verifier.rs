@@ -322,7 +322,7 @@ impl RewardKind {
     /// need more than their options, judges of your own and a reward model, are left to `other`.
     ///
     /// # Errors
-    /// Fails if a regular expression or a weight is not valid, or if `other` fails.
+    /// Fails if a regular expression or a weight is not valid, if programs can't be run, or if `other` fails.
     pub fn build<E: From<RewardError>>(
         self,
         task: Option<OfTask<'_>>,
