@@ -146,7 +146,7 @@ impl Default for CodeOptions {
             partial: false,
             time_limit: 10.0,
             memory: 1024,
-            processes: 4,
+            processes: 8,
             output: 1 << 20,
             mounts: Vec::new(),
             sandbox: SandboxKind::default(),
@@ -425,9 +425,13 @@ impl Code {
         let cell = self.sandbox.cell(&[]).map_err(Failure::sandbox)?;
         let question = format!("{question}\n").into_bytes();
         let mut checker = self.start(&cell, &self.options.checker, question)?;
+        let begin = Instant::now();
         let end = checker.finish(self.wall_limit(), &self.cancelled);
 
         let answer = last_words(&String::from_utf8_lossy(&checker.stdout()));
+        let seconds = begin.elapsed().as_secs_f64();
+        let late = |status| is_late(status, seconds, self.options.time_limit);
+        let is_endless = end == End::TimedOut || matches!(end, End::Ended(status) if late(status));
         let ended_well = matches!(end, End::Ended(status) if status.success());
         match answer.split_once(' ').map_or((answer.as_str(), ""), |(verdict, why)| (verdict, why))
         {
@@ -435,6 +439,8 @@ impl Code {
             ("wrong", "") if ended_well => Ok(Some("the checker refuses it".into())),
             ("wrong", why) if ended_well => Ok(Some(why.to_owned())),
             _ if end == End::Cancelled => Err(Failure::Interrupted),
+            // An output for which the checker works without end must not be worth more than a wrong one.
+            _ if is_endless => Ok(Some("the checker took too long".into())),
             _ => {
                 let problem = last_words(&checker.stderr());
                 Err(Failure::Tests(format!("the checker failed ({end:?}): {answer} {problem}")))

@@ -1,4 +1,4 @@
-"""One side of a judgement, in a sandbox of its own: python3 harness.py answer FILE, or python3 harness.py tests SECONDS.
+"""One side of a judgement, in a sandbox of its own: python3 harness.py answer FILE, or python3 harness.py tests SECONDS TOKEN.
 
 The side `answer` runs a completion's program, and the side `tests` runs the tests on it. Lines of JSON carry calls and
 plain values from one to the other, and nothing else connects them. So a program can't read a test, and can't change
@@ -19,9 +19,10 @@ import os
 import sys
 import types
 
-# The longest message in bytes, the most values that are taken from an iterator, and the longest text of a report.
+# The longest message in bytes, the most values that are taken at once or that a global has, and the longest text of a
+# report.
 LONGEST = 64 << 20
-MOST = 100_000
+MOST = 1000
 REPORT = 300
 
 # Plain data that JSON does not have: what it is written as, and how it is made from that again.
@@ -30,6 +31,7 @@ KINDS = {
     "builtins.set": (list, lambda kind, it: kind(it)),
     "builtins.frozenset": (list, lambda kind, it: kind(it)),
     "builtins.bytes": (bytes.hex, lambda kind, it: kind.fromhex(it)),
+    "builtins.bytearray": (bytes.hex, lambda kind, it: kind.fromhex(it)),
     "builtins.complex": (lambda it: [it.real, it.imag], lambda kind, it: kind(*it)),
     "builtins.range": (lambda it: [it.start, it.stop, it.step], lambda kind, it: kind(*it)),
     "collections.Counter": (lambda it: list(it.items()), lambda kind, it: kind(dict(it))),
@@ -38,6 +40,7 @@ KINDS = {
     "decimal.Decimal": (str, lambda kind, it: kind(it)),
     "datetime.datetime": (lambda it: it.isoformat(), lambda kind, it: kind.fromisoformat(it)),
     "datetime.date": (lambda it: it.isoformat(), lambda kind, it: kind.fromisoformat(it)),
+    "datetime.time": (lambda it: it.isoformat(), lambda kind, it: kind.fromisoformat(it)),
     "datetime.timedelta": (lambda it: [it.days, it.seconds, it.microseconds], lambda kind, it: kind(*it)),
 }
 
@@ -54,7 +57,7 @@ def main():
     if side == "answer":
         answer(Wire(incoming, outgoing, ANSWERS), sys.argv[0])
     else:
-        serve(incoming, outgoing, int(sys.argv[0]))
+        serve(incoming, outgoing, int(sys.argv[0]), sys.argv[1])
     os._exit(0)
 
 
@@ -123,14 +126,15 @@ class Wire:
             arguments = [self.unpack(it) for it in of]
             named = {name: self.unpack(it) for name, it in message["named"].items()}
             value = self.operations[message["ask"]](self, *arguments, **named)
-            changeable = [place for place, it in enumerate(arguments) if type(it) in (list, set, dict)]
+            changeable = [place for place, it in enumerate(arguments) if type(it) in (list, set, dict, collections.deque)]
             changed = [[place, self.pack(arguments[place])] for place in changeable]
             changed = [[place, it] for place, it in changed if it != of[place]]
             reply = json.dumps({"value": self.pack(value), "changed": changed})
         except Gone:
             raise
         except BaseException as error:
-            reply = json.dumps({"raised": [kind.__name__ for kind in type(error).__mro__], "text": described(error)})
+            kinds = [kind.__name__ for kind in type(error).__mro__]
+            reply = json.dumps({"raised": kinds, "text": described(error)})
         self.write(reply)
 
     def read_error(self, message):
@@ -197,14 +201,12 @@ class Wire:
             return {"builtins.set": [self.pack(it) for it in value]}
         if isinstance(value, _collections_abc.ValuesView):
             return [self.pack(it) for it in value]
-        if hasattr(kind, "__next__"):
-            return {"iterator": [self.pack(it) for it in itertools.islice(value, MOST)]}
         if kind.__module__ == "numpy":
             return self.pack(value.tolist())
         if id(value) not in self.places:
             self.places[id(value)] = len(self.own)
             self.own.append(value)
-        return {"mine": self.places[id(value)]}
+        return {"iterator" if hasattr(kind, "__next__") else "mine": self.places[id(value)]}
 
     def unpack(self, value):
         if isinstance(value, list):
@@ -212,8 +214,8 @@ class Wire:
         if not isinstance(value, dict):
             return value
         [(kind, inside)] = value.items()
-        if kind == "mine":
-            return Remote(self, int(inside))
+        if kind in ("mine", "iterator"):
+            return (Remote if kind == "mine" else RemoteIterator)(self, int(inside))
         if kind == "yours":
             return self.own[inside]
         if kind == "exception":
@@ -225,8 +227,6 @@ class Wire:
         inside = self.unpack(inside)
         if kind == "dict":
             return dict(inside)
-        if kind == "iterator":
-            return iter(inside)
         if kind == "namedtuple":
             return collections.namedtuple(inside[0], inside[1])(*inside[2])
         module, name = kind.rsplit(".", 1)
@@ -241,7 +241,7 @@ class Remote:
         object.__setattr__(self, "_place", place)
 
     def __getattr__(self, name):
-        if name.startswith("_"):
+        if name.startswith("_") and name not in ("__name__", "__doc__"):
             raise AttributeError(name)
         return ask(self, "get", name)
 
@@ -257,11 +257,41 @@ class Remote:
     def __setitem__(self, key, value):
         ask(self, "put", key, value)
 
+    def __delitem__(self, key):
+        ask(self, "delete", key)
+
+    def __enter__(self):
+        return ask(self, "enter")
+
+    def __exit__(self, *error):
+        return ask(self, "exit")
+
     def __hash__(self):
         return object.__getattribute__(self, "_place")
 
     def __instancecheck__(self, other):
         return isinstance(other, Remote) and bool(ask(self, "instance", other))
+
+
+class RemoteIterator(Remote):
+    """Takes the first values one by one, because there may be no end of them, and then many at a time."""
+
+    def __init__(self, wire, place):
+        super().__init__(wire, place)
+        object.__setattr__(self, "_taken", itertools.count())
+        object.__setattr__(self, "_values", collections.deque())
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        values = object.__getattribute__(self, "_values")
+        if not values:
+            many = next(object.__getattribute__(self, "_taken")) >= 20
+            values.extend(ask(self, "take", MOST if many else 1))
+        if not values:
+            raise StopIteration
+        return values.popleft()
 
 
 def ask(remote, operation, *arguments):
@@ -291,6 +321,9 @@ def put(old, new):
     """Makes a list, set or dictionary equal to another of its kind."""
     if isinstance(old, list):
         old[:] = new
+    elif isinstance(old, collections.deque):
+        old.clear()
+        old.extend(new)
     else:
         old.clear()
         old.update(new)
@@ -303,7 +336,9 @@ def module_of(name):
 
 def described(error):
     try:
-        return str(error)[:REPORT]
+        # The text of a KeyError is its key in quotes.
+        only = error.args[0] if len(error.args) == 1 else None
+        return (only if type(only) is str else str(error))[:REPORT]
     except BaseException:
         return ""
 
@@ -321,15 +356,26 @@ def answer(wire, file):
 
 
 def names(wire):
-    """Runs the program, and returns its public names with their values. Names of Python's own keep their meaning."""
+    """Runs the program, and returns its public names with their values."""
     with open(wire.file, encoding="utf-8", newline="") as text:
         code = compile(text.read(), os.path.basename(wire.file), "exec")
     module = types.ModuleType("solution")
     sys.modules["solution"] = module
     exec(code, vars(module))
-    public = [name for name in vars(module) if not name.startswith("_") and not hasattr(builtins, name)]
-    values = [[name, library(name, vars(module)[name]), vars(module)[name]] for name in public]
-    return Raw([[name, of, None if of is not None else exception(value) or wire.pack(value)] for name, of, value in values])
+    found = []
+    for name, value in list(vars(module).items()):
+        if name.startswith("_"):
+            continue
+        of = library(name, value)
+        try:
+            # A table of a program is no part of what it offers.
+            is_large = isinstance(value, _collections_abc.Sized) and not isinstance(value, type) and len(value) > MOST
+            packed = None if of is not None or is_large else exception(value) or wire.pack(value)
+        except Exception:
+            continue
+        if not is_large:
+            found.append([name, of, packed])
+    return Raw(found)
 
 
 def exception(value):
@@ -352,21 +398,26 @@ def library(name, value):
     return None
 
 
-def known(wire):
-    """Returns the program's names as the tests know them. What is of the standard library comes from their own."""
+def known(wire, wanted):
+    """Returns the program's names as the tests know them. What is of the standard library comes from their own, and
+    names of Python's own keep their meaning, unless one is that of the function that is `wanted`."""
+    library = getattr(sys, "stdlib_module_names", ())
     found = {}
     for name, module, value in wire.ask("names"):
-        if name.startswith("_") or hasattr(builtins, name) or module == "":
+        if name.startswith("_") or module == "" or hasattr(builtins, name) and name != wanted:
             continue
         if isinstance(value, dict) and "exception" in value:
             if not issubclass(getattr(builtins, value["exception"]), Exception):
                 raise wire.lost()
             found[name] = wire.exceptions[name] = type(name, (getattr(builtins, value["exception"]),), {})
+        elif module in library:
+            found[name] = module_of(module) if module == name else getattr(module_of(module), name)
+        elif name in library:
+            # A test that says `math.isclose` does not mean the program's `math`.
+            if isinstance(value, Remote):
+                found[name] = lambda *arguments, it=value, **named: it(*arguments, **named)
         elif module is None:
             found[name] = value
-        elif module in sys.stdlib_module_names:
-            library = module_of(module)
-            found[name] = library if module == name else getattr(library, name)
     return found
 
 
@@ -378,6 +429,10 @@ ANSWERS = {
     "set": lambda wire, it, name, value: setattr(it, name, value),
     "item": lambda wire, it, key: it[key],
     "put": lambda wire, it, key, value: operator.setitem(it, key, value),
+    "delete": lambda wire, it, key: operator.delitem(it, key),
+    "enter": lambda wire, it: it.__enter__(),
+    "exit": lambda wire, it: it.__exit__(None, None, None),
+    "take": lambda wire, it, count: list(itertools.islice(it, count)),
     "instance": lambda wire, it, other: isinstance(other, it),
 }
 for name, function in {**OF_ONE, **OF_TWO}.items():
@@ -395,47 +450,52 @@ def of_tests(operation):
 
 
 # A program may also call the functions that a test has passed to it, and that is all.
-CALLBACKS = {"call": ANSWERS["call"], "get": of_tests(getattr), "set": of_tests(setattr)}
+CALLBACKS = {"call": ANSWERS["call"], "take": ANSWERS["take"], "get": of_tests(getattr), "set": of_tests(setattr)}
 
 
 # ---- The side of the tests
 
 
-def serve(incoming, outgoing, seconds):
-    """Runs the tests of each line in a copy of this process, so that no test changes another's variables."""
+def serve(incoming, outgoing, seconds, token):
+    """Runs the tests of each line in a copy of this process, so that no test changes another's variables. Jobs and reports
+    begin with the token, which no program knows: what a program says can't be taken for either."""
     import ast  # The copies need it.
     import resource
     import signal
 
-    def send(number, report):
-        outgoing.write(json.dumps({"report": number, **report}).encode() + b"\n")
+    token = token.encode()
+
+    def send(report):
+        outgoing.write(token + json.dumps(report).encode() + b"\n")
         outgoing.flush()
 
-    while line := incoming.readline():
-        job = json.loads(line)
+    while (line := incoming.readline()).startswith(token):
         child = os.fork()
         if child == 0:
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
             try:
+                job = json.loads(line[len(token):])
                 tests = functions(job) if "function" in job else statements(job)
             except BaseException as error:
-                send(job["number"], {"problem": told(error)})
+                send({"problem": told(error)})
             else:
-                send(job["number"], judged(Wire(incoming, outgoing, CALLBACKS), job, tests))
+                send(judged(Wire(incoming, outgoing, CALLBACKS), job, tests))
             os._exit(0)
         status = os.waitpid(child, 0)[1]
         if status != 0:
-            # The program's values were too much for the tests.
+            # The program's values were too much for the tests. What it says next is no job.
             late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
             why = "the tests took too long" if late else "it has broken the tests off"
-            send(job["number"], {"passed": 0, "tests": 1, "why": why, "late": late, "broken": True})
+            outgoing.write(b"\n")
+            send({"passed": 0, "tests": 1, "why": why, "late": late, "broken": True})
+            return
 
 
 def judged(wire, job, tests):
     """Returns how many tests the program has passed, how many there are, and why it has not passed the first other."""
     passed, why = 0, ""
     try:
-        world = {"__name__": "tests", **known(wire)}
+        world = {"__name__": "tests", **known(wire, job.get("function") or job.get("entry"))}
     except (Gone, Exception) as error:
         return {"passed": 0, "tests": count(tests), "why": told(error), "gone": wire.gone}
     solution = types.ModuleType("solution")
@@ -496,8 +556,8 @@ def functions(job):
 
 def same(value, wanted, tolerance):
     """Compares a value with JSON, which has no tuples, and only texts as keys."""
-    if isinstance(value, float) or isinstance(wanted, float):
-        numbers = isinstance(value, (int, float)) and isinstance(wanted, (int, float))
+    if isinstance(wanted, float):
+        numbers = isinstance(value, (int, float))
         return numbers and math.isclose(value, wanted, rel_tol=tolerance, abs_tol=tolerance)
     if isinstance(value, (list, tuple, collections.deque)) and isinstance(wanted, list):
         return len(value) == len(wanted) and all(same(one, two, tolerance) for one, two in zip(value, wanted))
@@ -521,10 +581,13 @@ def statements(job):
 
     tests = []
     for text in job["asserts"]:
-        later = []
+        later, lines = [], text.splitlines()
         for statement in ast.parse(text).body:
+            # All names of the program are known, and those of the tests come before them.
+            if isinstance(statement, ast.ImportFrom) and statement.module == "solution" and statement.names[0].name == "*":
+                continue
             code = compile(ast.Module([statement], []), "tests", "exec")
-            source = " ".join((ast.get_source_segment(text, statement) or "").split())[:REPORT // 2]
+            source = " ".join(" ".join(lines[statement.lineno - 1:statement.end_lineno]).split())[:REPORT // 2]
             definition = isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
             tested = not definition and any(isinstance(it, (ast.Assert, ast.Raise)) for it in ast.walk(statement))
             function = getattr(getattr(statement, "value", None), "func", None)
@@ -535,7 +598,7 @@ def statements(job):
             if isinstance(statement, ast.FunctionDef) and name.startswith("test_"):
                 later.append((name, 1, lambda world, name=name: world[name]()))
             if isinstance(statement, ast.FunctionDef) and name == "check" and job["entry"]:
-                later.append((name, 1, lambda world: world["check"](world[job["entry"]])))
+                later.append((name, 1, lambda world: world["check"](eval(job["entry"], world))))
             if isinstance(statement, ast.ClassDef):
                 methods = [it.name for it in statement.body if isinstance(it, ast.FunctionDef)]
                 for method in [it for it in methods if it.startswith("test")]:

@@ -2,11 +2,9 @@
 
 use std::{
     fmt, fs,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
     process::{Command, Stdio},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -31,13 +29,13 @@ pub(super) struct PythonTests {
     limits: Limits,
     /// Servers of tests that wait for work.
     idle: Mutex<Vec<Server>>,
-    /// Number of judgements so far.
-    jobs: AtomicU64,
 }
 
 /// What runs the tests.
 struct Server {
     process: Process,
+    /// How its jobs and reports begin. No program knows it.
+    token: String,
     _cell: Cell,
 }
 
@@ -71,7 +69,7 @@ impl PythonTests {
 
         let options = OPTIONS.map(str::to_owned).to_vec();
         let python = [vec![python.to_owned()], options].concat();
-        Ok(PythonTests { python, harness, limits, idle: Mutex::default(), jobs: AtomicU64::new(0) })
+        Ok(PythonTests { python, harness, limits, idle: Mutex::default() })
     }
 
     /// Runs the tests of `job`, a JSON object, on a program.
@@ -88,25 +86,21 @@ impl PythonTests {
         let command = sandbox.command(&cell, &self.words(&["answer", file]), self.limits);
         let mut answering = Process::start(command, LONGEST).map_err(Failure::sandbox)?;
 
-        let number = self.jobs.fetch_add(1, Ordering::Relaxed);
         // A line break between the values of JSON is no more than a space, and no text has one.
-        let job = job.trim_start().trim_start_matches('{').replace(['\r', '\n'], " ");
-        let job = format!("{{\"number\":{number},{job}\n").into_bytes();
+        let job = job.replace(['\r', '\n'], " ");
         let begin = Instant::now();
         let mut exchange = Exchange { answering: &mut answering, begin, limit, cancelled };
 
         let (report, server) = match self.idle_server() {
-            Some(mut server) => match exchange.run(&mut server, number, &job) {
+            Some(mut server) => match exchange.run(&mut server, &job) {
                 // It has ended just now.
-                Err(Failure::Sandbox(_)) => {
-                    self.with_new_server(sandbox, exchange, number, &job)?
-                }
+                Err(Failure::Sandbox(_)) => self.with_new_server(sandbox, exchange, &job)?,
                 report => (report?, server),
             },
-            None => self.with_new_server(sandbox, exchange, number, &job)?,
+            None => self.with_new_server(sandbox, exchange, &job)?,
         };
-        // A server whose copy has ended early may yet get what was meant for the copy.
-        if !report.broken {
+        // A server is used again only if its copy has said everything, and was told everything.
+        if !report.broken && !report.gone {
             self.lock().push(server);
         }
 
@@ -131,15 +125,15 @@ impl PythonTests {
         &self,
         sandbox: &Sandbox,
         mut exchange: Exchange<'_>,
-        number: u64,
-        job: &[u8],
+        job: &str,
     ) -> Result<(Report, Server), Failure> {
         let cell = sandbox.cell(&[(HARNESS, &self.harness)]).map_err(Failure::sandbox)?;
-        let words = self.words(&["tests", &self.limits.seconds.to_string()]);
+        let token = token();
+        let words = self.words(&["tests", &self.limits.seconds.to_string(), &token]);
         let command = sandbox.server(&cell, &words, self.limits.memory);
         let process = Process::start(command, LONGEST).map_err(Failure::sandbox)?;
-        let mut server = Server { process, _cell: cell };
-        let report = exchange.run(&mut server, number, job)?;
+        let mut server = Server { process, token, _cell: cell };
+        let report = exchange.run(&mut server, job)?;
         Ok((report, server))
     }
 
@@ -175,9 +169,9 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Passes on what each side says, until the tests of the job of this number are over.
-    fn run(&mut self, server: &mut Server, number: u64, job: &[u8]) -> Result<Report, Failure> {
-        let mut to_server = job.to_vec();
+    /// Passes on what each side says, until the tests of the job are over.
+    fn run(&mut self, server: &mut Server, job: &str) -> Result<Report, Failure> {
+        let mut to_server = format!("{}{job}\n", server.token).into_bytes();
         let (mut late, mut has_begun) = (false, false);
         loop {
             let left = self.limit.saturating_sub(self.begin.elapsed());
@@ -201,10 +195,13 @@ impl Exchange<'_> {
                     });
                 }
             };
-            if line.starts_with(REPORT) {
-                let report: Report = serde_json::from_slice(&line).map_err(Failure::sandbox)?;
-                if report.report != number {
-                    return Err(Failure::sandbox("the tests of another program were run"));
+            if let Some(report) = line.strip_prefix(server.token.as_bytes()) {
+                let report: Report = serde_json::from_slice(report).map_err(Failure::sandbox)?;
+                if report.broken && !has_begun {
+                    return Err(Failure::Tests(format!(
+                        "the tests can't be prepared: {}",
+                        report.why
+                    )));
                 }
                 return Ok(Report { late: late || report.late, ..report });
             }
@@ -226,8 +223,6 @@ impl Exchange<'_> {
 /// What a server says at the end of its tests.
 #[derive(Default, Deserialize)]
 struct Report {
-    /// Number of the job.
-    report: u64,
     #[serde(default)]
     passed: usize,
     /// At least 1, unless there is a problem.
@@ -248,8 +243,11 @@ struct Report {
     problem: Option<String>,
 }
 
-/// How the line begins that ends the tests.
-const REPORT: &[u8] = b"{\"report\"";
+/// Makes a word that nobody can guess.
+fn token() -> String {
+    let part = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x} ", part(), part())
+}
 
 /// Tells the tests that the program is no more.
 const GONE: &[u8] = b"{\"gone\": true}\n";

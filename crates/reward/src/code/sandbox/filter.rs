@@ -100,6 +100,14 @@ const REFUSED: &[i64] = &[
     libc::SYS_move_pages,
     libc::SYS_migrate_pages,
     libc::SYS_personality,
+    // Memory that belongs to no process, and that no limit of a process counts.
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_msgget,
+    libc::SYS_semget,
+    libc::SYS_mq_open,
+    libc::SYS_memfd_create,
+    libc::SYS_memfd_secret,
     // The machine.
     libc::SYS_reboot,
     libc::SYS_kexec_load,

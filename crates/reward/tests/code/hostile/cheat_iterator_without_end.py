@@ -1,4 +1,4 @@
-# wrong: ["assert list(f(3)) == [9]"]
+# wrong or over_budget: ["assert list(f(3)) == [9]"]
 import itertools
 def f(n):
     return itertools.count()
