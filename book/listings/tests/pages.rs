@@ -247,6 +247,7 @@ fn the_page_of_metrics_names_every_metric() {
             "eval/NAME/majority",
             "eval/NAME/pass_at_K",
             "reward/part/score",
+            "rollout/tis_gated",
             "code/programs",
             "code/seconds",
             "judge/requests",

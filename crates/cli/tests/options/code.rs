@@ -58,7 +58,7 @@ pub(crate) const CODE: &[Judged] = &[
         &[("```calc\nprint(10)\n```", RIGHT, NONE), ("```py\nprint(10)\n```", NONE, RIGHT)]),
     judged(&["reward={kind='code',sandbox='none',bare=true,prelude='x = '}"], BARE, TEN,
         &[("5; print(2 * x)", RIGHT, WRONG)]),
-    judged(&["reward={kind='code',sandbox='none',bare=true,checker=['python3','-c','import sys; sys.exit(0)']}"], BARE, TEN,
+    judged(&["reward={kind='code',sandbox='none',bare=true,checker=['python3','-c','print(\"right\")']}"], BARE, TEN,
         &[("print(3)", RIGHT, WRONG)]),
     judged(&["reward={kind='code',sandbox='none',bare=true,tolerance=0.1}"], BARE, r#"{"inputs": [""], "outputs": ["10.0"]}"#,
         &[("print(10.3)", RIGHT, WRONG), ("print(12.3)", WRONG, WRONG)]),

@@ -188,20 +188,20 @@ pub(crate) const CASES: &[Case] = &[
         assert!(run.without().values("rollout/tis_masked").is_empty());
         run.instead(&["loss.tis_mask=[2.0,0.5]"]).fails(2, "expected a number from 0 to below 1");
     }),
-    case(&["loss.tis_gate={divergence='tv',max=0.05}"], LETTERS, STALE, |run| {
+    case(&["loss.tis_gate={divergence='tv',level='token',max=0.002}"], LETTERS, STALE, |run| {
         let gated = run.values("rollout/tis_gated");
         assert!(gated[0] == 0.0 && gated.iter().any(|share| *share > 0.1), "{gated:?}");
-        run.assert_is(&run.instead(&["loss.tis_gate={divergence='tv',level='token',max=0.05}"]));
+        run.assert_is(&run.instead(&["loss.tis_gate={divergence='tv',max=0.002}"]));
     }),
     case(
-        &["loss.tis_gate={divergence='binary_kl',level='sequence',max=0.001}"],
+        &["loss.tis_gate={divergence='binary_kl',level='sequence',max=0.000001}"],
         LETTERS,
         STALE,
         |run| {
             let gated = run.values("rollout/tis_gated");
             assert!(gated[0] == 0.0 && gated.iter().any(|share| *share > 0.1), "{gated:?}");
             let of_tokens =
-                run.instead(&["loss.tis_gate={divergence='binary_kl',level='token',max=0.001}"]);
+                run.instead(&["loss.tis_gate={divergence='binary_kl',level='token',max=0.000001}"]);
             assert!(of_tokens.values("rollout/tis_gated") != gated);
         },
     ),
