@@ -1,4 +1,4 @@
-# wrong: ["assert f(3) == 9"]
+# wrong or over_budget: ["assert f(3) == 9"]
 import os
 def f(n):
     for number in range(3, 20):

@@ -1,4 +1,4 @@
-# wrong
+# wrong or over_budget
 data = []
 while True:
     data.append(bytearray(b"x") * (1 << 20))
