@@ -3,7 +3,6 @@ import os
 written = 0
 for path in ("@SECRET@", "/x", "/box/x", "/box/hostile.py", "/etc/passwd", "/usr/x", "/usr/bin/python3", "/root/x", "/dev/x"):
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as file:
             file.write("harm")
         written += 1
