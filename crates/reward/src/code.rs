@@ -56,8 +56,8 @@ pub use sandbox::SandboxKind;
 ///
 /// A program that passes every test is [`Verdict::Right`], and the `extracted` text. One that takes too long is
 /// [`Verdict::OverBudget`], and every other one is [`Verdict::Wrong`]: the `extracted` text then says which test it failed,
-/// and how. A completion without a program is [`Verdict::Unparsable`].  Where no sandbox can be made, there is no verdict ([`Verdict::Error`]), and
-/// [`Verifier::score_all`] fails if that happens again and again.
+/// and how. A completion without a program is [`Verdict::Unparsable`]. Where no sandbox can be made, there is no verdict
+/// ([`Verdict::Error`]), and [`Verifier::score_all`] fails if that happens again and again. Equal programs are judged once.
 ///
 /// The limits are those of the system, in seconds and bytes. Seconds are the processor's, so that a busy machine does
 /// not turn a right program into a wrong one.

@@ -248,6 +248,10 @@ fn tests_of_one_program_are_never_those_of_another() {
         for tests in ["assert f(", no_test, "import math", "x = 1"] {
             assert_eq!(score(&code, tests, square).verdict, Verdict::Error, "{tests}");
         }
+        // Tests come from a data set, and have limits too.
+        let bomb = "import os, time\nfor _ in range(100):\n    if os.fork() == 0: time.sleep(9); os._exit(0)\n";
+        let bomb = score(&code, &format!("{bomb}assert f(3) == 9"), square);
+        assert_eq!(bomb.verdict, Verdict::Wrong, "{bomb:?}");
         // The first ends in the middle of a question, the second is too much for its tests, and the third late.
         let gone = score(&code, "assert f(3) == 9", "import os\ndef f(n): os._exit(0)");
         assert_eq!(gone.verdict, Verdict::Wrong, "{gone:?}");

@@ -130,7 +130,7 @@ impl PythonTests {
         let cell = sandbox.cell(&[(HARNESS, &self.harness)]).map_err(Failure::sandbox)?;
         let token = token();
         let words = self.words(&["tests", &self.limits.seconds.to_string(), &token]);
-        let command = sandbox.server(&cell, &words, self.limits.memory);
+        let command = sandbox.server(&cell, &words, self.limits);
         let process = Process::start(command, LONGEST).map_err(Failure::sandbox)?;
         let mut server = Server { process, token, _cell: cell };
         let report = exchange.run(&mut server, job)?;

@@ -118,23 +118,26 @@ impl Sandbox {
 
     /// Makes a command that runs `program` in `cell`. It ends with the thread that starts it.
     pub(super) fn command(&self, cell: &Cell, program: &[String], limits: Limits) -> Command {
-        // The first process of a namespace waits for the others, and counts too. Without a namespace, all the user's do.
-        let processes = match self.kind {
-            SandboxKind::Bwrap => format!("--nproc={}", limits.processes + 1),
-            SandboxKind::None => "--nofile=256".into(),
-        };
         // Who does not end at the first signal, a second later gets one that nobody can ignore.
         let seconds = format!("--cpu={}:{}", limits.seconds, limits.seconds + 1);
-        let memory = format!("--as={}", limits.memory);
-        self.wrapped(cell, program, &[&processes, &seconds, &memory], true)
+        self.wrapped(cell, program, limits, &[seconds], true)
     }
 
     /// Makes a command for a program that outlives the thread that starts it, and has no limit of seconds.
-    pub(super) fn server(&self, cell: &Cell, program: &[String], memory: u64) -> Command {
-        self.wrapped(cell, program, &[&format!("--as={memory}")], false)
+    pub(super) fn server(&self, cell: &Cell, program: &[String], limits: Limits) -> Command {
+        // The server and its copy come on top of what a test may start.
+        let limits = Limits { processes: limits.processes + 2, ..limits };
+        self.wrapped(cell, program, limits, &[], false)
     }
 
-    fn wrapped(&self, cell: &Cell, program: &[String], limits: &[&str], ends: bool) -> Command {
+    fn wrapped(
+        &self,
+        cell: &Cell,
+        program: &[String],
+        limits: Limits,
+        further: &[String],
+        ends: bool,
+    ) -> Command {
         let mut words: Vec<String> = Vec::new();
         if self.kind == SandboxKind::Bwrap {
             words.push("bwrap".into());
@@ -146,8 +149,11 @@ impl Sandbox {
         }
         if cfg!(target_os = "linux") {
             words.extend(["prlimit", "--core=0", "--nofile=256"].map(str::to_owned));
-            words.push(format!("--fsize={DISK}"));
-            words.extend(limits.iter().map(|limit| (*limit).to_owned()));
+            words.extend([format!("--fsize={DISK}"), format!("--as={}", limits.memory)]);
+            // The first process of a namespace waits for the others, and counts too. Without one, all the user's count.
+            let processes = format!("--nproc={}", limits.processes + 1);
+            words.extend((self.kind == SandboxKind::Bwrap).then_some(processes));
+            words.extend(further.iter().cloned());
         }
         words.extend(program.iter().cloned());
 
