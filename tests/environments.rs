@@ -462,6 +462,7 @@ fn settings(servers: Vec<String>) -> Settings {
         patience: Duration::from_secs(20),
         key: None,
         asks: false,
+        tasks: None,
     }
 }
 

@@ -9,7 +9,7 @@ use burn::{
     optim::GradientsParams,
     tensor::{Device, Tensor, TensorData, activation::log_softmax},
 };
-use firebrick_core::{Completion, FinishReason, Seed};
+use firebrick_core::{Completion, FinishReason, Seed, config::DistillationLoss};
 use firebrick_models::{
     ChunkSizes, Decoder, DecoderConfig, Family, FrozenFormat, LayerKind, Lora, PolicyModel,
     SaveOptions, Sizes, WeightDtype, load_noting, parameters, random, save,
@@ -17,12 +17,13 @@ use firebrick_models::{
 use firebrick_train::{
     Sample, TokenValues,
     algorithm::{
-        Aggregation, Cispo, ClipRange, ConstantLr, Dapo, Divergence, Divisors, Dppo, Gae, Gspo, Kl,
-        KlEstimator, LossInput, Objective, PolicyLoss, Sapo, ValueLoss,
+        Aggregation, Cispo, ClipRange, ConstantLr, Dapo, Distillation, Divergence, Divisors, Dppo,
+        Gae, Gspo, Kl, KlEstimator, LossInput, Objective, PolicyLoss, Sapo, ValueLoss,
     },
     learner::{
-        AdamW, Critic, CriticConfig, Layout, MicroBatch, MicroBatching, OptimConfig, Replicas,
-        SharePrompts, UpdateReport, UpdateTarget, Updater, ValueHead, ValueModel, micro_batches,
+        AdamW, Beside, Critic, CriticConfig, Layout, LocalTeacher, MicroBatch, MicroBatching,
+        OptimConfig, Replicas, SharePrompts, Teacher, Teachers, UpdateReport, UpdateTarget,
+        Updater, ValueHead, ValueModel, micro_batches,
     },
 };
 use proptest::{
@@ -106,6 +107,19 @@ fn sapo_does_not_depend_on_the_cut() {
 fn a_critic_does_not_depend_on_the_cut() {
     for kind in KINDS {
         any_cut_gives_the_same(|| Box::new(dapo()), Some(kind));
+    }
+}
+
+#[test]
+fn a_divergence_from_teachers_does_not_depend_on_the_cut() {
+    for loss in [DistillationLoss::ForwardKl, DistillationLoss::ReverseKl] {
+        let teacher = |seed| Box::new(LocalTeacher(seeded(seed, true).valid())) as Box<dyn Teacher>;
+        let teachers = Teachers {
+            distillation: Distillation { loss, weight: 0.7, task_weight: 1.0, max_log_ratio: None },
+            models: vec![teacher(5), teacher(6)],
+            own: [("other".to_owned(), 1)].into(),
+        };
+        any_cut_beside_gives_the_same(|| Box::new(dapo()), None, Some(&teachers));
     }
 }
 
@@ -230,8 +244,8 @@ fn the_backward_pass_with_a_critic_is_that_of_autodiff() {
         let critic = critic(kind, &policy);
         let samples = appraised(fixed_samples(&policy), &policy, &critic);
         let updater = updater(Box::new(dapo()), Aggregation::TokenMean, true, SMALL);
-        let got =
-            updater.gradients_with(&policy, Some(&critic), UpdateTarget::Policy, &samples).unwrap();
+        let beside = Beside { critic: Some(&critic), teachers: None };
+        let got = updater.gradients_with(&policy, beside, UpdateTarget::Policy, &samples).unwrap();
         let (of_policy, of_critic) = with_critic_by_autodiff(&updater, &policy, &critic, &samples);
 
         let rounding = rounding(Aggregation::TokenMean);
@@ -253,7 +267,7 @@ fn the_backward_pass_with_a_critic_is_that_of_autodiff() {
 
         // While the critic alone learns, its gradient and all numbers stay the same, and the policy has none.
         let alone =
-            updater.gradients_with(&policy, Some(&critic), UpdateTarget::Critic, &samples).unwrap();
+            updater.gradients_with(&policy, beside, UpdateTarget::Critic, &samples).unwrap();
         assert!(by_path(&critic.model, &alone.critic_gradients.unwrap()) == got_critic);
         assert_eq!(alone.metrics, got.metrics);
         assert!(alone.gradients.is_empty());
@@ -285,6 +299,14 @@ fn a_fully_masked_update_is_nothing() {
 }
 
 fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: Option<Kind>) {
+    any_cut_beside_gives_the_same(policy_loss, kind, None);
+}
+
+fn any_cut_beside_gives_the_same(
+    policy_loss: impl Fn() -> Box<dyn PolicyLoss>,
+    kind: Option<Kind>,
+    teachers: Option<&Teachers>,
+) {
     let policies = [decoder(false), decoder(true)];
     let critics = [0, 1].map(|index| kind.map(|kind| critic(kind, &policies[index])));
     for aggregation in AGGREGATIONS {
@@ -296,15 +318,20 @@ fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: O
                 let mut updater =
                     updater(policy_loss(), aggregation, update.extras, micro_batching);
                 updater.replicas = replicas(devices);
-                updater.gradients_with(policy, critic, UpdateTarget::Policy, samples).unwrap()
+                let beside = Beside { critic, teachers };
+                updater.gradients_with(policy, beside, UpdateTarget::Policy, samples).unwrap()
             };
             let gradients =
                 |samples: &[Sample], micro_batching| gradients_on(samples, micro_batching, 1);
 
-            let samples = match critic {
+            let mut samples = match critic {
                 Some(critic) => appraised(update.samples(policy), policy, critic),
                 None => update.samples(policy),
             };
+            // A teacher is chosen by the data set.
+            for sample in samples.iter_mut().skip(1).step_by(2) {
+                sample.data_source = "other".into();
+            }
             // Neither the order nor the cut may matter.
             let shuffled: Vec<Sample> =
                 update.order.iter().map(|&index| samples[index].clone()).collect();
@@ -598,6 +625,10 @@ fn fixed_samples(policy: &Decoder) -> Vec<Sample> {
 }
 
 fn decoder(tied: bool) -> Decoder {
+    seeded(3, tied)
+}
+
+fn seeded(seed: u64, tied: bool) -> Decoder {
     let config = DecoderConfig::new(
         Family::Qwen2,
         Sizes {
@@ -614,7 +645,7 @@ fn decoder(tied: bool) -> Decoder {
         },
     );
 
-    random(&config, Seed::run(3), &Device::flex().autodiff()).unwrap()
+    random(&config, Seed::run(seed), &Device::flex().autodiff()).unwrap()
 }
 
 fn dapo() -> Dapo {

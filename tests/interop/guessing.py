@@ -21,6 +21,11 @@ import uvicorn
 from openenv.core.env_server import Action, Environment, Observation, State, create_fastapi_app
 
 
+# The tasks: ranges of digits with a secret in each, of which every fifth is for tests.
+TASKS = [(low, high, secret) for low in range(9) for high in range(low + 1, 10) for secret in range(low, high + 1)]
+SPLITS = {"train": [task for i, task in enumerate(TASKS) if i % 5], "test": TASKS[::5]}
+
+
 class Guess(Action):
     message: str
 
@@ -38,8 +43,18 @@ class GuessingGame(Environment[Guess, Answer, State]):
         self.secret = None
         self._state = State()
 
-    def reset(self, seed=None, episode_id=None, secret=None, low=0, high=9):
-        """Choose the secret: the one given, else a number from low to high."""
+    def list_splits(self):
+        """Name the splits of the tasks. This and the next method are OpenEnv's task API."""
+        return list(SPLITS)
+
+    def num_tasks(self, split):
+        """Count the tasks of a split: each has another range, or another secret."""
+        return len(SPLITS[split])
+
+    def reset(self, seed=None, episode_id=None, secret=None, low=0, high=9, split=None, index=0):
+        """Choose the secret: that of a task, the one given, else a number from low to high."""
+        if split is not None:
+            low, high, secret = SPLITS[split][index]
         self.secret = random.Random(seed).randint(low, high) if secret is None else secret
         self._state = State(episode_id=episode_id or str(uuid4()))
         return Answer(message=f"Guess a number from {low} to {high}.")

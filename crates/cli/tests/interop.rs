@@ -123,7 +123,7 @@ fn interop_a_server_of_openenv_plays_a_run() {
         let sets = short.iter().chain(more).flat_map(|set| ["--set", set]);
         scratch.succeed(
             &["train", &recipe, "--set", &name].into_iter().chain(sets).collect::<Vec<_>>(),
-        );
+        )
     };
 
     train("here", &[]);
@@ -136,6 +136,14 @@ fn interop_a_server_of_openenv_plays_a_run() {
         result
     };
     assert_same(&result("here"), &result("there"));
+
+    // Its tasks are prompts, if the recipe has none.
+    let tasks = "data.task={kind=\"environment\",split=\"train\",heldout_split=\"test\"}";
+    let opening =
+        "environment.opening={{ observation.message[20:21] }}-{{ observation.message[-2:-1] }}:";
+    let own = [there[0], there[1], there[2], there[4], tasks, opening];
+    let said = train("tasks", &own);
+    assert!(said.stderr.contains("168 of 168 prompts kept"), "{}", said.stderr);
     drop(server);
 }
 

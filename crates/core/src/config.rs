@@ -15,7 +15,7 @@ mod update;
 pub use adaptive::AdaptiveUpdates;
 pub use curriculum::{CurriculumRule, PosteriorRule, VarianceRule};
 pub use family::Family;
-pub use loss::{Aggregation, GateLevel, KlEstimator, TisGate, TokenDivergence};
+pub use loss::{Aggregation, DistillationLoss, GateLevel, KlEstimator, TisGate, TokenDivergence};
 pub use optim::Moments;
 pub use sampling::{Dynamic, OnCap};
 pub use update::{OldLogprobs, SharePrompts};

@@ -46,11 +46,28 @@ pub trait Environment: Send + Sync {
     /// Fails if the environment has no episode to offer.
     fn begin(&self, prompt: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed>;
 
+    /// Returns how many tasks the environment has, if it has a fixed number of its own.
+    ///
+    /// # Errors
+    /// Fails if the environment does not say so although it should.
+    fn tasks(&self) -> Result<Option<TaskCounts>, EnvironmentFailed> {
+        Ok(None)
+    }
+
     /// Returns the number of episodes that may be open at the same time; at least 1. Other episodes wait for their
     /// turn.
     fn sessions(&self) -> usize {
         usize::MAX
     }
+}
+
+/// How many tasks an environment has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// Number of tasks to train on.
+    pub train: usize,
+    /// Number of held-out tasks.
+    pub heldout: usize,
 }
 
 /// One conversation with an [`Environment`]. Dropping it ends it.

@@ -42,7 +42,7 @@ mod trained;
 
 pub use advantage::{AdvantageEstimator, Advantages};
 pub use completion::{Completion, Detokenizer, FinishReason};
-pub use environment::{Ended, Environment, EnvironmentFailed, Episode, Outcome, Reply};
+pub use environment::{Ended, Environment, EnvironmentFailed, Episode, Outcome, Reply, TaskCounts};
 pub use example::SftExample;
 pub use failure::{Cause, Failure, guard, guard_memory, silence_panics};
 pub use group::Group;

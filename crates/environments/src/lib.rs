@@ -15,4 +15,4 @@ mod openenv;
 
 pub use calculator::Calculator;
 pub use guessing::Guessing;
-pub use openenv::{OpenEnv, OpenEnvError, Settings, Templates};
+pub use openenv::{OpenEnv, OpenEnvError, Settings, TaskSplits, Templates};

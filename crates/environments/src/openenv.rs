@@ -2,6 +2,7 @@
 
 mod keeper;
 mod session;
+mod tasks;
 
 use std::{
     sync::{
@@ -11,14 +12,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick_core::{Environment, EnvironmentFailed, Episode, Key, Prompt, Reason, Reply};
+use firebrick_core::{
+    Environment, EnvironmentFailed, Episode, Key, Prompt, Reason, Reply, TaskCounts,
+};
 use firebrick_data::{DataError, TextTemplate};
 use serde_json::{Map, Value, json};
 
 use self::{
     keeper::Keeper,
     session::{Address, Answer, LARGEST, RequestError, Session},
+    tasks::Tasks,
 };
+
+pub use tasks::TaskSplits;
 
 /// Addresses of an environment's servers, and how to talk with them.
 #[derive(Clone, Debug)]
@@ -38,13 +44,16 @@ pub struct Settings {
     pub key: Option<Key>,
     /// True if prompts are the openings of episodes. An episode's opening is then compared with its prompt.
     pub asks: bool,
+    /// The environment's tasks, if episodes are of tasks that it lists.
+    pub tasks: Option<TaskSplits>,
 }
 
 /// Templates of the messages that are sent and observed, in the language of chat templates.
 #[derive(Clone, Debug)]
 pub struct Templates {
     /// JSON object with which an episode is reset. Variables: `id` and `seed`, two numbers that depend on the prompt,
-    /// the second below 2³¹; `reference` and `question`, two texts.
+    /// the second below 2³¹; `reference` and `question`, two texts; `split` and `index` of the episode's task, if it
+    /// has one.
     pub reset: String,
     /// JSON object of an action. Variables: `completion`, the policy's text in its turn; `turn`, counted from 1.
     pub action: String,
@@ -111,6 +120,7 @@ struct Inner {
     patience: Duration,
     key: Option<Key>,
     asks: bool,
+    tasks: Option<Tasks>,
     keeper: Keeper,
     /// Number of episodes that have begun and hold their slots.
     playing: AtomicUsize,
@@ -149,7 +159,8 @@ impl OpenEnv {
         settings: Settings,
         tell: impl Fn(String) + Send + Sync + 'static,
     ) -> Result<Self, OpenEnvError> {
-        let Settings { servers, sessions, templates, time_limit, patience, key, asks } = settings;
+        let Settings { servers, sessions, templates, time_limit, patience, key, asks, tasks } =
+            settings;
         let server = |base: String| {
             let address = Address::new(&base, key.as_ref())?;
             Ok(Server {
@@ -176,6 +187,7 @@ impl OpenEnv {
             patience,
             key,
             asks,
+            tasks: tasks.map(Tasks::new),
             keeper: Keeper::new()?,
             playing: AtomicUsize::new(0),
             nobody_since: Mutex::default(),
@@ -194,6 +206,17 @@ impl Environment for OpenEnv {
         variables.insert("seed".into(), (prompt.id % (1 << 31)).into());
         variables.insert("reference".into(), prompt.reference.clone().into());
         variables.insert("question".into(), prompt.question_text().into());
+        if let Some(tasks) = &inner.tasks {
+            let (split, index) = match tasks.of(prompt.id) {
+                (split, Some(index)) => (split, index),
+                (split, None) => {
+                    self.tasks()?;
+                    (split, tasks.of(prompt.id).1.unwrap_or_default())
+                }
+            };
+            variables.insert("split".into(), split.into());
+            variables.insert("index".into(), index.into());
+        }
 
         let reset = object(&inner.reset.fill(&variables)?);
         let reset = reset.map_err(|why| {
@@ -227,6 +250,12 @@ impl Environment for OpenEnv {
             slot: Some(slot),
             played: Vec::new(),
         }))
+    }
+
+    fn tasks(&self) -> Result<Option<TaskCounts>, EnvironmentFailed> {
+        let Inner { tasks, servers, time_limit, .. } = &*self.0;
+        let addresses = servers.iter().map(|server| &server.address);
+        tasks.as_ref().map(|tasks| tasks.count(addresses, *time_limit)).transpose()
     }
 
     fn sessions(&self) -> usize {

@@ -68,6 +68,9 @@ pub enum Error {
         /// Text of the environment and that of the solution, or another fault.
         problem: String,
     },
+    /// An environment does not say how many tasks it has.
+    #[error("data.task.split: {0}")]
+    Tasks(String),
     /// An episode that should become a prompt can't begin.
     #[error("episode {id} of the environment gives no prompt: {problem}")]
     Opening {
@@ -541,6 +544,11 @@ impl Error {
             Error::SftExample { .. } => {
                 "set environment.stop or environment.max_turn_tokens, so that a turn ends where \
                  the environment's reply begins in the solution; or leave SFT out"
+                    .into()
+            }
+            Error::Tasks(_) => {
+                "start the servers before the run; data.task.split is one of the splits that the \
+                 environment lists"
                     .into()
             }
             Error::Opening { .. } => {

@@ -11,7 +11,7 @@ use firebrick_models::PolicyModel as _;
 use firebrick_runs::read_own;
 use firebrick_train::{
     Sample,
-    learner::{UpdateTarget, check_finite, global_norm},
+    learner::{Beside, UpdateTarget, check_finite, global_norm},
 };
 
 use crate::{
@@ -156,10 +156,11 @@ pub fn replay(
     let share = mem::replace(&mut learner.updater.top_entropy_quantile, 1.0);
     let learner = &*learner;
 
+    let beside = Beside { critic: learner.critic.as_ref(), teachers: learner.teachers.as_ref() };
     let gradient = |samples: &[Sample]| {
         let computed = learner.updater.gradients_with(
             &learner.policy,
-            learner.critic.as_ref(),
+            beside,
             UpdateTarget::Policy,
             samples,
         )?;

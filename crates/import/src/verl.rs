@@ -248,8 +248,11 @@ pub(super) static ROWS: &[Row] = &[
          each may have its `teacher`.").when(distills),
     lacks("distillation.distillation_loss.*", "", &["null"],
         "The clip bounds of `loss` are for both parts.").when(distills),
-    lacks("distillation.distillation_loss.loss_mode", "k3", &["k1", "kl"], OWN_SAMPLES).when(distills),
-    lacks("distillation.distillation_loss.use_policy_gradient", "false", &["true"], OWN_SAMPLES).when(distills),
+    by(LOSS_MODE, "k3", "teacher.loss", teacher_loss,
+        "`forward_kl_topk` is over the whole vocabulary here, and nothing is clamped."),
+    lacks("distillation.distillation_loss.use_policy_gradient", "false", &["true"], OWN_SAMPLES).when(|settings| {
+        distills(settings) && !differentiates(settings)
+    }),
 
     // Updates
     by("actor_rollout_ref.actor.ppo_mini_batch_size", "256", "train.mini_batch", mini_batch,
@@ -287,11 +290,29 @@ fn lora(settings: &Settings, draft: &mut Draft) {
     adapters(&rank, &alpha, &key("target_modules"), settings, draft);
 }
 
-const OWN_SAMPLES: &str = "A teacher gives advantages here, as with `k1` and `use_policy_gradient`: no divergence is \
-    differentiated.";
+const LOSS_MODE: &str = "distillation.distillation_loss.loss_mode";
+const OWN_SAMPLES: &str = "The teacher gives advantages here, as with `k1` and `use_policy_gradient`: no estimate of a \
+    divergence is differentiated.";
 
 fn distills(settings: &Settings) -> bool {
     settings.truth("distillation.enabled")
+}
+
+/// Tells whether a divergence is the loss, over the teacher's likeliest tokens.
+fn differentiates(settings: &Settings) -> bool {
+    settings.text(LOSS_MODE).as_deref() == Some("forward_kl_topk")
+        && !settings.truth("distillation.distillation_loss.use_policy_gradient")
+}
+
+fn teacher_loss(settings: &Settings, draft: &mut Draft) {
+    if !distills(settings) {
+        return;
+    }
+    if differentiates(settings) {
+        draft.set("teacher.loss", "forward_kl", LOSS_MODE);
+    } else if !matches!(settings.text(LOSS_MODE).as_deref(), Some("k1" | "kl")) {
+        draft.lacks(LOSS_MODE, OWN_SAMPLES);
+    }
 }
 
 fn distillation(settings: &Settings, draft: &mut Draft) {
@@ -304,7 +325,9 @@ fn distillation(settings: &Settings, draft: &mut Draft) {
         return draft.lacks(path, "Name the teacher: `teacher.path`.");
     }
     draft.take_path("teacher.path", path);
-    draft.take("teacher.max_log_ratio", &key("loss_max_clamp"));
+    if !differentiates(settings) {
+        draft.take("teacher.max_log_ratio", &key("loss_max_clamp"));
+    }
     if settings.truth(&key("use_task_rewards")) {
         draft.set("teacher.task_weight", 1.0, &key("use_task_rewards"));
         draft.take("teacher.weight", &key("distillation_loss_coef"));

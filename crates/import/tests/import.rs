@@ -5,6 +5,7 @@
 
 use std::{fs, path::Path};
 
+use firebrick_core::config::DistillationLoss;
 use firebrick_import::{Imported, Origin, import};
 use firebrick_recipe::{
     Advantage, BaseType, Dynamic, LossKind, Recipe, RewardKind, Schedule, TeacherKind,
@@ -202,7 +203,13 @@ fn a_distillation_has_a_teacher() {
         (teacher.weight, teacher.task_weight, teacher.max_log_ratio),
         (1.0, 0.0, Some(10.0))
     );
-    assert!(remarks(&alone).contains("no divergence is differentiated"), "{}", remarks(&alone));
+    let says = "no estimate of a divergence is differentiated";
+    assert!(remarks(&alone).contains(says), "{}", remarks(&alone));
+
+    let whole = verl("loss_mode: forward_kl_topk, topk: 64, loss_max_clamp: 10.0");
+    let teacher = recipe("c.yaml", &whole).teacher.unwrap();
+    assert_eq!((teacher.loss, teacher.max_log_ratio), (DistillationLoss::ForwardKl, None));
+    assert!(!remarks(&whole).contains(says), "{}", remarks(&whole));
     assert_eq!(recipe("c.yaml", &alone.replace("enabled: true", "enabled: false")).teacher, None);
 }
 

@@ -283,7 +283,17 @@ pub enum Task {
     },
     /// The openings of an environment's own episodes, for `environment.kind = "openenv"`. Episode n is reset with
     /// `id` n and `seed` n. The numbers of the held-out episodes follow those of the training.
-    Environment,
+    Environment {
+        /// Split of the environment's tasks, such as `train`, if the environment lists tasks. Episode n is then reset
+        /// with `split` and `index` n too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(length(min = 1, max = 200))]
+        split: Option<String>,
+        /// Split of the held-out tasks. Without one, the last tasks of `split` are held out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(length(min = 1, max = 200))]
+        heldout_split: Option<String>,
+    },
 }
 
 /// Names of a data set's columns. A column that is left out is recognised by its name.

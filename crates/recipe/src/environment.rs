@@ -40,7 +40,7 @@ pub struct Environment {
     pub sessions: usize,
     /// Template of the JSON object that resets an episode. It is written in the language of chat templates, like
     /// `action`, `observation` and `opening`. Variables: `id` and `seed`, two numbers that follow from the prompt,
-    /// `seed` below 2³¹; `reference` and `question`.
+    /// `seed` below 2³¹; `reference` and `question`; with `data.task.split` also `split` and `index`.
     pub reset: String,
     /// Template of the JSON object of an action. Variables: `completion`, the policy's text in its turn; `turn`,
     /// counted from 1.
@@ -75,7 +75,11 @@ impl Default for Environment {
             role: Role::User,
             servers: Vec::new(),
             sessions: 1,
-            reset: r#"{"seed": {{ seed }}}"#.into(),
+            reset: concat!(
+                r#"{"seed": {{ seed }}"#,
+                r#"{% if split is defined %}, "split": {{ split | tojson }}, "index": {{ index }}{% endif %}}"#
+            )
+            .into(),
             action: r#"{"message": {{ completion | tojson }}}"#.into(),
             observation: "{{ observation | tojson }}".into(),
             opening: "{{ observation | tojson }}".into(),

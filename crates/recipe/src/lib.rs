@@ -397,7 +397,7 @@ impl Recipe {
             Some(Task::Countdown { .. }) => RewardKind::Countdown { use_all: true },
             Some(Task::Sums { .. } | Task::WordProblems { .. }) => RewardKind::math(),
             Some(Task::Functions { .. }) => RewardKind::Code(CodeOptions::default()),
-            Some(Task::Guessing { .. } | Task::Environment) => RewardKind::environment(),
+            Some(Task::Guessing { .. } | Task::Environment { .. }) => RewardKind::environment(),
             None if self.environment.pays() => RewardKind::environment(),
             None => RewardKind::Gsm8k,
         })

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use firebrick_core::config::DistillationLoss;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,15 +20,17 @@ pub struct Teacher {
     /// Where the teacher computes.
     #[serde(flatten, deserialize_with = "or_default")]
     pub kind: TeacherKind,
-    /// Weight of the teacher's part of a token's advantage, above 0. That part is the difference of the token's
-    /// log-probabilities: the teacher's minus the policy's.
+    /// How the policy learns from it.
+    pub loss: DistillationLoss,
+    /// Weight of the teacher's part of a token's advantage or loss, above 0. In an advantage that part is the difference
+    /// of the token's log-probabilities: the teacher's minus the policy's.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub weight: f64,
     /// Weight of the other part, the advantage that the reward gives. 0.0 leaves it out: then the reward only measures,
     /// and `sampling.dynamic` is `"off"`, because the teacher also teaches on groups of equal rewards.
     #[schemars(range(min = 0.0))]
     pub task_weight: f64,
-    /// Largest size of that difference, above 0, in nats. By default there is no limit.
+    /// Largest size of that difference in an advantage, above 0, in nats. By default there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub max_log_ratio: Option<f64>,
@@ -35,7 +38,13 @@ pub struct Teacher {
 
 impl Default for Teacher {
     fn default() -> Self {
-        Teacher { kind: TeacherKind::default(), weight: 1.0, task_weight: 0.0, max_log_ratio: None }
+        Teacher {
+            kind: TeacherKind::default(),
+            loss: DistillationLoss::PolicyGradient,
+            weight: 1.0,
+            task_weight: 0.0,
+            max_log_ratio: None,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Settings without effect, in one list. A recipe that sets one is refused, and a recipe that is written out
 //! leaves them out.
 
-use firebrick_core::device::Kind;
+use firebrick_core::{config::DistillationLoss, device::Kind};
 
 use super::{
     AdaptiveUpdates, Aggregation, Dynamic, EnvironmentKind, LengthPenalty, Recipe, Recompute,
@@ -57,6 +57,7 @@ impl Recipe {
         // A recipe with both or neither is refused elsewhere, and no key of it is called unused.
         let read = data.train.is_some() && data.task.is_none();
         let looks = !matches!(data.task, Some(Task::Addition { worked: false, .. }));
+        let splits = !matches!(data.task, Some(Task::Environment { split: None, .. }));
         let task = &["data.task"][..];
         let spelt = self.model.new.as_ref().is_none_or(|new| new.tokenizer.is_none());
 
@@ -75,6 +76,7 @@ impl Recipe {
                 &["data.heldout"],
                 "no data.heldout, so that held-out prompts are generated or split off",
             ),
+            (splits, "data.task.heldout_split", &["data.task.split"], "data.task.split"),
             (looks, "data.task.second_look", &["data.task.worked"], "data.task.worked = true"),
             sft("sft.data"),
             of_rows("sft.subset"),
@@ -123,7 +125,7 @@ impl Recipe {
             |key| (environment.is_there(), key, kind, "environment.kind other than \"none\"");
         let served = environment.kind == EnvironmentKind::OpenEnv;
         let with_server = |key| (served, key, kind, "environment.kind = \"openenv\"");
-        let openings = self.data.task == Some(Task::Environment);
+        let openings = matches!(self.data.task, Some(Task::Environment { .. }));
 
         vec![
             with_environment("environment.max_turns"),
@@ -215,7 +217,16 @@ impl Recipe {
         let constant = self.loss.aggregation == Aggregation::Constant;
         let compared = self.loss.tis_cap.is_some();
 
+        let differentiates =
+            self.teacher.as_ref().is_some_and(|it| it.loss != DistillationLoss::PolicyGradient);
+
         vec![
+            (
+                !differentiates,
+                "teacher.max_log_ratio",
+                &["teacher.loss"],
+                "teacher.loss = \"policy_gradient\"",
+            ),
             (
                 !compared,
                 "train.old_logprobs",

@@ -38,6 +38,12 @@ pub enum TrainError {
          with loss.kl, or leave loss.kl out"
     )]
     NoReference,
+    /// A teacher says only how likely given tokens are, and the loss needs its whole distribution.
+    #[error(
+        "teacher.loss needs what the teacher thinks of every token, and this teacher says only how likely the policy's tokens \
+         are: set teacher.loss = \"policy_gradient\", or take a teacher of kind \"local\""
+    )]
+    NoDistribution,
     /// A verifier did not judge every completion that it was given.
     #[error(
         "the verifier returned the wrong number of scores ({actual}, expected {expected}): one for each completion, in their order \

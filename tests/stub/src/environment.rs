@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::http;
 use serde_json::{Value, json};
 use tungstenite::{
     Message, WebSocket, accept_hdr,
@@ -87,11 +88,20 @@ pub struct GameOptions {
     pub key: Option<String>,
     /// True if every reset draws a new secret, whatever the seed is.
     pub fickle: bool,
+    /// Splits of its tasks, each with the number of its tasks, if it lists tasks. The secret of a task is the last digit
+    /// of its index.
+    pub tasks: Vec<(&'static str, u64)>,
 }
 
 impl Default for GameOptions {
     fn default() -> Self {
-        GameOptions { troubles: Box::new(|_| None), sessions: usize::MAX, key: None, fickle: false }
+        GameOptions {
+            troubles: Box::new(|_| None),
+            sessions: usize::MAX,
+            key: None,
+            fickle: false,
+            tasks: Vec::new(),
+        }
     }
 }
 
@@ -212,6 +222,15 @@ fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
         }
     };
 
+    // Whoever asks for tasks speaks plain HTTP.
+    let mut begins = [0; 7];
+    while stream.peek(&mut begins)? < begins.len() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    if &begins != b"GET /ws" && !shared.options.tasks.is_empty() {
+        return list_tasks(stream, shared);
+    }
+
     let mut socket = accept_hdr(stream, admit).map_err(|error| error.to_string())?;
     // Counting before the check keeps two connections from taking the last session together.
     let open = shared.open.fetch_add(1, Ordering::Relaxed) + 1;
@@ -244,7 +263,18 @@ fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
                 if shared.options.fickle {
                     secret = (shared.messages.load(Ordering::Relaxed) % 10) as i64;
                 }
-                observation(&format!("Guess digit {}.", secret / 10), None, false)
+                let (split, index) = (data["split"].as_str(), data["index"].as_u64());
+                let known = &shared.options.tasks;
+                match (split, index) {
+                    (None, _) => observation(&format!("Guess digit {}.", secret / 10), None, false),
+                    (Some(split), Some(index))
+                        if known.iter().any(|it| it.0 == split && index < it.1) =>
+                    {
+                        secret = (index % 10) as i64;
+                        observation(&format!("Guess digit {index}: {split}."), None, false)
+                    }
+                    _ => error("EXECUTION_ERROR", "no such task"),
+                }
             }
             Some("step") => match data["message"].as_str().map(|it| it.trim().parse::<i64>()) {
                 None => error("VALIDATION_ERROR", "Invalid message"),
@@ -307,6 +337,29 @@ fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
         // The ping comes after the answer, where a client that waits for the answer does not read it.
         socket.send(Message::Ping("here?".into()))?;
     }
+}
+
+/// Answers a question of OpenEnv's task API.
+fn list_tasks(mut stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
+    let (path, key, body) = http::read(&mut stream)?;
+    let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let tasks = &shared.options.tasks;
+    let count = tasks.iter().find(|it| asked["split"] == it.0).map(|it| it.1);
+    let splits = || tasks.iter().map(|it| json!({"name": it.0, "type": "train"})).collect();
+
+    let wanted = shared.options.key.as_ref().map(|key| format!("Bearer {key}"));
+    let (status, answer) = match path.as_str() {
+        _ if wanted.is_some_and(|wanted| wanted != key) => (401, Value::Null),
+        "/list_environments" => (200, json!(["guessing"])),
+        "/guessing/splits" => (200, Value::Array(splits())),
+        "/guessing/num_tasks" => (200, json!({ "num_tasks": count })),
+        _ => (403, Value::Null),
+    };
+    let answer = answer.to_string();
+    let length = answer.len();
+    let head =
+        format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+    Ok(stream.write_all(format!("{head}{answer}").as_bytes())?)
 }
 
 fn observation(message: &str, reward: Option<f64>, done: bool) -> Value {

@@ -84,7 +84,7 @@ pub(crate) fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 /// Reads the path, the authorization and the body of a request.
-fn read(stream: &mut TcpStream) -> io::Result<(String, String, Vec<u8>)> {
+pub(crate) fn read(stream: &mut TcpStream) -> io::Result<(String, String, Vec<u8>)> {
     stream.set_read_timeout(Some(Duration::from_secs(120)))?;
     let mut bytes = Vec::new();
     loop {

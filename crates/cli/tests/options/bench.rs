@@ -220,7 +220,8 @@ impl Bench {
         );
         scratch.write(JUDGED, LETTERS_RECIPE.replace(rule, &asks));
 
-        let games = Games::start(GameOptions { sessions: 8, ..GameOptions::default() });
+        let tasks = vec![("digits", 60), ("test", 30)];
+        let games = Games::start(GameOptions { sessions: 8, tasks, ..GameOptions::default() });
         let talk =
             |data: &str| TALK_RECIPE.replace("ROWS", data).replace("SERVER", &games.address());
         let rows = "train = \"game.jsonl\"\nheldout_size = 2";

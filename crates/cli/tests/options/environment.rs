@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use crate::{
     bench::{Bench, CHECKPOINT, Case, LETTERS, TALK, TINY, case, default},
-    made::Completion,
+    made::{Completion, Run},
 };
 
 const TURNS: &str = "environment/turns_mean";
@@ -141,6 +143,27 @@ pub(crate) const CASES: &[Case] = &[
         }
         assert!(!secrets.is_empty() && secrets.values().all(|found| found.len() == 1));
     }),
+    // The last tasks are held out, unless others are.
+    case(&["data.task={kind='environment',split='digits'}"], TALK_ALONE, ASKS, |run| {
+        assert!(run.prompts().iter().all(|prompt| prompt.ends_with(": digits.")));
+        assert!(reset(run, "digits", 59));
+        run.instead(&["data.task={kind='environment',split='test'}", "data.heldout_size=30"])
+            .fails(
+                1,
+                "its split \"test\" has 30 tasks, expected more than the 30 of data.heldout_size",
+            );
+        run.instead(&["data.task={kind='environment',split='train'}"])
+            .fails(1, "there is no split \"train\" among its tasks, but: digits, test");
+    }),
+    case(
+        &["data.task={kind='environment',split='digits',heldout_split='test'}"],
+        TALK_ALONE,
+        ASKS,
+        |run| {
+            assert!(run.prompts().iter().all(|prompt| prompt.ends_with(": digits.")));
+            assert!(reset(run, "test", 0));
+        },
+    ),
     case(&["environment.opening=Guess: {{ observation.message }}"], TALK_ALONE, ASKED, |run| {
         assert!(run.prompts().iter().all(|prompt| prompt.starts_with("Guess: Guess digit ")));
     }),
@@ -169,6 +192,15 @@ const TALK_ALONE: &str = "talk-alone.toml";
 const ASKS: &[&str] = &["train.steps=1", "sampling.dynamic=false"];
 const ASKED: &[&str] =
     &["train.steps=1", "sampling.dynamic=false", "data.task={kind='environment'}"];
+
+/// Returns whether the server has begun an episode of this task.
+fn reset(run: &Run<'_>, split: &str, index: u64) -> bool {
+    let task = |message: &String| {
+        let message: Value = serde_json::from_str(message).unwrap();
+        message["data"]["split"] == split && message["data"]["index"] == index
+    };
+    run.bench.games.seen().iter().any(task)
+}
 
 #[test]
 fn an_environment_does_what_its_options_say() {

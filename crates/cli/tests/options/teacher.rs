@@ -49,6 +49,15 @@ pub(crate) const CASES: &[Case] = &[
         assert!(run.first("loss/total").abs() <= 1.001e-4);
         assert!(norm(run) < norm(&run.without()));
     }),
+    default(&["teacher.loss=policy_gradient"], CHECKPOINT, ROUNDED, |run| {
+        assert!(run.values("teacher/forward_kl").is_empty());
+        assert!(distance(run).abs() > 1e-4);
+    }),
+    // A divergence has a gradient of its own, which is 0 where the two agree, whatever the rewards are.
+    case(&["teacher.loss=forward_kl"], CHECKPOINT, ROUNDED, differs),
+    case(&["teacher.loss=reverse_kl"], CHECKPOINT, ROUNDED, differs),
+    case(&["teacher={path='base',loss='forward_kl'}"], CHECKPOINT, ALONE, agrees),
+    case(&["teacher={path='base',loss='reverse_kl'}"], CHECKPOINT, ALONE, agrees),
     // Each format is another rounding of the same weights.
     default(&["teacher.path=base", "teacher.base=auto"], CHECKPOINT, ROUNDED, |run| {
         assert!(distance(run).abs() < 1e-5, "{}", distance(run));
@@ -91,6 +100,20 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
 ];
+
+/// Checks that a divergence from a rounded copy of the policy is the loss.
+fn differs(run: &Run<'_>) {
+    let [forward, reverse] = [run.first("teacher/forward_kl"), distance(run)];
+    assert!(forward > 1e-4 && reverse > 1e-4, "{forward} {reverse}");
+    // The two are nearly one for models as near as these.
+    assert!((forward / reverse - 1.0).abs() < 0.2, "{forward} {reverse}");
+    assert_near(run.first("loss/total"), run.first("loss/teacher"));
+}
+
+fn agrees(run: &Run<'_>) {
+    assert!(run.first("teacher/forward_kl").abs() < 1e-6);
+    assert!(norm(run) < 1e-3 * norm(&run.without()), "{}", norm(run));
+}
 
 fn distance(run: &Run) -> f64 {
     run.first("teacher/reverse_kl")

@@ -20,6 +20,22 @@ pub enum Aggregation {
     Constant,
 }
 
+/// How a policy learns from its teacher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum DistillationLoss {
+    /// By the tokens that the policy wrote: the difference of a token's two log-probabilities is an advantage.
+    #[default]
+    PolicyGradient,
+    /// By all tokens of the vocabulary: KL(teacher ‖ policy) is a loss, at each token that the policy wrote. The policy
+    /// learns everything that the teacher might have written there.
+    ForwardKl,
+    /// By all tokens of the vocabulary: KL(policy ‖ teacher) is a loss. It is what `policy_gradient` estimates from one
+    /// token.
+    ReverseKl,
+}
+
 /// An estimator of the KL divergence, from the log-ratio of the policy and its reference at one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -63,6 +63,20 @@ impl Address {
         Ok(Address { base: base.trim_end_matches('/').into(), uri, key: key.transpose()? })
     }
 
+    /// Returns the address of a path of plain HTTP.
+    pub(super) fn http(&self, path: &str) -> String {
+        // Name, port and prefix are those of the connection, whose path ends with `/ws`.
+        let uri = self.uri.to_string();
+        let (scheme, rest) = uri.split_once("://").unwrap_or_default();
+        let scheme = if scheme == "wss" { "https" } else { "http" };
+        format!("{scheme}://{}/{path}", rest.strip_suffix("/ws").unwrap_or(rest))
+    }
+
+    /// Returns the key for access, if there is one.
+    pub(super) fn key(&self) -> Option<&Key> {
+        self.key.as_ref().map(|(key, _)| key)
+    }
+
     fn uri(base: &str) -> Option<Uri> {
         let (scheme, rest) = base.trim_end_matches('/').split_once("://")?;
         // The connection's path is added below, once.
@@ -181,7 +195,7 @@ impl Session {
         let failed = |error| RequestError::Connection(explained(error, time_limit));
         let (socket, _) = connect().map_err(failed)?;
         let socket = Arc::new(Mutex::new(Socket(socket)));
-        let key = address.key.as_ref().map(|(key, _)| key.clone());
+        let key = address.key().cloned();
         Ok(Session { socket, time_limit, key, sound: true })
     }
 

@@ -12,7 +12,7 @@ use firebrick_core::{
     Detokenizer as _, Environment, EnvironmentFailed, Key, Prompt, SftExample, TokenId, Verifier,
 };
 use firebrick_data::{Problem, PromptFormat, Question, Tokenizer, tokens_up_to};
-use firebrick_environments::{Calculator, Guessing, OpenEnv, Settings, Templates};
+use firebrick_environments::{Calculator, Guessing, OpenEnv, Settings, TaskSplits, Templates};
 use firebrick_reward::OfConversations;
 use firebrick_rollout::{MultiTurnEngine, Renderer, RolloutEngine, Turns};
 
@@ -72,10 +72,24 @@ pub(super) fn environment(
                 time_limit: Duration::from_secs_f64(recipe.environment.time_limit),
                 patience: Duration::from_secs_f64(recipe.environment.patience),
                 key,
-                asks: recipe.data.task == Some(Task::Environment),
+                asks: matches!(recipe.data.task, Some(Task::Environment { .. })),
+                tasks: tasks(recipe),
             };
             Some(Arc::new(OpenEnv::new(settings, move |line| drop(notes_tx.send(line)))?))
         }
+    })
+}
+
+/// Returns which of its own tasks the environment is to play, if the recipe names splits of them.
+fn tasks(recipe: &Recipe) -> Option<TaskSplits> {
+    let Some(Task::Environment { split: Some(train), heldout_split }) = &recipe.data.task else {
+        return None;
+    };
+    Some(TaskSplits {
+        train: train.clone(),
+        heldout: heldout_split.clone(),
+        train_size: recipe.data.train_size,
+        heldout_size: recipe.data.heldout_size,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::mpsc::Sender};
 
-use firebrick_core::{Environment, Seed, Verifier};
+use firebrick_core::{Environment, Seed, TaskCounts, Verifier};
 use firebrick_data::{ColumnNames, Part, Problem, ProblemSet, read_problems};
 
 use super::{
@@ -73,8 +73,11 @@ fn made(
         (None, Some(environment)) => {
             // Episodes cost more than generated arithmetic, so only the needed ones are begun.
             let wanted = |is_wanted, count| if is_wanted { count } else { 0 };
-            let train = wanted(request.train || request.sft_examples, data.train_size);
-            let heldout = wanted(request.heldout, data.heldout_size);
+            let counts = environment.tasks().map_err(|failed| Error::Tasks(failed.to_string()))?;
+            let all = TaskCounts { train: data.train_size, heldout: data.heldout_size };
+            let TaskCounts { train, heldout } = counts.unwrap_or(all);
+            let train = wanted(request.train || request.sft_examples, train);
+            let heldout = wanted(request.heldout, heldout);
             let train = openings(environment, 0, train)?;
             tell_alike(&train, notes);
             (train, openings(environment, data.train_size as u64, heldout)?)
@@ -233,7 +236,7 @@ pub(super) fn generator(task: &recipe::Task) -> Option<firebrick_data::Task> {
         }
         recipe::Task::Functions { operations } => firebrick_data::Task::Functions { operations },
         recipe::Task::Guessing { numbers } => firebrick_data::Task::Guessing { numbers },
-        recipe::Task::Environment => return None,
+        recipe::Task::Environment { .. } => return None,
     })
 }
 

@@ -47,11 +47,16 @@ pub(super) fn teachers(
     recipe: &Recipe,
     context: &TeacherContext,
 ) -> Result<Option<Teachers>, Error> {
-    let Some(recipe::Teacher { kind, weight, task_weight, max_log_ratio }) = &recipe.teacher else {
+    let Some(recipe::Teacher { kind, loss, weight, task_weight, max_log_ratio }) = &recipe.teacher
+    else {
         return Ok(None);
     };
-    let distillation =
-        Distillation { weight: *weight, task_weight: *task_weight, max_log_ratio: *max_log_ratio };
+    let distillation = Distillation {
+        loss: *loss,
+        weight: *weight,
+        task_weight: *task_weight,
+        max_log_ratio: *max_log_ratio,
+    };
 
     let mut models = vec![teacher(recipe, kind, context)?];
     let mut built = vec![kind];

@@ -19,7 +19,7 @@ impl Checks<'_> {
             {
                 Some(EnvironmentKind::Guessing)
             }
-            Task::Environment => Some(EnvironmentKind::OpenEnv),
+            Task::Environment { .. } => Some(EnvironmentKind::OpenEnv),
             _ => None,
         };
 
@@ -38,7 +38,8 @@ impl Checks<'_> {
             );
         }
 
-        if self.recipe.data.task == Some(Task::Environment) && !self.recipe.eval.sets.is_empty() {
+        let asks = matches!(self.recipe.data.task, Some(Task::Environment { .. }));
+        if asks && !self.recipe.eval.sets.is_empty() {
             self.fail(
                 &["eval.sets", "data.task"],
                 "eval.sets has questions from files, expected none with data.task.kind = \

@@ -1,5 +1,7 @@
 //! Checks of the teachers' settings.
 
+use firebrick_core::config::DistillationLoss;
+
 use super::Checks;
 use crate::{Dynamic, TeacherKind};
 
@@ -50,6 +52,16 @@ impl Checks<'_> {
         }
 
         let Some(servers) = kind.servers() else { return };
+        let loss = self.recipe.teacher.as_ref().map_or_else(Default::default, |it| it.loss);
+        if loss != DistillationLoss::PolicyGradient {
+            self.fail(
+                &["teacher.loss", key],
+                "teacher.loss is a divergence, expected \"policy_gradient\" for a teacher on servers"
+                    .into(),
+                "servers say how likely given tokens are, and not all tokens",
+                "leave teacher.loss out, or take a teacher of kind \"local\"",
+            );
+        }
         if servers.servers.is_empty() {
             self.fail(
                 &[&format!("{key}.servers"), key],

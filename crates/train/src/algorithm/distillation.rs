@@ -1,18 +1,27 @@
-//! On-policy distillation: a teacher says of each token that the policy wrote whether it would have written it.
+//! On-policy distillation: a teacher says of each token that the policy wrote whether it would have written it, or what
+//! it would have written there.
 
-/// How the opinions of a teacher become advantages.
+use firebrick_core::config::DistillationLoss;
+
+/// How the opinions of a teacher become advantages, or a loss.
 ///
-/// A token's advantage is `task_weight` · A + `weight` · (log p_teacher − log p_policy), where A is the advantage that
-/// the task's reward gives it, and p_policy is the old policy of the ratio ([`Sample::old_logprobs`](crate::Sample::old_logprobs)). The second part, averaged over the policy's own tokens, is the negative reverse KL
-/// divergence, so the policy moves towards what the teacher would have written (Lu and Thinking Machines Lab, 2025). It
-/// looks at no later token, as if rewards were discounted by 0.
+/// With [`DistillationLoss::PolicyGradient`] a token's advantage is `task_weight` · A + `weight` · (log p_teacher − log
+/// p_policy), where A is the advantage that the task's reward gives it, and p_policy is the old policy of the ratio
+/// ([`Sample::old_logprobs`](crate::Sample::old_logprobs)). The second part, averaged over the policy's own tokens, is
+/// the negative reverse KL divergence, so the policy moves towards what the teacher would have written (Lu and Thinking
+/// Machines Lab, 2025). It looks at no later token, as if rewards were discounted by 0.
+///
+/// With the other two a token's advantage is `task_weight` · A, and `weight` times the divergence is added to the
+/// token's loss (Agarwal et al. 2024, arXiv 2306.13649).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Distillation {
+    /// How the policy learns from its teacher.
+    pub loss: DistillationLoss,
     /// Weight of the teacher's part.
     pub weight: f64,
     /// Weight of the task's part; 0 if the teacher alone decides.
     pub task_weight: f64,
-    /// Largest size of the difference of the log-probabilities, in nats, if there is a limit.
+    /// Largest size of the difference of the log-probabilities in an advantage, in nats, if there is a limit.
     pub max_log_ratio: Option<f64>,
 }
 
@@ -31,7 +40,8 @@ mod tests {
 
     #[test]
     fn an_advantage_is_the_task_s_and_the_teacher_s() {
-        let alone = Distillation { weight: 2.0, task_weight: 0.0, max_log_ratio: None };
+        let loss = DistillationLoss::PolicyGradient;
+        let alone = Distillation { loss, weight: 2.0, task_weight: 0.0, max_log_ratio: None };
         assert_eq!(alone.advantage(7.0, -0.5, -2.0), -3.0);
         assert_eq!(alone.advantage(7.0, -1.5, -1.5), 0.0);
 

@@ -18,7 +18,7 @@ use crate::{
         optim::{Optimizer, StepOutcome, global_norm, read},
         teacher::Teachers,
         token_stats::TokenStats,
-        update::{UpdateTarget, Updater},
+        update::{Beside, UpdateTarget, Updater},
     },
     sample::Sample,
 };
@@ -275,10 +275,10 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
         let opinions =
             self.retry_on_oom(samples, |LocalLearner { teachers, updater, .. }| {
                 let teachers = teachers.as_ref();
-                teachers.map(|teachers| teachers.logprobs(updater, samples)).transpose()
+                teachers.map(|teachers| teachers.opinions(updater, samples)).transpose()
             })?;
-        if let Some((teachers, logprobs)) = self.teachers.as_ref().zip(opinions) {
-            metrics.extend(teachers.teach(samples, &logprobs));
+        if let Some((teachers, opinions)) = self.teachers.as_ref().zip(opinions) {
+            metrics.extend(teachers.teach(samples, opinions.as_deref()));
         }
         Ok(metrics)
     }
@@ -288,8 +288,9 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
         self.updater.loss_scale = self.loss_scale();
 
         let report = self.retry_on_oom(samples, |learner| {
-            let LocalLearner { updater, policy, critic, .. } = learner;
-            let report = updater.gradients_with(policy, critic.as_ref(), target, samples)?;
+            let LocalLearner { updater, policy, critic, teachers, .. } = learner;
+            let beside = Beside { critic: critic.as_ref(), teachers: teachers.as_ref() };
+            let report = updater.gradients_with(policy, beside, target, samples)?;
             // The gradient is checked here, because the critic is moved after the policy, when it is too late to
             // compute its gradient again.
             if let Some((critic, gradients)) = critic.as_ref().zip(report.critic_gradients.as_ref())

@@ -27,6 +27,7 @@ use crate::{
         micro_batch::{Layout, MicroBatch, MicroBatching, micro_batches, prompt_sharing_saving},
         optim::{Optimizer, StepOutcome, read},
         replicas::Replicas,
+        teacher::Teachers,
         token_stats::TokenStats,
     },
     sample::Sample,
@@ -74,6 +75,29 @@ pub enum UpdateTarget {
     Critic,
 }
 
+/// What an update needs besides the policy.
+pub struct Beside<'a, M: PolicyModel> {
+    /// The critic, if there is one.
+    pub critic: Option<&'a Critic<M>>,
+    /// The teachers, if there are some.
+    pub teachers: Option<&'a Teachers>,
+}
+
+/// Nothing.
+impl<M: PolicyModel> Default for Beside<'_, M> {
+    fn default() -> Self {
+        Beside { critic: None, teachers: None }
+    }
+}
+
+impl<M: PolicyModel> Clone for Beside<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: PolicyModel> Copy for Beside<'_, M> {}
+
 /// Gradients and metrics of an update, neither of which shows how the update was split.
 pub struct UpdateReport {
     /// The policy's gradients by parameter; empty if the policy is not trained.
@@ -96,7 +120,7 @@ pub struct UpdateReport {
     pub token_stats: TokenStats,
 }
 
-const TOTAL_LOSS: &str = "loss/total";
+pub(super) const TOTAL_LOSS: &str = "loss/total";
 
 /// Metric of [`Loads::load_balancing_loss`], before its weight.
 pub const ROUTER_AUX_LOSS: &str = "loss/router_aux";
@@ -150,22 +174,22 @@ impl Updater {
         policy: &M,
         samples: &[Sample],
     ) -> Result<UpdateReport, TrainError> {
-        self.gradients_with(policy, None, UpdateTarget::Policy, samples)
+        self.gradients_with(policy, Beside::default(), UpdateTarget::Policy, samples)
     }
 
-    /// Computes the same as [`Updater::gradients`], for a policy with a critic. The gradient of a head on the
-    /// policy is added to the policy's gradient. The critic's loss, weighted like the policy's, is a separate
-    /// metric.
+    /// Computes the same as [`Updater::gradients`], for a policy with a critic or teachers. The gradient of a head on
+    /// the policy is added to the policy's gradient, and so is that of a divergence from teachers. The critic's loss,
+    /// weighted like the policy's, is a separate metric.
     ///
     /// # Errors
-    /// When the device fails.
+    /// When the device fails, or a teacher does not know what the loss asks for.
     ///
     /// # Panics
     /// When a sample that counts has no token values for the critic.
     pub fn gradients_with<M: PolicyModel>(
         &self,
         policy: &M,
-        critic: Option<&Critic<M>>,
+        beside: Beside<'_, M>,
         target: UpdateTarget,
         samples: &[Sample],
     ) -> Result<UpdateReport, TrainError> {
@@ -197,10 +221,10 @@ impl Updater {
         });
         let policy = policy_with_aux.as_ref().unwrap_or(policy);
 
-        // The loads of experts, and a critic, are on the policy's device alone.
-        let single_device = critic.is_some() || has_aux_loss;
+        // The loads of experts, a critic, and teachers are on the policy's device alone.
+        let single_device = beside.critic.is_some() || beside.teachers.is_some() || has_aux_loss;
         let context = UpdateContext { samples, layout, divisors: &divisors, target };
-        let result = self.compute(policy, critic, &context, single_device)?;
+        let result = self.compute(policy, beside, &context, single_device)?;
 
         let (mut metrics, logprob_change_max) = result.read_metrics()?;
         let mean = metrics.get(LOGPROB_CHANGE).unwrap_or(f64::NAN);
@@ -216,7 +240,7 @@ impl Updater {
                 1.0 => gradients.policy.finish(),
                 scale => gradients.policy.finish_over(policy, scale),
             },
-            critic_gradients: critic.map(|_| gradients.critic.finish()),
+            critic_gradients: beside.critic.map(|_| gradients.critic.finish()),
             loss: metrics.get(TOTAL_LOSS).unwrap_or(0.0),
             metrics,
             logprob_change,
@@ -250,16 +274,18 @@ impl Updater {
     fn compute<M: PolicyModel>(
         &self,
         policy: &M,
-        critic: Option<&Critic<M>>,
+        beside: Beside<'_, M>,
         context: &UpdateContext<'_>,
         single_device: bool,
     ) -> Result<DeviceResult, TrainError> {
         let batches = self.micro_batches(context.samples, context.layout, single_device);
         if single_device {
-            return self.compute_on_device(policy, critic, context, batches);
+            return self.compute_on_device(policy, beside, context, batches);
         }
 
-        let work = |policy: &M, batches| self.compute_on_device(policy, None, context, batches);
+        let work = |policy: &M, batches| {
+            self.compute_on_device(policy, Beside::default(), context, batches)
+        };
         let mut results =
             self.replicas.map_devices(policy, context.samples, batches, work)?.into_iter();
         let first = results.next().unwrap_or_default();
@@ -270,31 +296,32 @@ impl Updater {
     fn compute_on_device<M: PolicyModel>(
         &self,
         policy: &M,
-        critic: Option<&Critic<M>>,
+        beside: Beside<'_, M>,
         context: &UpdateContext<'_>,
         batches: Vec<Vec<usize>>,
     ) -> Result<DeviceResult, TrainError> {
         let device = policy.device();
         let policy = &run_on_compute_thread(&device, || policy.prepared());
         let policy_no_grad = &policy.valid();
-        let models = Models { policy, policy_no_grad, critic };
+        let models = Models { policy, policy_no_grad, beside };
         let mut result = DeviceResult::default();
 
         for indices in batches {
             self.check_interrupted()?;
             let UpdateContext { samples, layout, divisors, target } = *context;
             let batch = self.batch(samples, &indices, layout, divisors, &device);
+            let samples: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
 
             let DeviceResult { gradients, sums, .. } = &mut result;
             let batch_result = run_on_compute_thread(&device, || {
                 // The critic's pass comes first, so that its activations are freed before the policy's are
                 // allocated.
-                if let Some(critic) = critic {
+                if let Some(critic) = beside.critic {
                     let micro_batching = &self.micro_batching;
                     add(sums, critic.on_own_trunk(&batch, micro_batching, &mut gradients.critic));
                 }
-                self.micro_batch(&models, target, &batch, gradients)
-            });
+                self.micro_batch(&models, target, &samples, &batch, gradients)
+            })?;
 
             result.add_micro_batch(indices, batch_result);
         }
@@ -455,10 +482,11 @@ impl Updater {
         &self,
         models: &Models<'_, M>,
         target: UpdateTarget,
+        samples: &[&Sample],
         batch: &MicroBatch,
         gradients: &mut UpdateGradients,
-    ) -> MicroBatchResult {
-        let Models { policy, policy_no_grad, critic } = *models;
+    ) -> Result<MicroBatchResult, TrainError> {
+        let Models { policy, policy_no_grad, beside: Beside { critic, teachers } } = *models;
 
         // If the policy is not trained, nothing is kept for the backward pass.
         let context = policy.context(&batch.tokens);
@@ -499,6 +527,7 @@ impl Updater {
             (leaves[0].clone().inner() - batch.old_logprobs.clone()).abs() * batch.mask.clone();
         let output = self.objective.evaluate(&loss_input(batch, &leaves));
 
+        let mut sums = Vec::new();
         if let Some(trunk) = trunk {
             // First stage: from the loss to log-probabilities and entropies.
             let [d_logprobs, d_entropy] = self.loss_gradients(&output, leaves, batch);
@@ -519,6 +548,14 @@ impl Updater {
             if let Some(critic_d_hidden) = critic_d_hidden {
                 d_hidden = d_hidden + self.scaled(critic_d_hidden);
             }
+            if let Some(teachers) = teachers {
+                let (hidden, sum) = (&hidden_detached, &mut gradients.policy);
+                let divergence = teachers.divergence(self, policy, hidden, samples, batch, sum)?;
+                if let Some((teachers_d_hidden, parts)) = divergence {
+                    d_hidden = d_hidden + teachers_d_hidden;
+                    sums = parts;
+                }
+            }
 
             // Third stage: through the final norm and the layers. The hidden states are as wide as some
             // layers' inputs, so they are dropped first.
@@ -526,14 +563,14 @@ impl Updater {
             trunk.backward(policy, batch, d_hidden, &mut gradients.policy);
         }
 
-        let mut sums = vec![
+        sums.extend([
             (TOTAL_LOSS, output.loss.inner()),
             ("loss/policy", output.policy_loss.inner()),
             (LOGPROB_CHANGE, sum_all(logprob_change.clone() * batch.metric_weights.clone())),
-        ];
+        ]);
         sums.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
         sums.extend(critic_sums);
-        MicroBatchResult { sums, logprob_change_max: logprob_change.max(), token_stats }
+        Ok(MicroBatchResult { sums, logprob_change_max: logprob_change.max(), token_stats })
     }
 
     /// Computes the gradients of the scaled loss with respect to the leaves `[log-probabilities, entropies]`,
@@ -581,7 +618,7 @@ struct Models<'a, M: PolicyModel> {
     policy: &'a M,
     /// The policy without autodiff.
     policy_no_grad: &'a M,
-    critic: Option<&'a Critic<M>>,
+    beside: Beside<'a, M>,
 }
 
 /// Forward pass of a micro-batch through a policy that is trained, up to the head.
