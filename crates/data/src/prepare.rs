@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use crate::{
     error::DataError,
     format::{LONG, PromptFormat},
+    hint::Hint,
     number,
     problem::Problem,
     report::{PromptReport, SftReport},
@@ -26,6 +27,8 @@ pub struct Preparation<'a> {
     pub max_tokens: usize,
     /// True if prompts keep the messages that they were made from.
     pub keep_messages: bool,
+    /// What a teacher reads around the question, if there is such a teacher. With it, too, a prompt has to fit its limit.
+    pub hint: Option<&'a Hint>,
 }
 
 impl<'a> Preparation<'a> {
@@ -38,6 +41,7 @@ impl<'a> Preparation<'a> {
             max_prompt_tokens: most,
             max_tokens: most,
             keep_messages: false,
+            hint: None,
         }
     }
 
@@ -49,7 +53,11 @@ impl<'a> Preparation<'a> {
         let mut report = PromptReport { read: problems.len(), ..PromptReport::default() };
         let mut prompts = self.each(problems, |problem| self.prompt(problem))?;
 
-        prompts.retain(|prompt| self.fits(prompt.tokens.len(), &mut report));
+        prompts.retain(|prompt| {
+            // A hint makes a prompt longer, but none of an empty one.
+            let longer = if prompt.tokens.is_empty() { 0 } else { prompt.hinted.len() };
+            self.fits(prompt.tokens.len().max(longer), &mut report)
+        });
         self.unless_empty(prompts, report)
     }
 
@@ -201,6 +209,10 @@ impl<'a> Preparation<'a> {
                 let remedy = "remove it, or set data.template = \"plain\" if the text is a whole prompt already";
                 refuse_control_token("question", text, &control, remedy)?;
             }
+            if self.hint.is_some() {
+                let remedy = "remove it: teacher.hint puts the reference into the prompt";
+                refuse_control_token("reference", &problem.as_ref().reference, &control, remedy)?;
+            }
             work(problem)
         };
 
@@ -234,6 +246,15 @@ impl<'a> Preparation<'a> {
             String::new()
         };
 
+        let hinted = match self.hint {
+            Some(hint) => {
+                let question = hint.around(&problem.question, &problem.reference)?;
+                let limit = self.max_prompt_tokens;
+                hint.format.encode_up_to(&question, self.tokenizer, limit)?.1
+            }
+            None => Vec::new(),
+        };
+
         let words = problem.question.words();
         let question = if words == text { String::new() } else { words.to_owned() };
         let Problem { id, reference, json_reference, difficulty, data_source, .. } =
@@ -242,6 +263,7 @@ impl<'a> Preparation<'a> {
             id,
             text,
             tokens,
+            hinted,
             reference,
             json_reference,
             question,

@@ -143,6 +143,8 @@ pub(super) static ROWS: &[Row] = &[
         "A function in Python becomes a program of its own: `reward.kind = \"command\"`."),
     lacks("custom_reward_function.name", "compute_score", &["null", "compute_score"],
         "See `custom_reward_function.path`."),
+    lacks("sandbox_fusion.url", "null", &["null"], SANDBOX),
+    lacks("reward.sandbox_fusion.url", "null", &["null"], SANDBOX),
     lacks("reward.custom_reward_function.path", "null", &["null"],
         "A function in Python becomes a program of its own: `reward.kind = \"command\"`."),
     lacks("reward.reward_kwargs.*", "", &["null"], "Options of a reward function in Python."),
@@ -290,6 +292,7 @@ fn lora(settings: &Settings, draft: &mut Draft) {
     adapters(&rank, &alpha, &key("target_modules"), settings, draft);
 }
 
+const SANDBOX: &str = "Programs run in a sandbox on this machine: `reward.kind = \"code\"`.";
 const LOSS_MODE: &str = "distillation.distillation_loss.loss_mode";
 const OWN_SAMPLES: &str = "The teacher gives advantages here, as with `k1` and `use_policy_gradient`: no estimate of a \
     divergence is differentiated.";

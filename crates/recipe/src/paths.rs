@@ -76,7 +76,7 @@ pub(super) fn without_folders(recipe: &Recipe) -> Recipe {
     for teacher in teachers {
         match teacher {
             TeacherKind::Vllm(it) | TeacherKind::Sglang(it) => hide(&mut it.servers),
-            TeacherKind::Local { .. } => {}
+            TeacherKind::Local { .. } | TeacherKind::Policy => {}
         }
     }
     let judges = recipe.reward_kinds_mut().map(|kind| (Vec::new(), kind));

@@ -22,6 +22,10 @@ pub struct Teacher {
     pub kind: TeacherKind,
     /// How the policy learns from it.
     pub loss: DistillationLoss,
+    /// What the teacher reads in place of the question: `{prompt}` stands for the question, and `{reference}` for its
+    /// reference. By default it reads what the policy reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// Weight of the teacher's part of a token's advantage or loss, above 0. In an advantage that part is the difference
     /// of the token's log-probabilities: the teacher's minus the policy's.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
@@ -41,6 +45,7 @@ impl Default for Teacher {
         Teacher {
             kind: TeacherKind::default(),
             loss: DistillationLoss::PolicyGradient,
+            hint: None,
             weight: 1.0,
             task_weight: 0.0,
             max_log_ratio: None,
@@ -62,6 +67,8 @@ pub enum TeacherKind {
         #[serde(default)]
         base: BaseType,
     },
+    /// The policy itself, as it is before the update. It learns what it would write with a hint (`teacher.hint`).
+    Policy,
     /// On servers of vLLM, each with the whole model.
     Vllm(TeacherServers),
     /// On servers of SGLang. Their source was read, but no server was ever run.
@@ -102,7 +109,7 @@ impl TeacherKind {
     /// Returns the teacher's servers, if it has some.
     pub fn servers(&self) -> Option<&TeacherServers> {
         match self {
-            TeacherKind::Local { .. } => None,
+            TeacherKind::Local { .. } | TeacherKind::Policy => None,
             TeacherKind::Vllm(servers) | TeacherKind::Sglang(servers) => Some(servers),
         }
     }

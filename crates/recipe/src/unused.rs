@@ -5,7 +5,7 @@ use firebrick_core::{config::DistillationLoss, device::Kind};
 
 use super::{
     AdaptiveUpdates, Aggregation, Dynamic, EnvironmentKind, LengthPenalty, Recipe, Recompute,
-    RewardKind, Task,
+    RewardKind, SandboxKind, Task,
 };
 
 /// A key that changes nothing in its recipe, whatever its value.
@@ -322,15 +322,24 @@ impl Recipe {
 
 /// Adds the options that change nothing of the verifier in the table at `path`.
 fn add_unused_verifier_keys(path: &str, kind: &RewardKind, unused: &mut Vec<UnusedKey>) {
+    let mut add = |option: &str, switches, needs| {
+        unused.push(UnusedKey { key: format!("{path}.{option}"), switches, needs });
+    };
     match kind {
         RewardKind::Regex { matches: true, .. } => {
             for option in ["group", "tail"] {
-                let key = format!("{path}.{option}");
-                unused.push(UnusedKey {
-                    key,
-                    switches: &["reward.matches"],
-                    needs: "matches = false",
-                });
+                add(option, &["reward.matches"], "matches = false");
+            }
+        }
+        RewardKind::Code(options) => {
+            if !options.command.is_empty() {
+                add("python", &["reward.command"], "no command");
+            }
+            if !options.checker.is_empty() {
+                add("tolerance", &["reward.checker"], "no checker");
+            }
+            if options.sandbox == SandboxKind::None {
+                add("mounts", &["reward.sandbox"], "sandbox = \"bwrap\"");
             }
         }
         RewardKind::Weighted { parts } => {

@@ -389,6 +389,24 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
             "reward.matches=false",
         ),
         (
+            &["reward={kind='code',command=['sh','main.sh']}", "reward.python=python3.12"],
+            "reward.python",
+            "no command",
+            "reward.command=[]",
+        ),
+        (
+            &["reward={kind='code',checker=['./check']}", "reward.tolerance=0.1"],
+            "reward.tolerance",
+            "no checker",
+            "reward.checker=[]",
+        ),
+        (
+            &["reward={kind='code',sandbox='none'}", "reward.mounts=['/opt']"],
+            "reward.mounts",
+            "sandbox = \"bwrap\"",
+            "reward.sandbox=bwrap",
+        ),
+        (
             &["reward={kind='regex',pattern='(a)',matches=true}", "reward.tail=9"],
             "reward.tail",
             "matches = false",

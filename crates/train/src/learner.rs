@@ -30,7 +30,7 @@ pub use optim::{
 };
 pub use replicas::Replicas;
 pub use sft::{CrossEntropy, sft_step};
-pub use teacher::{LocalTeacher, Teacher, Teachers};
+pub use teacher::{LocalTeacher, Teacher, TeacherModel, Teachers};
 pub use token_stats::TokenStats;
 pub use update::{Beside, EXPERT_LOAD_MAX, ROUTER_AUX_LOSS, UpdateReport, UpdateTarget, Updater};
 

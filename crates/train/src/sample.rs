@@ -19,6 +19,9 @@ use crate::numbers;
 pub struct Sample {
     /// The tokens of the prompt; at least one.
     pub prompt: Vec<TokenId>,
+    /// The tokens that a teacher reads in place of the prompt; empty if it reads the prompt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hinted: Vec<TokenId>,
     /// The tokens of the completion.
     pub completion: Vec<TokenId>,
     /// True where the policy wrote the token; other tokens are read and not trained on.
@@ -61,6 +64,7 @@ impl Sample {
     pub fn new(prompt: &[TokenId], completion: &Completion, group: u64) -> Self {
         Sample {
             prompt: prompt.to_vec(),
+            hinted: Vec::new(),
             completion: completion.tokens.clone(),
             mask: completion.mask.clone(),
             rollout_logprobs: completion.logprobs.clone(),

@@ -9,6 +9,7 @@ use firebrick_device::{
     gibibytes, guard, list, missing, open, suite,
 };
 use firebrick_kernels::{Kernels, use_kernels};
+use firebrick_reward::{Code, CodeOptions};
 use serde::Serialize;
 use serde_json::json;
 
@@ -56,6 +57,8 @@ struct Findings {
     devices: Vec<Description>,
     /// Devices that can't be used, and what to do about each.
     missing: Vec<Missing>,
+    /// Why programs can't be judged by `reward.kind = "code"`, if it was tried and they can't.
+    sandbox: Option<String>,
     #[serde(skip)]
     reports: Vec<SuiteReport>,
 }
@@ -83,6 +86,7 @@ impl Doctor {
             features: features(),
             devices: Vec::new(),
             missing: Vec::new(),
+            sandbox: None,
             reports: Vec::new(),
         };
 
@@ -105,6 +109,10 @@ impl Doctor {
         }
 
         findings.missing.extend(only_software(&findings.devices));
+        if self.device.is_none() {
+            findings.sandbox =
+                Code::new(CodeOptions::default()).err().map(|error| error.to_string());
+        }
         let passed = !broken && findings.reports.iter().all(|report| report.passed);
         if self.lines() {
             for missing in &findings.missing {
@@ -335,6 +343,11 @@ fn summary(findings: &Findings, all_devices: bool) -> String {
         findings.devices.iter().any(|found| found.device.kind != Kind::Cpu && !found.software);
     if all_devices && !has_gpu {
         text += &drivers_here();
+    }
+
+    if all_devices {
+        let sandbox = findings.sandbox.as_deref().unwrap_or("python3 runs in bwrap's sandbox");
+        let _ = writeln!(text, "\nprograms of reward.kind = \"code\": {sandbox}");
     }
 
     let _ = writeln!(text, "\nfirebrick {}", version());

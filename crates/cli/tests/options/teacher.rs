@@ -12,6 +12,11 @@ fn a_teacher_does_what_its_options_say() {
 
 /// The teacher alone decides.
 const ALONE: &[&str] = &["sampling.dynamic=false", "sampling.max_rounds="];
+/// So does this one, which is the policy.
+const SAME: &[&str] = &["sampling.dynamic=false", "sampling.max_rounds=", "teacher.path=base"];
+/// It reads the answer.
+const HINTED: &[&str] =
+    &["sampling.dynamic=false", "sampling.max_rounds=", "teacher.hint={prompt}{reference}"];
 /// So does this one, which is the policy with rounded weights.
 const ROUNDED: &[&str] =
     &["sampling.dynamic=false", "sampling.max_rounds=", "teacher.path=base", "teacher.base=int4"];
@@ -58,6 +63,21 @@ pub(crate) const CASES: &[Case] = &[
     case(&["teacher.loss=reverse_kl"], CHECKPOINT, ROUNDED, differs),
     case(&["teacher={path='base',loss='forward_kl'}"], CHECKPOINT, ALONE, agrees),
     case(&["teacher={path='base',loss='reverse_kl'}"], CHECKPOINT, ALONE, agrees),
+    // What would the policy write if it knew the answer?
+    case(&["teacher.hint={prompt}{reference}"], CHECKPOINT, SAME, |run| {
+        assert!(distance(run) > 1e-2, "{}", distance(run));
+        run.instead(&["teacher.hint={reference}"]).fails(2, "teacher.hint lacks the question");
+    }),
+    case(&["teacher.kind=policy"], CHECKPOINT, HINTED, |run| {
+        // Before the first update it is the model that it began with.
+        let same = run.instead(&["teacher.path=base"]);
+        assert_near(distance(run), distance(&same));
+        assert_near(norm(run), norm(&same));
+        run.instead(&["teacher={kind='policy'}"]).fails(2, "expected teacher.hint with it");
+    }),
+    case(&["teacher.kind=policy", "teacher.loss=forward_kl"], CHECKPOINT, HINTED, |run| {
+        assert!(run.first("teacher/forward_kl") > 1e-2);
+    }),
     // Each format is another rounding of the same weights.
     default(&["teacher.path=base", "teacher.base=auto"], CHECKPOINT, ROUNDED, |run| {
         assert!(distance(run).abs() < 1e-5, "{}", distance(run));

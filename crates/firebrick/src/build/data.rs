@@ -8,8 +8,8 @@ use std::{
 
 use firebrick_core::{Prompt, Seed, SftExample};
 use firebrick_data::{
-    ChatTemplate, DataError, DateTime, Part, Preparation, Problem, PromptFormat, PromptReport,
-    Prompts, Tokenizer, read_problems, shared_questions,
+    ChatTemplate, DataError, DateTime, Hint, Part, Preparation, Problem, PromptFormat,
+    PromptReport, Prompts, Tokenizer, read_problems, shared_questions,
 };
 use serde_json::{Map, Value};
 
@@ -96,7 +96,11 @@ impl Data {
 
         let data = &recipe.data;
         let lost = |file: Option<&Path>, error| no_prompts(data, file, error);
+        let hint = recipe.teacher.as_ref().and_then(|teacher| teacher.hint.clone());
+        let hint = hint.map(|text| Hint::new(text, &format));
         let (prompts, report) = if request.train {
+            // Nobody teaches on held-out prompts.
+            let preparation = Preparation { hint: hint.as_ref(), ..preparation };
             let mut prompts = Vec::new();
             let mut report = PromptReport::default();
             // Each data set has to have a prompt left.

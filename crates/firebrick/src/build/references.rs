@@ -42,9 +42,16 @@ pub(super) fn leave_out(
     verifier: &dyn Verifier,
     notes: &Sender<String>,
 ) -> Result<(), Error> {
-    let Some(forms) = Forms::for_kind(kind, prompts) else { return Ok(()) };
+    let forms = match kind {
+        // Without a program nothing is run, and the tests are read all the same.
+        RewardKind::Code(_) => vec![String::new()],
+        kind => match Forms::for_kind(kind, prompts) {
+            Some(forms) => forms.forms,
+            None => return Ok(()),
+        },
+    };
     let mut unreadable = vec![false; prompts.len()];
-    for form in &forms.forms {
+    for form in &forms {
         // Any answer works, because it is the reference that can't be read.
         let answer = Completion::of_text(form.replace(REFERENCE, "1"));
         let pairs: Vec<_> = prompts.iter().map(|prompt| (prompt, &answer)).collect();
@@ -207,7 +214,7 @@ fn shown(reference: &str) -> String {
 mod tests {
     use std::{path::Path, sync::mpsc::channel};
 
-    use firebrick_reward::{Choice, Integer, Part, Weighted};
+    use firebrick_reward::{Choice, Code, CodeOptions, Integer, Part, SandboxKind, Weighted};
 
     use super::*;
     use crate::recipe::Recipe;
@@ -255,6 +262,14 @@ mod tests {
         assert_eq!(checked(letters, "?", &["(B)", "E=mc^2"]).unwrap().0, ["(B)"]);
         let numbers: (&str, &dyn Verifier) = ("kind = 'integer'", &Integer::default());
         assert_eq!(checked(numbers, "?", &["8", "8.5"]).unwrap().0, ["8"]);
+
+        let options = CodeOptions { sandbox: SandboxKind::None, ..CodeOptions::default() };
+        let code: (&str, &dyn Verifier) =
+            ("kind = 'code'\nsandbox = 'none'", &Code::new(options).unwrap());
+        let tests = ["assert f(1) == 2", r#"{"inputs": ["1"], "outputs": []}"#];
+        let (left, notes) = checked(code, "?", &tests).unwrap();
+        assert_eq!(left, [tests[0]]);
+        assert!(notes[0].contains("can't read 1 of 2 references"), "{notes:?}");
 
         let name = "number".to_owned();
         let part = Part { name, weight: 1.0, verifier: Box::new(Integer::default()) };

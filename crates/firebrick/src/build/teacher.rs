@@ -10,7 +10,7 @@ use firebrick_servers::{Dialect, PoolError, Scorers, TRIAL};
 use firebrick_train::{
     Sample, TrainError,
     algorithm::Distillation,
-    learner::{LocalTeacher, Teacher, Teachers, Updater},
+    learner::{LocalTeacher, Teacher, TeacherModel, Teachers, Updater},
 };
 
 use super::environment::key;
@@ -47,7 +47,8 @@ pub(super) fn teachers(
     recipe: &Recipe,
     context: &TeacherContext,
 ) -> Result<Option<Teachers>, Error> {
-    let Some(recipe::Teacher { kind, loss, weight, task_weight, max_log_ratio }) = &recipe.teacher
+    let Some(recipe::Teacher { kind, loss, weight, task_weight, max_log_ratio, .. }) =
+        &recipe.teacher
     else {
         return Ok(None);
     };
@@ -81,12 +82,13 @@ fn teacher(
     recipe: &Recipe,
     kind: &TeacherKind,
     context: &TeacherContext,
-) -> Result<Box<dyn Teacher>, Error> {
-    match kind {
-        TeacherKind::Local { path, base } => local(recipe, path, *base, context),
-        TeacherKind::Vllm(servers) => remote(Dialect::Vllm, servers, context),
-        TeacherKind::Sglang(servers) => remote(Dialect::Sglang, servers, context),
-    }
+) -> Result<TeacherModel, Error> {
+    Ok(TeacherModel::Other(match kind {
+        TeacherKind::Policy => return Ok(TeacherModel::Policy),
+        TeacherKind::Local { path, base } => local(recipe, path, *base, context)?,
+        TeacherKind::Vllm(servers) => remote(Dialect::Vllm, servers, context)?,
+        TeacherKind::Sglang(servers) => remote(Dialect::Sglang, servers, context)?,
+    }))
 }
 
 /// Makes a teacher on servers, and tries it on a prompt, so that a wrong address or key shows before the first step.

@@ -9,7 +9,7 @@ use crate::{
     Error,
     build::room_for_a_prompt,
     model,
-    recipe::{BaseType, CriticKind, Kernels, Moments, OptimKind, Recipe, Recompute},
+    recipe::{BaseType, CriticKind, Kernels, Moments, OptimKind, Recipe, Recompute, TeacherKind},
 };
 
 /// Sizes of a run's models, which the recipe alone does not say.
@@ -58,7 +58,7 @@ pub struct Facts {
     pub reward: u128,
     /// Bytes of the local teachers' weights.
     pub teacher_bytes: u128,
-    /// Number of active values per token of the largest local teacher.
+    /// Number of active values per token of the largest teacher in this process, which may be the policy.
     pub teacher_values: u128,
     /// Values of a critic, all of them trained; 0 without one. The values that it does not train are the
     /// policy's.
@@ -305,6 +305,8 @@ impl Facts {
         // Anything but f32 on the fast kernels uses plain tensor code.
         let plain = !fast || compute != Compute::F32 || base != FrozenFormat::F32;
 
+        let active = (count.active + adapters.map_or(0, |(all, _)| all)).into();
+        let teaches_itself = recipe.teacher_kinds().contains(&&TeacherKind::Policy);
         Facts {
             frozen_bytes: stored(base, frozen, lookups - whole_values),
             teacher_bytes: models.teachers.iter().map(of_teacher).sum(),
@@ -312,6 +314,7 @@ impl Facts {
                 .teachers
                 .iter()
                 .map(|(config, _)| config.parameters().active.into())
+                .chain(teaches_itself.then_some(active))
                 .max()
                 .unwrap_or(0),
             unpacked: match base {
@@ -326,7 +329,7 @@ impl Facts {
             largest_weight: lookup * if base == FrozenFormat::F32 { 4 } else { narrow_bytes },
             rounds_frozen: base == FrozenFormat::F32 && compute != Compute::F32,
             parameters: (count.total + adapters.map_or(0, |(all, _)| all)).into(),
-            active: (count.active + adapters.map_or(0, |(all, _)| all)).into(),
+            active,
             trainable: adapters
                 .map_or(count.total.into(), |(all, _)| u128::from(all) + whole_values),
             one_moment: match recipe.optim.kind {

@@ -25,6 +25,14 @@ impl Checks<'_> {
 
         if let Some(teacher) = &recipe.teacher {
             self.teacher_kind("teacher", &teacher.kind);
+            if teacher.hint.as_ref().is_some_and(|hint| !hint.contains("{prompt}")) {
+                self.fail(
+                    &["teacher.hint"],
+                    "teacher.hint lacks the question".into(),
+                    "expected `{prompt}` in it",
+                    "write {prompt} where the question goes, and {reference} where the reference goes",
+                );
+            }
         }
         if recipe.rewards_only_measure() && recipe.sampling.dynamic != Dynamic::Off {
             self.fail(
@@ -48,6 +56,16 @@ impl Checks<'_> {
                 format!("{key} has no path, expected a model"),
                 "who teaches?",
                 "add `path = \"…\"`, a model with the policy's tokenizer",
+            );
+        }
+
+        let hint = self.recipe.teacher.as_ref().and_then(|teacher| teacher.hint.as_ref());
+        if *kind == TeacherKind::Policy && hint.is_none() {
+            self.fail(
+                &[&format!("{key}.kind"), key],
+                format!("{key} is the policy itself, expected teacher.hint with it"),
+                "says nothing else than the policy",
+                "add a hint under [teacher], such as `hint = \"{prompt}\\nThe answer is {reference}.\"`",
             );
         }
 

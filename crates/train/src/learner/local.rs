@@ -273,9 +273,9 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
         }
 
         let opinions =
-            self.retry_on_oom(samples, |LocalLearner { teachers, updater, .. }| {
+            self.retry_on_oom(samples, |LocalLearner { teachers, updater, policy, .. }| {
                 let teachers = teachers.as_ref();
-                teachers.map(|teachers| teachers.opinions(updater, samples)).transpose()
+                teachers.map(|teachers| teachers.opinions(updater, policy, samples)).transpose()
             })?;
         if let Some((teachers, opinions)) = self.teachers.as_ref().zip(opinions) {
             metrics.extend(teachers.teach(samples, opinions.as_deref()));

@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::{DType, Tensor, TensorData};
-use firebrick_core::{Metrics, config::DistillationLoss};
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use firebrick_core::{
+    Metrics,
+    config::{Aggregation, DistillationLoss},
+};
 use firebrick_models::{GradientSum, PolicyModel};
 
 use crate::{
-    algorithm::distillation::Distillation,
+    algorithm::{aggregation::Divisors, distillation::Distillation},
     error::TrainError,
     learner::{
         checked_logprobs,
         checkpointed_forward::hidden_at,
         critic::MetricSums,
-        micro_batch::MicroBatch,
+        micro_batch::{Layout, MicroBatch},
         token_kl::{Direction, TokenKl},
         update::{TOTAL_LOSS, Updater},
     },
@@ -27,9 +30,17 @@ pub struct Teachers {
     /// How opinions become advantages.
     pub distillation: Distillation,
     /// The teachers. The first teaches on the prompts of all data sets that have no other.
-    pub models: Vec<Box<dyn Teacher>>,
+    pub models: Vec<TeacherModel>,
     /// Index of a data set's own teacher, by the data set's name ([`Sample::data_source`]).
     pub own: BTreeMap<String, usize>,
+}
+
+/// Who teaches.
+pub enum TeacherModel {
+    /// The policy itself, as it is now. It learns from what it would write with a hint ([`Sample::hinted`]).
+    Policy,
+    /// Another model.
+    Other(Box<dyn Teacher>),
 }
 
 /// A model that says of each token of a completion how likely it would have been there.
@@ -65,8 +76,7 @@ impl<M: PolicyModel> Teacher for LocalTeacher<M> {
     }
 
     fn hidden(&self, batch: &MicroBatch) -> Result<[Tensor<2>; 2], TrainError> {
-        let hidden = hidden_at(&self.0, &batch.tokens, &batch.predictors);
-        Ok([hidden, self.0.head().val()])
+        Ok(hidden_and_head(&self.0, batch))
     }
 
     fn halve_chunks(&mut self) {
@@ -79,39 +89,42 @@ impl Teachers {
     ///
     /// # Errors
     /// When a teacher fails.
-    pub(super) fn opinions(
+    pub(super) fn opinions<M: PolicyModel>(
         &self,
         updater: &Updater,
+        policy: &M,
         samples: &[Sample],
     ) -> Result<Option<Vec<Vec<f32>>>, TrainError> {
-        match self.distillation.loss {
-            DistillationLoss::PolicyGradient => self.logprobs(updater, samples).map(Some),
-            DistillationLoss::ForwardKl | DistillationLoss::ReverseKl => Ok(None),
-        }
-    }
-
-    fn logprobs(&self, updater: &Updater, samples: &[Sample]) -> Result<Vec<Vec<f32>>, TrainError> {
-        if let [one] = &self.models[..] {
-            return checked_logprobs(one.logprobs(updater, samples)?, samples);
+        if self.distillation.loss != DistillationLoss::PolicyGradient {
+            return Ok(None);
         }
 
-        let mut logprobs = vec![Vec::new(); samples.len()];
-        for (index, teacher) in self.models.iter().enumerate() {
+        let mut opinions = vec![Vec::new(); samples.len()];
+        for (index, model) in self.models.iter().enumerate() {
             let is_own = |&at: &usize| self.teacher_of(&samples[at]) == index;
             let own: Vec<usize> = (0..samples.len()).filter(is_own).collect();
-
             if own.is_empty() {
                 continue;
             }
-            let asked: Vec<Sample> = own.iter().map(|&at| samples[at].clone()).collect();
-            let answers = checked_logprobs(teacher.logprobs(updater, &asked)?, &asked)?;
-            own.into_iter().zip(answers).for_each(|(at, answer)| logprobs[at] = answer);
+
+            let asked: Vec<Sample> = own.iter().map(|&at| with_hint(&samples[at])).collect();
+            let answers = match model {
+                TeacherModel::Policy => updater.logprobs(policy, &asked)?,
+                TeacherModel::Other(teacher) => teacher.logprobs(updater, &asked)?,
+            };
+            let answers = checked_logprobs(answers, &asked)?;
+            own.into_iter().zip(answers).for_each(|(at, answer)| opinions[at] = answer);
         }
-        Ok(logprobs)
+        Ok(Some(opinions))
     }
 
     pub(super) fn halve_chunks(&mut self) {
-        self.models.iter_mut().for_each(|teacher| teacher.halve_chunks());
+        for model in &mut self.models {
+            // The policy's chunks are halved for itself.
+            if let TeacherModel::Other(teacher) = model {
+                teacher.halve_chunks();
+            }
+        }
     }
 
     /// Returns the index of the teacher of a sample.
@@ -144,9 +157,27 @@ impl Teachers {
         metrics
     }
 
-    /// Adds the gradient of the divergence of `policy` from its teachers to `sum`, if this divergence is a loss. Returns
-    /// the gradient with respect to `hidden`, the policy's hidden states of a micro-batch, and parts of the update's
-    /// metrics. The micro-batch has these samples.
+    /// Returns what the teachers are to read of a micro-batch of these samples, if a divergence from them is a loss.
+    pub(super) fn lesson(
+        &self,
+        samples: &[&Sample],
+        layout: Layout,
+        device: &Device,
+    ) -> Option<Lesson> {
+        if self.distillation.loss == DistillationLoss::PolicyGradient {
+            return None;
+        }
+        let teachers = samples.iter().map(|sample| self.teacher_of(sample)).collect();
+        let hinted = samples.iter().any(|sample| !sample.hinted.is_empty()).then(|| {
+            let hinted: Vec<Sample> = samples.iter().map(|sample| with_hint(sample)).collect();
+            let hinted: Vec<&Sample> = hinted.iter().collect();
+            MicroBatch::new(&hinted, layout, Aggregation::TokenMean, &Divisors::default(), device)
+        });
+        Some(Lesson { teachers, hinted })
+    }
+
+    /// Adds the gradient of the divergence of `policy` from its teachers to `sum`. Returns the gradient with respect to
+    /// `hidden`, the policy's hidden states of a micro-batch, and parts of the update's metrics.
     ///
     /// # Errors
     /// [`TrainError::NoDistribution`].
@@ -155,21 +186,21 @@ impl Teachers {
         updater: &Updater,
         policy: &M,
         hidden: &Tensor<2>,
-        samples: &[&Sample],
         batch: &MicroBatch,
+        lesson: &Lesson,
         sum: &mut GradientSum,
-    ) -> Result<Option<(Tensor<2>, MetricSums)>, TrainError> {
+    ) -> Result<(Tensor<2>, MetricSums), TrainError> {
         let direction = match self.distillation.loss {
-            DistillationLoss::PolicyGradient => return Ok(None),
             DistillationLoss::ForwardKl => Direction::Forward,
-            DistillationLoss::ReverseKl => Direction::Reverse,
+            DistillationLoss::PolicyGradient | DistillationLoss::ReverseKl => Direction::Reverse,
         };
+        let read = lesson.hinted.as_ref().unwrap_or(batch);
 
         let mut d_hidden = Tensor::zeros_like(&hidden.clone().cast(DType::F32));
         let mut sums = Vec::new();
-        for (index, teacher) in self.models.iter().enumerate() {
-            let is_own = |sample: &&Sample| f32::from(u8::from(self.teacher_of(sample) == index));
-            let own: Vec<f32> = samples.iter().map(is_own).collect();
+        for (index, model) in self.models.iter().enumerate() {
+            let is_own = |teacher: &usize| f32::from(u8::from(*teacher == index));
+            let own: Vec<f32> = lesson.teachers.iter().map(is_own).collect();
             if own.iter().all(|&own| own == 0.0) {
                 continue;
             }
@@ -180,7 +211,10 @@ impl Teachers {
             let of_own = |weights: &Tensor<2>| batch.by_token(weights.clone() * own.clone());
             let weights = of_own(&batch.loss_weights).mul_scalar(self.distillation.weight);
 
-            let [taught, head] = teacher.hidden(batch)?;
+            let [taught, head] = match model {
+                TeacherModel::Policy => hidden_and_head(&policy.valid(), read),
+                TeacherModel::Other(teacher) => teacher.hidden(read)?,
+            };
             let kl = TokenKl::backward(
                 direction,
                 [hidden, &taught],
@@ -207,6 +241,28 @@ impl Teachers {
                 (REVERSE_KL, (kl.reverse * shares).sum()),
             ]);
         }
-        Ok(Some((d_hidden, sums)))
+        Ok((d_hidden, sums))
     }
+}
+
+/// What the teachers are to read of a micro-batch.
+pub(super) struct Lesson {
+    /// Index of the teacher of each sample.
+    teachers: Vec<usize>,
+    /// The samples as teachers read them, if there are hints. Its tokens are in the order of the micro-batch.
+    hinted: Option<MicroBatch>,
+}
+
+/// Returns the sample as a teacher reads it.
+fn with_hint(sample: &Sample) -> Sample {
+    let mut sample = sample.clone();
+    if !sample.hinted.is_empty() {
+        sample.prompt = std::mem::take(&mut sample.hinted);
+    }
+    sample
+}
+
+/// Returns what [`Teacher::hidden`] does, of a model without autodiff.
+fn hidden_and_head<M: PolicyModel>(model: &M, batch: &MicroBatch) -> [Tensor<2>; 2] {
+    [hidden_at(model, &batch.tokens, &batch.predictors), model.head().val()]
 }

@@ -27,7 +27,7 @@ use crate::{
         micro_batch::{Layout, MicroBatch, MicroBatching, micro_batches, prompt_sharing_saving},
         optim::{Optimizer, StepOutcome, read},
         replicas::Replicas,
-        teacher::Teachers,
+        teacher::{Lesson, Teachers},
         token_stats::TokenStats,
     },
     sample::Sample,
@@ -310,7 +310,10 @@ impl Updater {
             self.check_interrupted()?;
             let UpdateContext { samples, layout, divisors, target } = *context;
             let batch = self.batch(samples, &indices, layout, divisors, &device);
-            let samples: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
+            let lesson = beside.teachers.and_then(|teachers| {
+                let samples: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
+                teachers.lesson(&samples, layout, &device)
+            });
 
             let DeviceResult { gradients, sums, .. } = &mut result;
             let batch_result = run_on_compute_thread(&device, || {
@@ -320,7 +323,7 @@ impl Updater {
                     let micro_batching = &self.micro_batching;
                     add(sums, critic.on_own_trunk(&batch, micro_batching, &mut gradients.critic));
                 }
-                self.micro_batch(&models, target, &samples, &batch, gradients)
+                self.micro_batch(&models, target, &batch, lesson.as_ref(), gradients)
             })?;
 
             result.add_micro_batch(indices, batch_result);
@@ -482,8 +485,8 @@ impl Updater {
         &self,
         models: &Models<'_, M>,
         target: UpdateTarget,
-        samples: &[&Sample],
         batch: &MicroBatch,
+        lesson: Option<&Lesson>,
         gradients: &mut UpdateGradients,
     ) -> Result<MicroBatchResult, TrainError> {
         let Models { policy, policy_no_grad, beside: Beside { critic, teachers } } = *models;
@@ -548,13 +551,12 @@ impl Updater {
             if let Some(critic_d_hidden) = critic_d_hidden {
                 d_hidden = d_hidden + self.scaled(critic_d_hidden);
             }
-            if let Some(teachers) = teachers {
+            if let Some((teachers, lesson)) = teachers.zip(lesson) {
                 let (hidden, sum) = (&hidden_detached, &mut gradients.policy);
-                let divergence = teachers.divergence(self, policy, hidden, samples, batch, sum)?;
-                if let Some((teachers_d_hidden, parts)) = divergence {
-                    d_hidden = d_hidden + teachers_d_hidden;
-                    sums = parts;
-                }
+                let (teachers_d_hidden, parts) =
+                    teachers.divergence(self, policy, hidden, batch, lesson, sum)?;
+                d_hidden = d_hidden + teachers_d_hidden;
+                sums = parts;
             }
 
             // Third stage: through the final norm and the layers. The hidden states are as wide as some
