@@ -6,8 +6,8 @@ mod golden_cases;
 use firebrick_tests::golden::{Case, failures, files};
 use firebrick_train::algorithm::Divergence;
 use golden_cases::{
-    adaptive, advantage, critic, curriculum, kl, length, logprob, optim, overlong, policy_loss,
-    sampling,
+    adaptive, advantage, critic, curriculum, distillation, kl, length, logprob, optim, overlong,
+    policy_loss, sampling,
 };
 
 #[test]
@@ -88,6 +88,13 @@ fn golden_j_dppo_sapo() {
         return eprintln!("SKIPPED: FIREBRICK_GOLDEN_DIR has no file j_*.json");
     }
     run("j");
+}
+
+/// The numbers are TRL's; verl's divergences in one direction agree with them.
+#[test]
+fn golden_l_distillation() {
+    let text = include_str!("golden/l_distillation.json");
+    distillation::check(&serde_json::from_str(text).unwrap());
 }
 
 /// A folder may split these topics into more files than those above.

@@ -21,7 +21,7 @@ use firebrick_train::{
         Gae, Gspo, Kl, KlEstimator, LossInput, Objective, PolicyLoss, Sapo, ValueLoss,
     },
     learner::{
-        AdamW, Beside, Critic, CriticConfig, Layout, LocalTeacher, MicroBatch, MicroBatching,
+        AdamW, AuxModels, Critic, CriticConfig, Layout, LocalTeacher, MicroBatch, MicroBatching,
         OptimConfig, Replicas, SharePrompts, TeacherModel, Teachers, UpdateReport, UpdateTarget,
         Updater, ValueHead, ValueModel, micro_batches,
     },
@@ -119,7 +119,7 @@ fn a_divergence_from_teachers_does_not_depend_on_the_cut() {
             models: vec![teacher, TeacherModel::Policy],
             own: [("other".to_owned(), 1)].into(),
         };
-        any_cut_beside_gives_the_same(|| Box::new(dapo()), None, Some(&teachers));
+        any_cut_with_teachers_gives_the_same(|| Box::new(dapo()), None, Some(&teachers));
     }
 }
 
@@ -244,8 +244,8 @@ fn the_backward_pass_with_a_critic_is_that_of_autodiff() {
         let critic = critic(kind, &policy);
         let samples = appraised(fixed_samples(&policy), &policy, &critic);
         let updater = updater(Box::new(dapo()), Aggregation::TokenMean, true, SMALL);
-        let beside = Beside { critic: Some(&critic), teachers: None };
-        let got = updater.gradients_with(&policy, beside, UpdateTarget::Policy, &samples).unwrap();
+        let aux = AuxModels { critic: Some(&critic), teachers: None };
+        let got = updater.gradients_with(&policy, aux, UpdateTarget::Policy, &samples).unwrap();
         let (of_policy, of_critic) = with_critic_by_autodiff(&updater, &policy, &critic, &samples);
 
         let rounding = rounding(Aggregation::TokenMean);
@@ -266,8 +266,7 @@ fn the_backward_pass_with_a_critic_is_that_of_autodiff() {
         assert_same_arrays(&got_critic, &expected, rounding).unwrap();
 
         // While the critic alone learns, its gradient and all numbers stay the same, and the policy has none.
-        let alone =
-            updater.gradients_with(&policy, beside, UpdateTarget::Critic, &samples).unwrap();
+        let alone = updater.gradients_with(&policy, aux, UpdateTarget::Critic, &samples).unwrap();
         assert!(by_path(&critic.model, &alone.critic_gradients.unwrap()) == got_critic);
         assert_eq!(alone.metrics, got.metrics);
         assert!(alone.gradients.is_empty());
@@ -299,10 +298,10 @@ fn a_fully_masked_update_is_nothing() {
 }
 
 fn any_cut_gives_the_same(policy_loss: impl Fn() -> Box<dyn PolicyLoss>, kind: Option<Kind>) {
-    any_cut_beside_gives_the_same(policy_loss, kind, None);
+    any_cut_with_teachers_gives_the_same(policy_loss, kind, None);
 }
 
-fn any_cut_beside_gives_the_same(
+fn any_cut_with_teachers_gives_the_same(
     policy_loss: impl Fn() -> Box<dyn PolicyLoss>,
     kind: Option<Kind>,
     teachers: Option<&Teachers>,
@@ -318,8 +317,8 @@ fn any_cut_beside_gives_the_same(
                 let mut updater =
                     updater(policy_loss(), aggregation, update.extras, micro_batching);
                 updater.replicas = replicas(devices);
-                let beside = Beside { critic, teachers };
-                updater.gradients_with(policy, beside, UpdateTarget::Policy, samples).unwrap()
+                let aux = AuxModels { critic, teachers };
+                updater.gradients_with(policy, aux, UpdateTarget::Policy, samples).unwrap()
             };
             let gradients =
                 |samples: &[Sample], micro_batching| gradients_on(samples, micro_batching, 1);
@@ -331,7 +330,7 @@ fn any_cut_beside_gives_the_same(
             // A teacher is chosen by the data set. The policy learns nothing from itself without a hint.
             for sample in samples.iter_mut().skip(1).step_by(2) {
                 sample.data_source = "other".into();
-                sample.hinted = [&sample.prompt[..], &[1, 2, 3]].concat();
+                sample.teacher_prompt = [&sample.prompt[..], &[1, 2, 3]].concat();
             }
             // Neither the order nor the cut may matter.
             let shuffled: Vec<Sample> =

@@ -7,6 +7,7 @@ pub(crate) mod adaptive;
 pub(crate) mod advantage;
 pub(crate) mod critic;
 pub(crate) mod curriculum;
+pub(crate) mod distillation;
 pub(crate) mod kl;
 pub(crate) mod length;
 pub(crate) mod logprob;

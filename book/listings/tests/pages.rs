@@ -255,6 +255,8 @@ fn the_page_of_metrics_names_every_metric() {
             "judge/prompt_tokens",
             "judge/cost",
             "teacher/reverse_kl",
+            "teacher/forward_kl",
+            "loss/teacher",
             "rollout/refused",
             "update/logprob_moved",
             "rollout/length_right",

@@ -46,10 +46,11 @@ pub trait Environment: Send + Sync {
     /// Fails if the environment has no episode to offer.
     fn begin(&self, prompt: &Prompt) -> Result<Box<dyn Episode>, EnvironmentFailed>;
 
-    /// Returns how many tasks the environment has, if it has a fixed number of its own.
+    /// Returns how many of its own tasks the environment offers, as far as they are wanted; `None` if it has an episode
+    /// for any prompt.
     ///
     /// # Errors
-    /// Fails if the environment does not say so although it should.
+    /// Fails if the tasks can't be counted.
     fn tasks(&self) -> Result<Option<TaskCounts>, EnvironmentFailed> {
         Ok(None)
     }
@@ -61,7 +62,7 @@ pub trait Environment: Send + Sync {
     }
 }
 
-/// How many tasks an environment has.
+/// How many tasks an environment offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskCounts {
     /// Number of tasks to train on.

@@ -22,7 +22,7 @@ pub struct Prompt {
     pub tokens: Vec<TokenId>,
     /// What a teacher reads in place of `tokens`: the question with a hint. Empty if it reads `tokens`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hinted: Vec<TokenId>,
+    pub teacher_prompt: Vec<TokenId>,
     /// Reference answer, in the format that the task's verifier reads.
     pub reference: String,
     /// True if `reference` is the JSON of an object or a list, for a verifier that takes such references

@@ -24,6 +24,10 @@ impl Hint {
         Hint { text, around, format }
     }
 
+    pub(crate) fn has_reference(&self) -> bool {
+        self.text.contains("{reference}")
+    }
+
     /// Puts the hint around a question: around the last message of the user, if it is a conversation.
     ///
     /// # Errors

@@ -54,8 +54,8 @@ impl<'a> Preparation<'a> {
         let mut prompts = self.each(problems, |problem| self.prompt(problem))?;
 
         prompts.retain(|prompt| {
-            // A hint makes a prompt longer, but none of an empty one.
-            let longer = if prompt.tokens.is_empty() { 0 } else { prompt.hinted.len() };
+            // An empty prompt stays empty, whatever its hint adds.
+            let longer = if prompt.tokens.is_empty() { 0 } else { prompt.teacher_prompt.len() };
             self.fits(prompt.tokens.len().max(longer), &mut report)
         });
         self.unless_empty(prompts, report)
@@ -209,7 +209,7 @@ impl<'a> Preparation<'a> {
                 let remedy = "remove it, or set data.template = \"plain\" if the text is a whole prompt already";
                 refuse_control_token("question", text, &control, remedy)?;
             }
-            if self.hint.is_some() {
+            if self.hint.is_some_and(Hint::has_reference) {
                 let remedy = "remove it: teacher.hint puts the reference into the prompt";
                 refuse_control_token("reference", &problem.as_ref().reference, &control, remedy)?;
             }
@@ -246,7 +246,7 @@ impl<'a> Preparation<'a> {
             String::new()
         };
 
-        let hinted = match self.hint {
+        let teacher_prompt = match self.hint {
             Some(hint) => {
                 let question = hint.around(&problem.question, &problem.reference)?;
                 let limit = self.max_prompt_tokens;
@@ -263,7 +263,7 @@ impl<'a> Preparation<'a> {
             id,
             text,
             tokens,
-            hinted,
+            teacher_prompt,
             reference,
             json_reference,
             question,

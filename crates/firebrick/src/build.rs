@@ -152,6 +152,10 @@ pub(crate) fn build_with_parts(
         None => judges(recipe, &device, sources, now, parts.run_folder.as_deref(), &notes_tx)?,
     };
 
+    let has_hint = recipe.teacher.as_ref().is_some_and(|teacher| teacher.hint.is_some());
+    if has_hint && parts.source.is_some() {
+        return Err(Error::NoEffect { part: "teacher.hint", needs: "with prompts of the recipe" });
+    }
     let request = DataRequest {
         train: parts.source.is_none(),
         heldout: parts.heldout.is_none(),

@@ -69,7 +69,7 @@ pub enum Error {
         problem: String,
     },
     /// An environment does not say how many tasks it has.
-    #[error("data.task.split: {0}")]
+    #[error("data.task: {0}")]
     Tasks(String),
     /// An episode that should become a prompt can't begin.
     #[error("episode {id} of the environment gives no prompt: {problem}")]
@@ -547,8 +547,8 @@ impl Error {
                     .into()
             }
             Error::Tasks(_) => {
-                "start the servers before the run; data.task.split is one of the splits that the \
-                 environment lists"
+                "start the servers before the run; data.task.split and heldout_split are splits that \
+                 the environment lists, and data.heldout_size may be smaller"
                     .into()
             }
             Error::Opening { .. } => {

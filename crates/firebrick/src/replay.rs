@@ -11,7 +11,7 @@ use firebrick_models::PolicyModel as _;
 use firebrick_runs::read_own;
 use firebrick_train::{
     Sample,
-    learner::{Beside, UpdateTarget, check_finite, global_norm},
+    learner::{AuxModels, UpdateTarget, check_finite, global_norm},
 };
 
 use crate::{
@@ -144,7 +144,9 @@ pub fn replay(
     let BuiltRun { mut trainer, tokenizer, .. } =
         build_run(&recipe, Some(&checkpoint), sources, now)?;
     let vocab = trainer.learner.policy.head().dims()[0];
-    let tokens = samples.iter().flat_map(|sample| sample.prompt.iter().chain(&sample.completion));
+    let tokens = samples.iter().flat_map(|sample| {
+        sample.prompt.iter().chain(&sample.teacher_prompt).chain(&sample.completion)
+    });
     if let Some(token) = tokens.into_iter().find(|&&token| token as usize >= vocab) {
         let problem = format!("token {token} is not among the {vocab} of the policy's vocabulary");
         return Err(Error::Batch { path: batch.to_owned(), problem });
@@ -156,14 +158,10 @@ pub fn replay(
     let share = mem::replace(&mut learner.updater.top_entropy_quantile, 1.0);
     let learner = &*learner;
 
-    let beside = Beside { critic: learner.critic.as_ref(), teachers: learner.teachers.as_ref() };
+    let aux = AuxModels { critic: learner.critic.as_ref(), teachers: learner.teachers.as_ref() };
     let gradient = |samples: &[Sample]| {
-        let computed = learner.updater.gradients_with(
-            &learner.policy,
-            beside,
-            UpdateTarget::Policy,
-            samples,
-        )?;
+        let computed =
+            learner.updater.gradients_with(&learner.policy, aux, UpdateTarget::Policy, samples)?;
         let norm = global_norm(&learner.policy, &computed.gradients)?;
         let change = computed.logprob_change.max;
         Ok::<_, Error>((Gradient { loss: computed.loss, norm }, change))

@@ -330,6 +330,8 @@ fn distillation(settings: &Settings, draft: &mut Draft) {
     draft.take_path("teacher.path", path);
     if !differentiates(settings) {
         draft.take("teacher.max_log_ratio", &key("loss_max_clamp"));
+    } else if settings.is_given(&key("loss_max_clamp")) {
+        draft.lacks(&key("loss_max_clamp"), "A divergence is not clamped.");
     }
     if settings.truth(&key("use_task_rewards")) {
         draft.set("teacher.task_weight", 1.0, &key("use_task_rewards"));

@@ -439,7 +439,7 @@ impl Chosen {
 
 /// Splits the vocabulary into blocks of about `logits` logits, and of at least 64 rows unless fewer logits are
 /// requested.
-fn blocks(
+pub(crate) fn blocks(
     [tokens, width]: [usize; 2],
     vocab: usize,
     logits: usize,

@@ -34,6 +34,7 @@ mod flex;
 mod gated;
 mod graph;
 mod head;
+mod head_kl;
 mod heads;
 mod heap;
 #[cfg(any(test, feature = "gpu"))]
@@ -62,6 +63,7 @@ pub use compute::Compute;
 pub use gated::{Activation, gated, gated_backward};
 pub use graph::{Graph, overwrite, overwrite_ints};
 pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_logprobs_saving};
+pub use head_kl::{HeadKl, HeadStates, KlDirection, head_kl};
 pub use heads::Heads;
 pub use heap::{give_memory_back, keep_memory};
 pub use linear::{

@@ -11,8 +11,8 @@ use super::{
     kind::{first_by_default, or_default},
 };
 
-/// A second model, which says of each token that the policy wrote how likely it would have been there (on-policy
-/// distillation). It has the policy's tokens, and is not trained.
+/// A model that says of each token that the policy wrote how likely it would have been there, or how likely every token
+/// would have been (on-policy distillation). It has the policy's tokens, and is not trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(transform = first_by_default)]
@@ -23,7 +23,7 @@ pub struct Teacher {
     /// How the policy learns from it.
     pub loss: DistillationLoss,
     /// What the teacher reads in place of the question: `{prompt}` stands for the question, and `{reference}` for its
-    /// reference. By default it reads what the policy reads.
+    /// reference. All teachers read it. By default they read what the policy reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// Weight of the teacher's part of a token's advantage or loss, above 0. In an advantage that part is the difference
@@ -67,7 +67,8 @@ pub enum TeacherKind {
         #[serde(default)]
         base: BaseType,
     },
-    /// The policy itself, as it is before the update. It learns what it would write with a hint (`teacher.hint`).
+    /// The policy itself: as it is before the step, or for a divergence before each update. It learns what it would write
+    /// with a hint (`teacher.hint`).
     Policy,
     /// On servers of vLLM, each with the whole model.
     Vllm(TeacherServers),

@@ -220,7 +220,15 @@ impl Recipe {
         let differentiates =
             self.teacher.as_ref().is_some_and(|it| it.loss != DistillationLoss::PolicyGradient);
 
+        // Without advantages there is no policy loss.
+        let has_policy_loss = !(differentiates && self.rewards_only_measure());
+        let advantages = |key| {
+            let needs = "teacher.task_weight above 0, or teacher.loss = \"policy_gradient\"";
+            (has_policy_loss, key, &["teacher.loss", "teacher.task_weight"][..], needs)
+        };
+
         vec![
+            advantages("loss.top_entropy_quantile"),
             (
                 !differentiates,
                 "teacher.max_log_ratio",
@@ -335,7 +343,8 @@ fn add_unused_verifier_keys(path: &str, kind: &RewardKind, unused: &mut Vec<Unus
             if !options.command.is_empty() {
                 add("python", &["reward.command"], "no command");
             }
-            if !options.checker.is_empty() {
+            // Without a command, rows may have tests of functions too, which no checker judges.
+            if !options.command.is_empty() && !options.checker.is_empty() {
                 add("tolerance", &["reward.checker"], "no checker");
             }
             if options.sandbox == SandboxKind::None {

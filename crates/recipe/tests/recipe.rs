@@ -395,7 +395,10 @@ fn a_setting_without_effect_is_refused_with_what_would_give_it_one() {
             "reward.command=[]",
         ),
         (
-            &["reward={kind='code',checker=['./check']}", "reward.tolerance=0.1"],
+            &[
+                "reward={kind='code',command=['sh','main.sh'],checker=['./check']}",
+                "reward.tolerance=0.1",
+            ],
             "reward.tolerance",
             "no checker",
             "reward.checker=[]",

@@ -320,6 +320,10 @@ impl Code {
         let comparison =
             Comparison { all: self.options.partial, tolerance: self.options.tolerance };
         let tests = Tests::read(&prompt.reference, comparison).map_err(Failure::Tests)?;
+        if matches!(tests, Tests::Python(_)) && self.python_tests.is_none() {
+            let problem = "tests in Python need a program in Python, and `command` runs another";
+            return Err(Failure::Tests(problem.into()));
+        }
         let Some(program) = self.extraction.find(&completion.text) else {
             return Ok(Score::none(Verdict::Unparsable));
         };

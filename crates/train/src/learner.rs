@@ -10,7 +10,6 @@ pub(crate) mod optim;
 pub(crate) mod replicas;
 pub(crate) mod sft;
 pub(crate) mod teacher;
-mod token_kl;
 pub(crate) mod token_stats;
 mod top_entropy;
 pub(crate) mod update;
@@ -32,7 +31,9 @@ pub use replicas::Replicas;
 pub use sft::{CrossEntropy, sft_step};
 pub use teacher::{LocalTeacher, Teacher, TeacherModel, Teachers};
 pub use token_stats::TokenStats;
-pub use update::{Beside, EXPERT_LOAD_MAX, ROUTER_AUX_LOSS, UpdateReport, UpdateTarget, Updater};
+pub use update::{
+    AuxModels, EXPERT_LOAD_MAX, ROUTER_AUX_LOSS, UpdateReport, UpdateTarget, Updater,
+};
 
 use crate::{error::TrainError, sample::Sample};
 

@@ -21,7 +21,7 @@ pub struct Sample {
     pub prompt: Vec<TokenId>,
     /// The tokens that a teacher reads in place of the prompt; empty if it reads the prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hinted: Vec<TokenId>,
+    pub teacher_prompt: Vec<TokenId>,
     /// The tokens of the completion.
     pub completion: Vec<TokenId>,
     /// True where the policy wrote the token; other tokens are read and not trained on.
@@ -64,7 +64,7 @@ impl Sample {
     pub fn new(prompt: &[TokenId], completion: &Completion, group: u64) -> Self {
         Sample {
             prompt: prompt.to_vec(),
-            hinted: Vec::new(),
+            teacher_prompt: Vec::new(),
             completion: completion.tokens.clone(),
             mask: completion.mask.clone(),
             rollout_logprobs: completion.logprobs.clone(),
@@ -114,7 +114,8 @@ impl Sample {
     }
 
     pub(crate) fn length(&self) -> usize {
-        self.prompt.len() + self.completion.len()
+        // A teacher's pass has to fit as well.
+        self.prompt.len().max(self.teacher_prompt.len()) + self.completion.len()
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn samples_of(
         samples.extend(completions.enumerate().map(|(index, (mut sample, reward))| {
             (sample.place, sample.reward, sample.in_loss) = (index, reward.reward, reward.in_loss);
             sample.data_source.clone_from(&group.group.prompt.data_source);
-            sample.hinted.clone_from(&group.group.prompt.hinted);
+            sample.teacher_prompt.clone_from(&group.group.prompt.teacher_prompt);
             sample
         }));
     }

@@ -224,8 +224,12 @@ fn play(stream: TcpStream, shared: &Shared) -> Result<(), Failed> {
 
     // Whoever asks for tasks speaks plain HTTP.
     let mut begins = [0; 7];
-    while stream.peek(&mut begins)? < begins.len() {
-        thread::sleep(Duration::from_millis(1));
+    loop {
+        match stream.peek(&mut begins)? {
+            0 => return Ok(()),
+            7.. => break,
+            _ => thread::sleep(Duration::from_millis(1)),
+        }
     }
     if &begins != b"GET /ws" && !shared.options.tasks.is_empty() {
         return list_tasks(stream, shared);

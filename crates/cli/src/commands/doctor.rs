@@ -57,10 +57,16 @@ struct Findings {
     devices: Vec<Description>,
     /// Devices that can't be used, and what to do about each.
     missing: Vec<Missing>,
-    /// Why programs can't be judged by `reward.kind = "code"`, if it was tried and they can't.
-    sandbox: Option<String>,
+    /// Whether `reward.kind = "code"` can run programs here, if it was tried.
+    sandbox: Option<Sandbox>,
     #[serde(skip)]
     reports: Vec<SuiteReport>,
+}
+
+#[derive(Serialize)]
+struct Sandbox {
+    works: bool,
+    problem: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -110,8 +116,8 @@ impl Doctor {
 
         findings.missing.extend(only_software(&findings.devices));
         if self.device.is_none() {
-            findings.sandbox =
-                Code::new(CodeOptions::default()).err().map(|error| error.to_string());
+            let problem = Code::new(CodeOptions::default()).err().map(|error| error.to_string());
+            findings.sandbox = Some(Sandbox { works: problem.is_none(), problem });
         }
         let passed = !broken && findings.reports.iter().all(|report| report.passed);
         if self.lines() {
@@ -345,9 +351,9 @@ fn summary(findings: &Findings, all_devices: bool) -> String {
         text += &drivers_here();
     }
 
-    if all_devices {
-        let sandbox = findings.sandbox.as_deref().unwrap_or("python3 runs in bwrap's sandbox");
-        let _ = writeln!(text, "\nprograms of reward.kind = \"code\": {sandbox}");
+    if let Some(Sandbox { problem, .. }) = &findings.sandbox {
+        let says = problem.as_deref().unwrap_or("python3 runs in bwrap's sandbox");
+        let _ = writeln!(text, "\nprograms of reward.kind = \"code\": {says}");
     }
 
     let _ = writeln!(text, "\nfirebrick {}", version());

@@ -59,8 +59,14 @@ pub(crate) const CASES: &[Case] = &[
         assert!(distance(run).abs() > 1e-4);
     }),
     // A divergence has a gradient of its own, which is 0 where the two agree, whatever the rewards are.
-    case(&["teacher.loss=forward_kl"], CHECKPOINT, ROUNDED, differs),
-    case(&["teacher.loss=reverse_kl"], CHECKPOINT, ROUNDED, differs),
+    case(&["teacher.loss=forward_kl", "teacher.weight=0.5"], CHECKPOINT, ROUNDED, |run| {
+        differs(run);
+        assert_near(2.0 * run.first("loss/teacher"), run.first("teacher/forward_kl"));
+    }),
+    case(&["teacher.loss=reverse_kl", "teacher.weight=0.5"], CHECKPOINT, ROUNDED, |run| {
+        differs(run);
+        assert_near(2.0 * run.first("loss/teacher"), distance(run));
+    }),
     case(&["teacher={path='base',loss='forward_kl'}"], CHECKPOINT, ALONE, agrees),
     case(&["teacher={path='base',loss='reverse_kl'}"], CHECKPOINT, ALONE, agrees),
     // What would the policy write if it knew the answer?

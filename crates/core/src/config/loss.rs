@@ -29,10 +29,10 @@ pub enum DistillationLoss {
     #[default]
     PolicyGradient,
     /// By all tokens of the vocabulary: KL(teacher ‖ policy) is a loss, at each token that the policy wrote. The policy
-    /// learns everything that the teacher might have written there.
+    /// learns to make everything likely that the teacher might have written there.
     ForwardKl,
-    /// By all tokens of the vocabulary: KL(policy ‖ teacher) is a loss. It is what `policy_gradient` estimates from one
-    /// token.
+    /// By all tokens of the vocabulary: KL(policy ‖ teacher) is a loss. The policy learns to write nothing that the teacher
+    /// would not have written. It is what `policy_gradient` estimates from one token.
     ReverseKl,
 }
 

@@ -11,6 +11,9 @@ use super::{
     shown,
 };
 
+/// Largest number of tasks that a split may have.
+const LARGEST_SPLIT: u64 = 1 << 40;
+
 /// The tasks that episodes are of.
 #[derive(Clone, Debug)]
 pub struct TaskSplits {
@@ -87,6 +90,9 @@ impl Tasks {
             }
             None => (all - *heldout_size as u64, *heldout_size as u64, all - *heldout_size as u64),
         };
+        if all == 0 || heldout == 0 {
+            return Err("one of the splits has no task".into());
+        }
         let _ = self.first_heldout.set(first);
         Ok(TaskCounts { train: train.min(*train_size as u64) as usize, heldout: heldout as usize })
     }
@@ -133,9 +139,9 @@ impl<'a> TaskApi<'a> {
     fn num_tasks(&self, name: &str, split: &str) -> Result<u64, String> {
         let path = format!("{name}/num_tasks");
         let answer = self.ask(&path, Some(&json!({ "split": split })))?;
-        // More tasks than anybody could draw are none.
-        let count = answer["num_tasks"].as_u64().filter(|&count| count < 1 << 40);
-        count.ok_or_else(|| self.odd(&path, "a number `num_tasks`", &answer))
+        let count = answer["num_tasks"].as_u64().filter(|&count| count <= LARGEST_SPLIT);
+        let expected = format!("`num_tasks` from 0 to {LARGEST_SPLIT}");
+        count.ok_or_else(|| self.odd(&path, &expected, &answer))
     }
 
     /// Asks for `path`, by POST if there is a body.

@@ -181,19 +181,23 @@ impl Data {
             while let Some(first) = rest.first() {
                 let source = first.data_source.clone();
                 let verifier = judges.of(&source);
-                if tried.insert(source.clone()) {
-                    references::probe(verifier, first)?;
-                }
-
                 let count = rest.iter().take_while(|prompt| prompt.data_source == source).count();
                 let others = rest.split_off(count);
                 let mut of_source = std::mem::replace(&mut rest, others);
 
                 // A task generates its own answers.
-                if recipe.data.task.is_none() {
-                    let kind = recipe.reward_kind_of(&source);
-                    let key = if source.is_empty() { key } else { &format!("{key} ({source})") };
+                let made = recipe.data.task.is_some();
+                let kind = recipe.reward_kind_of(&source);
+                let key = if source.is_empty() { key } else { &format!("{key} ({source})") };
+                if !made {
                     references::leave_out(key, &mut of_source, &kind, verifier, notes)?;
+                }
+                if let Some(first) = of_source.first()
+                    && tried.insert(source.clone())
+                {
+                    references::probe(verifier, first)?;
+                }
+                if !made {
                     references::check(key, &of_source, &kind, verifier, notes)?;
                 }
                 prompts.append(&mut of_source);

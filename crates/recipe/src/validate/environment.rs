@@ -50,6 +50,27 @@ impl Checks<'_> {
             );
         }
 
+        if let Some(Task::Environment { split: Some(split), heldout_split }) =
+            &self.recipe.data.task
+        {
+            if heldout_split.as_ref() == Some(split) {
+                self.fail(
+                    &["data.task"],
+                    format!("data.task.heldout_split is \"{split}\", expected another split"),
+                    "these tasks are trained on",
+                    "leave it out, and the last tasks of the split are held out",
+                );
+            }
+            if !environment.reset.contains("index") {
+                self.fail(
+                    &["environment.reset", "data.task"],
+                    "environment.reset names no task, expected `index` in it for data.task.split".into(),
+                    "would begin other episodes than those of the tasks",
+                    "leave it out, or add `\"split\": {{ split | tojson }}, \"index\": {{ index }}`",
+                );
+            }
+        }
+
         let pays = self.recipe.reward_kind().asks_environment();
 
         if pays && matches!(kind, EnvironmentKind::None | EnvironmentKind::Calculator) {

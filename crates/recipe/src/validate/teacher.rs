@@ -3,7 +3,7 @@
 use firebrick_core::config::DistillationLoss;
 
 use super::Checks;
-use crate::{Dynamic, TeacherKind};
+use crate::{Dynamic, Task, TeacherKind};
 
 impl Checks<'_> {
     /// Checks that each teacher is named, and that the teachers' part of the advantages is not filtered away.
@@ -25,6 +25,15 @@ impl Checks<'_> {
 
         if let Some(teacher) = &recipe.teacher {
             self.teacher_kind("teacher", &teacher.kind);
+            let is_asked = matches!(recipe.data.task, Some(Task::Environment { .. }));
+            if is_asked && teacher.hint.as_ref().is_some_and(|hint| hint.contains("{reference}")) {
+                self.fail(
+                    &["teacher.hint"],
+                    "teacher.hint has {reference} in it, and an environment's tasks have no references".into(),
+                    "would be empty",
+                    "write a hint without it",
+                );
+            }
             if teacher.hint.as_ref().is_some_and(|hint| !hint.contains("{prompt}")) {
                 self.fail(
                     &["teacher.hint"],
@@ -64,7 +73,7 @@ impl Checks<'_> {
             self.fail(
                 &[&format!("{key}.kind"), key],
                 format!("{key} is the policy itself, expected teacher.hint with it"),
-                "says nothing else than the policy",
+                "it would think what the policy thinks",
                 "add a hint under [teacher], such as `hint = \"{prompt}\\nThe answer is {reference}.\"`",
             );
         }

@@ -2,8 +2,9 @@
 //! it would have written there.
 
 use firebrick_core::config::DistillationLoss;
+use firebrick_kernels::KlDirection;
 
-/// How the opinions of a teacher become advantages, or a loss.
+/// How what a teacher says becomes advantages, or a loss.
 ///
 /// With [`DistillationLoss::PolicyGradient`] a token's advantage is `task_weight` · A + `weight` · (log p_teacher − log
 /// p_policy), where A is the advantage that the task's reward gives it, and p_policy is the old policy of the ratio
@@ -26,6 +27,15 @@ pub struct Distillation {
 }
 
 impl Distillation {
+    /// Returns the divergence that is a loss, if one is.
+    pub fn direction(&self) -> Option<KlDirection> {
+        match self.loss {
+            DistillationLoss::PolicyGradient => None,
+            DistillationLoss::ForwardKl => Some(KlDirection::Forward),
+            DistillationLoss::ReverseKl => Some(KlDirection::Reverse),
+        }
+    }
+
     /// Computes a token's advantage from its `task` advantage, and its log-probabilities under policy and teacher.
     pub fn advantage(&self, task: f32, policy: f32, teacher: f32) -> f32 {
         let max = self.max_log_ratio.unwrap_or(f64::INFINITY);

@@ -18,7 +18,7 @@ use crate::{
         optim::{Optimizer, StepOutcome, global_norm, read},
         teacher::Teachers,
         token_stats::TokenStats,
-        update::{Beside, UpdateTarget, Updater},
+        update::{AuxModels, UpdateTarget, Updater},
     },
     sample::Sample,
 };
@@ -31,7 +31,7 @@ pub struct LocalLearner<M: Module> {
     pub reference: Option<M>,
     /// Estimates advantages token by token. Without a critic the task's estimator does so.
     pub critic: Option<Critic<M>>,
-    /// Models whose opinions of the policy's tokens become part of the advantages, if any.
+    /// Models that the policy learns from on its own texts, if any.
     pub teachers: Option<Teachers>,
     /// Turns samples into gradients.
     pub updater: Updater,
@@ -272,13 +272,15 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
             metrics = value_metrics(samples);
         }
 
-        let opinions =
+        let teacher_logprobs =
             self.retry_on_oom(samples, |LocalLearner { teachers, updater, policy, .. }| {
                 let teachers = teachers.as_ref();
-                teachers.map(|teachers| teachers.opinions(updater, policy, samples)).transpose()
+                teachers
+                    .map(|teachers| teachers.teacher_logprobs(updater, policy, samples))
+                    .transpose()
             })?;
-        if let Some((teachers, opinions)) = self.teachers.as_ref().zip(opinions) {
-            metrics.extend(teachers.teach(samples, opinions.as_deref()));
+        if let Some((teachers, teacher_logprobs)) = self.teachers.as_ref().zip(teacher_logprobs) {
+            metrics.extend(teachers.teach(samples, teacher_logprobs.as_deref()));
         }
         Ok(metrics)
     }
@@ -289,8 +291,8 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
 
         let report = self.retry_on_oom(samples, |learner| {
             let LocalLearner { updater, policy, critic, teachers, .. } = learner;
-            let beside = Beside { critic: critic.as_ref(), teachers: teachers.as_ref() };
-            let report = updater.gradients_with(policy, beside, target, samples)?;
+            let aux = AuxModels { critic: critic.as_ref(), teachers: teachers.as_ref() };
+            let report = updater.gradients_with(policy, aux, target, samples)?;
             // The gradient is checked here, because the critic is moved after the policy, when it is too late to
             // compute its gradient again.
             if let Some((critic, gradients)) = critic.as_ref().zip(report.critic_gradients.as_ref())

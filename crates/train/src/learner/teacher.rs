@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
-use firebrick_core::{
-    Metrics,
-    config::{Aggregation, DistillationLoss},
-};
+use burn::tensor::{IndexingUpdateOp, Int, Tensor, TensorData};
+use firebrick_core::{Metrics, config::Aggregation};
+use firebrick_kernels::{HeadStates, KlDirection, head_kl};
 use firebrick_models::{GradientSum, PolicyModel};
 
 use crate::{
@@ -16,8 +14,7 @@ use crate::{
         checked_logprobs,
         checkpointed_forward::hidden_at,
         critic::MetricSums,
-        micro_batch::{Layout, MicroBatch},
-        token_kl::{Direction, TokenKl},
+        micro_batch::MicroBatch,
         update::{TOTAL_LOSS, Updater},
     },
     sample::Sample,
@@ -25,9 +22,9 @@ use crate::{
 
 const REVERSE_KL: &str = "teacher/reverse_kl";
 
-/// The policy's teachers, and what follows from their opinions.
+/// The policy's teachers, and what follows from what they say.
 pub struct Teachers {
-    /// How opinions become advantages.
+    /// How the policy learns from them.
     pub distillation: Distillation,
     /// The teachers. The first teaches on the prompts of all data sets that have no other.
     pub models: Vec<TeacherModel>,
@@ -37,7 +34,7 @@ pub struct Teachers {
 
 /// Who teaches.
 pub enum TeacherModel {
-    /// The policy itself, as it is now. It learns from what it would write with a hint ([`Sample::hinted`]).
+    /// The policy itself, as it is now. It learns from what it would write with a hint ([`Sample::teacher_prompt`]).
     Policy,
     /// Another model.
     Other(Box<dyn Teacher>),
@@ -53,13 +50,14 @@ pub trait Teacher: Send + Sync {
     /// When a device or a server fails.
     fn logprobs(&self, updater: &Updater, samples: &[Sample]) -> Result<Vec<Vec<f32>>, TrainError>;
 
-    /// Computes the hidden states that predict the labels of a micro-batch, `[count, hidden]`, and returns them with the
-    /// head that makes logits of them, `[vocab, hidden]`. The device is the policy's.
+    /// Computes the hidden states that predict the tokens that the policy wrote in these samples, one sample after the
+    /// other, and returns them with the head that makes logits of them. It has at least the rows of the policy's head, and
+    /// is on the same device.
     ///
     /// # Errors
-    /// Unless this is overridden, for a teacher that knows only how likely given tokens are.
-    fn hidden(&self, batch: &MicroBatch) -> Result<[Tensor<2>; 2], TrainError> {
-        let _ = batch;
+    /// When the device fails. Unless this is overridden, for a teacher that knows only how likely given tokens are.
+    fn states(&self, updater: &Updater, samples: &[Sample]) -> Result<HeadStates, TrainError> {
+        let _ = (updater, samples);
         Err(TrainError::NoDistribution)
     }
 
@@ -75,8 +73,8 @@ impl<M: PolicyModel> Teacher for LocalTeacher<M> {
         updater.logprobs(&self.0, samples)
     }
 
-    fn hidden(&self, batch: &MicroBatch) -> Result<[Tensor<2>; 2], TrainError> {
-        Ok(hidden_and_head(&self.0, batch))
+    fn states(&self, updater: &Updater, samples: &[Sample]) -> Result<HeadStates, TrainError> {
+        Ok(states_of(&self.0, updater, samples))
     }
 
     fn halve_chunks(&mut self) {
@@ -89,17 +87,17 @@ impl Teachers {
     ///
     /// # Errors
     /// When a teacher fails.
-    pub(super) fn opinions<M: PolicyModel>(
+    pub(super) fn teacher_logprobs<M: PolicyModel>(
         &self,
         updater: &Updater,
         policy: &M,
         samples: &[Sample],
     ) -> Result<Option<Vec<Vec<f32>>>, TrainError> {
-        if self.distillation.loss != DistillationLoss::PolicyGradient {
+        if self.distillation.direction().is_some() {
             return Ok(None);
         }
 
-        let mut opinions = vec![Vec::new(); samples.len()];
+        let mut teacher_logprobs = vec![Vec::new(); samples.len()];
         for (index, model) in self.models.iter().enumerate() {
             let is_own = |&at: &usize| self.teacher_of(&samples[at]) == index;
             let own: Vec<usize> = (0..samples.len()).filter(is_own).collect();
@@ -107,15 +105,15 @@ impl Teachers {
                 continue;
             }
 
-            let asked: Vec<Sample> = own.iter().map(|&at| with_hint(&samples[at])).collect();
+            let asked: Vec<Sample> = own.iter().map(|&at| as_teacher_reads(&samples[at])).collect();
             let answers = match model {
                 TeacherModel::Policy => updater.logprobs(policy, &asked)?,
                 TeacherModel::Other(teacher) => teacher.logprobs(updater, &asked)?,
             };
             let answers = checked_logprobs(answers, &asked)?;
-            own.into_iter().zip(answers).for_each(|(at, answer)| opinions[at] = answer);
+            own.into_iter().zip(answers).for_each(|(at, answer)| teacher_logprobs[at] = answer);
         }
-        Ok(Some(opinions))
+        Ok(Some(teacher_logprobs))
     }
 
     pub(super) fn halve_chunks(&mut self) {
@@ -133,8 +131,12 @@ impl Teachers {
     }
 
     /// Weighs the samples' advantages, adds what the teachers say to them, and measures how far the policy is from its
-    /// teachers. Without `opinions` an advantage has the task's part alone.
-    pub(super) fn teach(&self, samples: &mut [Sample], opinions: Option<&[Vec<f32>]>) -> Metrics {
+    /// teachers. Without `teacher_logprobs` an advantage has the task's part alone.
+    pub(super) fn teach(
+        &self,
+        samples: &mut [Sample],
+        teacher_logprobs: Option<&[Vec<f32>]>,
+    ) -> Metrics {
         let (mut count, mut reverse_kl) = (0.0, 0.0);
         for (index, sample) in samples.iter_mut().enumerate() {
             if sample.loss_tokens() == 0 {
@@ -142,7 +144,7 @@ impl Teachers {
             }
             for token in sample.policy_tokens().collect::<Vec<_>>() {
                 let policy = sample.old_logprobs[token];
-                let teacher = opinions.map_or(policy, |logprobs| logprobs[index][token]);
+                let teacher = teacher_logprobs.map_or(policy, |logprobs| logprobs[index][token]);
                 let advantage = &mut sample.advantages[token];
                 *advantage = self.distillation.advantage(*advantage, policy, teacher);
                 count += 1.0;
@@ -151,118 +153,143 @@ impl Teachers {
         }
 
         let mut metrics = Metrics::default();
-        if opinions.is_some() && count > 0.0 {
+        if teacher_logprobs.is_some() && count > 0.0 {
             metrics.set(REVERSE_KL, reverse_kl / count);
         }
         metrics
     }
 
-    /// Returns what the teachers are to read of a micro-batch of these samples, if a divergence from them is a loss.
-    pub(super) fn lesson(
-        &self,
-        samples: &[&Sample],
-        layout: Layout,
-        device: &Device,
-    ) -> Option<Lesson> {
-        if self.distillation.loss == DistillationLoss::PolicyGradient {
-            return None;
-        }
-        let teachers = samples.iter().map(|sample| self.teacher_of(sample)).collect();
-        let hinted = samples.iter().any(|sample| !sample.hinted.is_empty()).then(|| {
-            let hinted: Vec<Sample> = samples.iter().map(|sample| with_hint(sample)).collect();
-            let hinted: Vec<&Sample> = hinted.iter().collect();
-            MicroBatch::new(&hinted, layout, Aggregation::TokenMean, &Divisors::default(), device)
-        });
-        Some(Lesson { teachers, hinted })
-    }
-
-    /// Adds the gradient of the divergence of `policy` from its teachers to `sum`. Returns the gradient with respect to
-    /// `hidden`, the policy's hidden states of a micro-batch, and parts of the update's metrics.
+    /// Asks the teachers for all that they think of the tokens of a micro-batch of these samples, if a divergence from
+    /// them is a loss. `policy` is without autodiff.
     ///
     /// # Errors
-    /// [`TrainError::NoDistribution`].
+    /// When a teacher fails.
+    pub(super) fn states<M: PolicyModel>(
+        &self,
+        updater: &Updater,
+        policy: &M,
+        samples: &[&Sample],
+    ) -> Result<Vec<TeacherStates>, TrainError> {
+        let Some(direction) = self.distillation.direction() else { return Ok(Vec::new()) };
+
+        let mut all = Vec::new();
+        for (index, model) in self.models.iter().enumerate() {
+            // The policy's tokens of a teacher's samples, as indices into those of the micro-batch.
+            let mut tokens = Vec::new();
+            let mut read = Vec::new();
+            let mut count = 0;
+            for sample in samples {
+                let next = count + sample.policy_tokens().count() as i32;
+                if self.teacher_of(sample) == index {
+                    tokens.extend(count..next);
+                    read.push(as_teacher_reads(sample));
+                }
+                count = next;
+            }
+            if read.is_empty() {
+                continue;
+            }
+
+            let states = match model {
+                TeacherModel::Policy => states_of(policy, updater, &read),
+                TeacherModel::Other(teacher) => teacher.states(updater, &read)?,
+            };
+            let device = policy.device();
+            let shape = [tokens.len()];
+            let tokens = (read.len() < samples.len())
+                .then(|| Tensor::from_data(TensorData::new(tokens, shape), &device));
+            all.push(TeacherStates { direction, tokens, states });
+        }
+        Ok(all)
+    }
+
+    /// Adds the gradient of the divergence of `policy` from one teacher to `sum` and to `d_hidden`, the gradient with
+    /// respect to `hidden`, the policy's hidden states of a micro-batch, `[count, hidden]`. Returns parts of the update's
+    /// metrics.
+    #[allow(clippy::too_many_arguments, reason = "two models, and where the gradient goes")]
     pub(super) fn divergence<M: PolicyModel>(
         &self,
         updater: &Updater,
         policy: &M,
         hidden: &Tensor<2>,
         batch: &MicroBatch,
-        lesson: &Lesson,
+        teacher: TeacherStates,
+        d_hidden: &mut Tensor<2>,
         sum: &mut GradientSum,
-    ) -> Result<(Tensor<2>, MetricSums), TrainError> {
-        let direction = match self.distillation.loss {
-            DistillationLoss::ForwardKl => Direction::Forward,
-            DistillationLoss::PolicyGradient | DistillationLoss::ReverseKl => Direction::Reverse,
+    ) -> MetricSums {
+        let TeacherStates { direction, tokens, states } = teacher;
+        let own = |numbers: Tensor<1>| match &tokens {
+            Some(tokens) => numbers.select(0, tokens.clone()),
+            None => numbers,
         };
-        let read = lesson.hinted.as_ref().unwrap_or(batch);
+        let weights = own(batch.by_token(batch.loss_weights.clone()));
+        let weights = weights.mul_scalar(self.distillation.weight);
+        let shares = own(batch.by_token(batch.metric_weights.clone()));
+        let hidden = match &tokens {
+            Some(tokens) => hidden.clone().select(0, tokens.clone()),
+            None => hidden.clone(),
+        };
 
-        let mut d_hidden = Tensor::zeros_like(&hidden.clone().cast(DType::F32));
-        let mut sums = Vec::new();
-        for (index, model) in self.models.iter().enumerate() {
-            let is_own = |teacher: &usize| f32::from(u8::from(*teacher == index));
-            let own: Vec<f32> = lesson.teachers.iter().map(is_own).collect();
-            if own.iter().all(|&own| own == 0.0) {
-                continue;
-            }
+        let head = policy.head();
+        let kl = head_kl(
+            direction,
+            &HeadStates { hidden, head: head.val().inner() },
+            &states,
+            &weights.clone().mul_scalar(updater.loss_scale),
+            updater.temperature,
+            updater.micro_batching.max_logits,
+            policy.compute(),
+            head.is_require_grad(),
+        );
 
-            // A token of another teacher's sample is computed too, with a weight of 0.
-            let rows = own.len();
-            let own = Tensor::<2>::from_data(TensorData::new(own, [rows, 1]), &hidden.device());
-            let of_own = |weights: &Tensor<2>| batch.by_token(weights.clone() * own.clone());
-            let weights = of_own(&batch.loss_weights).mul_scalar(self.distillation.weight);
-
-            let [taught, head] = match model {
-                TeacherModel::Policy => hidden_and_head(&policy.valid(), read),
-                TeacherModel::Other(teacher) => teacher.hidden(read)?,
-            };
-            let kl = TokenKl::backward(
-                direction,
-                [hidden, &taught],
-                policy.head(),
-                &head,
-                &weights.clone().mul_scalar(updater.loss_scale),
-                updater.temperature,
-                updater.micro_batching.max_logits,
-                policy.compute(),
-                sum,
-            );
-            d_hidden = d_hidden + kl.d_hidden;
-
-            let loss = match direction {
-                Direction::Forward => kl.forward.clone(),
-                Direction::Reverse => kl.reverse.clone(),
-            };
-            let loss = (loss * weights).sum();
-            let shares = of_own(&batch.metric_weights);
-            sums.extend([
-                (TOTAL_LOSS, loss.clone()),
-                ("loss/teacher", loss),
-                ("teacher/forward_kl", (kl.forward * shares.clone()).sum()),
-                (REVERSE_KL, (kl.reverse * shares).sum()),
-            ]);
+        let d_own = kl.d_hidden;
+        let d_all = d_hidden.clone();
+        *d_hidden = match tokens {
+            Some(tokens) => d_all.select_assign(0, tokens, d_own, IndexingUpdateOp::Add),
+            None => d_all + d_own,
+        };
+        if let Some(d_head) = kl.d_head {
+            sum.add(head.id, d_head);
         }
-        Ok((d_hidden, sums))
+
+        let loss = match direction {
+            KlDirection::Forward => kl.forward.clone(),
+            KlDirection::Reverse => kl.reverse.clone(),
+        };
+        let loss = (loss * weights).sum();
+        vec![
+            (TOTAL_LOSS, loss.clone()),
+            ("loss/teacher", loss),
+            ("teacher/forward_kl", (kl.forward * shares.clone()).sum()),
+            (REVERSE_KL, (kl.reverse * shares).sum()),
+        ]
     }
 }
 
-/// What the teachers are to read of a micro-batch.
-pub(super) struct Lesson {
-    /// Index of the teacher of each sample.
-    teachers: Vec<usize>,
-    /// The samples as teachers read them, if there are hints. Its tokens are in the order of the micro-batch.
-    hinted: Option<MicroBatch>,
+/// What one teacher thinks of its tokens of a micro-batch.
+pub(super) struct TeacherStates {
+    direction: KlDirection,
+    /// Indices of these tokens among the policy's; `None` if they are all.
+    tokens: Option<Tensor<1, Int>>,
+    states: HeadStates,
 }
 
 /// Returns the sample as a teacher reads it.
-fn with_hint(sample: &Sample) -> Sample {
+fn as_teacher_reads(sample: &Sample) -> Sample {
     let mut sample = sample.clone();
-    if !sample.hinted.is_empty() {
-        sample.prompt = std::mem::take(&mut sample.hinted);
+    if !sample.teacher_prompt.is_empty() {
+        sample.prompt = std::mem::take(&mut sample.teacher_prompt);
     }
     sample
 }
 
-/// Returns what [`Teacher::hidden`] does, of a model without autodiff.
-fn hidden_and_head<M: PolicyModel>(model: &M, batch: &MicroBatch) -> [Tensor<2>; 2] {
-    [hidden_at(model, &batch.tokens, &batch.predictors), model.head().val()]
+/// Does what [`Teacher::states`] promises, with a model without autodiff.
+fn states_of<M: PolicyModel>(model: &M, updater: &Updater, samples: &[Sample]) -> HeadStates {
+    let layout = updater.micro_batching.layout(samples, model.packs());
+    let samples: Vec<&Sample> = samples.iter().collect();
+    let divisors = Divisors::default();
+    let batch =
+        MicroBatch::new(&samples, layout, Aggregation::TokenMean, &divisors, &model.device());
+    let hidden = hidden_at(model, &batch.tokens, &batch.predictors);
+    HeadStates { hidden, head: model.head().val() }
 }

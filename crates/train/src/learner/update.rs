@@ -27,7 +27,7 @@ use crate::{
         micro_batch::{Layout, MicroBatch, MicroBatching, micro_batches, prompt_sharing_saving},
         optim::{Optimizer, StepOutcome, read},
         replicas::Replicas,
-        teacher::{Lesson, Teachers},
+        teacher::{TeacherStates, Teachers},
         token_stats::TokenStats,
     },
     sample::Sample,
@@ -75,28 +75,27 @@ pub enum UpdateTarget {
     Critic,
 }
 
-/// What an update needs besides the policy.
-pub struct Beside<'a, M: PolicyModel> {
+/// Models that an update needs besides the policy.
+pub struct AuxModels<'a, M: PolicyModel> {
     /// The critic, if there is one.
     pub critic: Option<&'a Critic<M>>,
     /// The teachers, if there are some.
     pub teachers: Option<&'a Teachers>,
 }
 
-/// Nothing.
-impl<M: PolicyModel> Default for Beside<'_, M> {
+impl<M: PolicyModel> Default for AuxModels<'_, M> {
     fn default() -> Self {
-        Beside { critic: None, teachers: None }
+        AuxModels { critic: None, teachers: None }
     }
 }
 
-impl<M: PolicyModel> Clone for Beside<'_, M> {
+impl<M: PolicyModel> Clone for AuxModels<'_, M> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<M: PolicyModel> Copy for Beside<'_, M> {}
+impl<M: PolicyModel> Copy for AuxModels<'_, M> {}
 
 /// Gradients and metrics of an update, neither of which shows how the update was split.
 pub struct UpdateReport {
@@ -174,7 +173,7 @@ impl Updater {
         policy: &M,
         samples: &[Sample],
     ) -> Result<UpdateReport, TrainError> {
-        self.gradients_with(policy, Beside::default(), UpdateTarget::Policy, samples)
+        self.gradients_with(policy, AuxModels::default(), UpdateTarget::Policy, samples)
     }
 
     /// Computes the same as [`Updater::gradients`], for a policy with a critic or teachers. The gradient of a head on
@@ -189,7 +188,7 @@ impl Updater {
     pub fn gradients_with<M: PolicyModel>(
         &self,
         policy: &M,
-        beside: Beside<'_, M>,
+        aux: AuxModels<'_, M>,
         target: UpdateTarget,
         samples: &[Sample],
     ) -> Result<UpdateReport, TrainError> {
@@ -221,10 +220,12 @@ impl Updater {
         });
         let policy = policy_with_aux.as_ref().unwrap_or(policy);
 
-        // The loads of experts, a critic, and teachers are on the policy's device alone.
-        let single_device = beside.critic.is_some() || beside.teachers.is_some() || has_aux_loss;
+        // The loads of experts, a critic, and teachers whose distributions are asked for are on the policy's device alone.
+        let diverges =
+            aux.teachers.is_some_and(|teachers| teachers.distillation.direction().is_some());
+        let single_device = aux.critic.is_some() || diverges || has_aux_loss;
         let context = UpdateContext { samples, layout, divisors: &divisors, target };
-        let result = self.compute(policy, beside, &context, single_device)?;
+        let result = self.compute(policy, aux, &context, single_device)?;
 
         let (mut metrics, logprob_change_max) = result.read_metrics()?;
         let mean = metrics.get(LOGPROB_CHANGE).unwrap_or(f64::NAN);
@@ -240,7 +241,7 @@ impl Updater {
                 1.0 => gradients.policy.finish(),
                 scale => gradients.policy.finish_over(policy, scale),
             },
-            critic_gradients: beside.critic.map(|_| gradients.critic.finish()),
+            critic_gradients: aux.critic.map(|_| gradients.critic.finish()),
             loss: metrics.get(TOTAL_LOSS).unwrap_or(0.0),
             metrics,
             logprob_change,
@@ -274,17 +275,17 @@ impl Updater {
     fn compute<M: PolicyModel>(
         &self,
         policy: &M,
-        beside: Beside<'_, M>,
+        aux: AuxModels<'_, M>,
         context: &UpdateContext<'_>,
         single_device: bool,
     ) -> Result<DeviceResult, TrainError> {
         let batches = self.micro_batches(context.samples, context.layout, single_device);
         if single_device {
-            return self.compute_on_device(policy, beside, context, batches);
+            return self.compute_on_device(policy, aux, context, batches);
         }
 
         let work = |policy: &M, batches| {
-            self.compute_on_device(policy, Beside::default(), context, batches)
+            self.compute_on_device(policy, AuxModels::default(), context, batches)
         };
         let mut results =
             self.replicas.map_devices(policy, context.samples, batches, work)?.into_iter();
@@ -296,34 +297,38 @@ impl Updater {
     fn compute_on_device<M: PolicyModel>(
         &self,
         policy: &M,
-        beside: Beside<'_, M>,
+        aux: AuxModels<'_, M>,
         context: &UpdateContext<'_>,
         batches: Vec<Vec<usize>>,
     ) -> Result<DeviceResult, TrainError> {
         let device = policy.device();
         let policy = &run_on_compute_thread(&device, || policy.prepared());
         let policy_no_grad = &policy.valid();
-        let models = Models { policy, policy_no_grad, beside };
+        let models = Models { policy, policy_no_grad, aux };
         let mut result = DeviceResult::default();
 
         for indices in batches {
             self.check_interrupted()?;
             let UpdateContext { samples, layout, divisors, target } = *context;
             let batch = self.batch(samples, &indices, layout, divisors, &device);
-            let lesson = beside.teachers.and_then(|teachers| {
-                let samples: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
-                teachers.lesson(&samples, layout, &device)
-            });
+            let samples: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
 
             let DeviceResult { gradients, sums, .. } = &mut result;
             let batch_result = run_on_compute_thread(&device, || {
                 // The critic's pass comes first, so that its activations are freed before the policy's are
                 // allocated.
-                if let Some(critic) = beside.critic {
+                if let Some(critic) = aux.critic {
                     let micro_batching = &self.micro_batching;
                     add(sums, critic.on_own_trunk(&batch, micro_batching, &mut gradients.critic));
                 }
-                self.micro_batch(&models, target, &batch, lesson.as_ref(), gradients)
+                // So do the teachers' passes, of which only the last hidden states are kept.
+                let taught = match (aux.teachers, target) {
+                    (Some(teachers), UpdateTarget::Policy) => {
+                        teachers.states(self, policy_no_grad, &samples)?
+                    }
+                    _ => Vec::new(),
+                };
+                Ok::<_, TrainError>(self.micro_batch(&models, target, &batch, taught, gradients))
             })?;
 
             result.add_micro_batch(indices, batch_result);
@@ -486,10 +491,10 @@ impl Updater {
         models: &Models<'_, M>,
         target: UpdateTarget,
         batch: &MicroBatch,
-        lesson: Option<&Lesson>,
+        taught: Vec<TeacherStates>,
         gradients: &mut UpdateGradients,
-    ) -> Result<MicroBatchResult, TrainError> {
-        let Models { policy, policy_no_grad, beside: Beside { critic, teachers } } = *models;
+    ) -> MicroBatchResult {
+        let Models { policy, policy_no_grad, aux: AuxModels { critic, teachers } } = *models;
 
         // If the policy is not trained, nothing is kept for the backward pass.
         let context = policy.context(&batch.tokens);
@@ -551,12 +556,20 @@ impl Updater {
             if let Some(critic_d_hidden) = critic_d_hidden {
                 d_hidden = d_hidden + self.scaled(critic_d_hidden);
             }
-            if let Some((teachers, lesson)) = teachers.zip(lesson) {
-                let (hidden, sum) = (&hidden_detached, &mut gradients.policy);
-                let (teachers_d_hidden, parts) =
-                    teachers.divergence(self, policy, hidden, batch, lesson, sum)?;
-                d_hidden = d_hidden + teachers_d_hidden;
-                sums = parts;
+            if let Some(teachers) = teachers {
+                for states in taught {
+                    let (hidden, sum) = (&hidden_detached, &mut gradients.policy);
+                    let parts = teachers.divergence(
+                        self,
+                        policy,
+                        hidden,
+                        batch,
+                        states,
+                        &mut d_hidden,
+                        sum,
+                    );
+                    sums.extend(parts);
+                }
             }
 
             // Third stage: through the final norm and the layers. The hidden states are as wide as some
@@ -572,7 +585,7 @@ impl Updater {
         ]);
         sums.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
         sums.extend(critic_sums);
-        Ok(MicroBatchResult { sums, logprob_change_max: logprob_change.max(), token_stats })
+        MicroBatchResult { sums, logprob_change_max: logprob_change.max(), token_stats }
     }
 
     /// Computes the gradients of the scaled loss with respect to the leaves `[log-probabilities, entropies]`,
@@ -620,7 +633,7 @@ struct Models<'a, M: PolicyModel> {
     policy: &'a M,
     /// The policy without autodiff.
     policy_no_grad: &'a M,
-    beside: Beside<'a, M>,
+    aux: AuxModels<'a, M>,
 }
 
 /// Forward pass of a micro-batch through a policy that is trained, up to the head.
