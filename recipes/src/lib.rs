@@ -43,6 +43,8 @@ pub const ALL: &[BuiltIn] = recipes! {
     "functions": "a new, tiny model learns to write functions in Python, which are run in a sandbox; CPU, minutes",
     "smollm2-arithmetic": "a published model of 135 million parameters learns to add; CPU, 15 to 25 minutes",
     "smollm2-stories": "the same model learns to think stories through; CPU, two hours",
+    "smollm2-distillation": "the same model learns to add from a teacher, itself after smollm2-arithmetic; CPU, minutes",
+    "smollm2-judged": "the same model answers sums, and a larger model on a server judges them",
     "openenv": "the same model plays a game that an OpenEnv server holds; CPU",
     "gsm8k-tiny": "two steps that show whether a model and a file of GSM8K fit together; CPU",
     "gsm8k": "Qwen2.5-0.5B-Instruct on grade-school mathematics, both from the Hub; 12 GB",

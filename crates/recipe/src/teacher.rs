@@ -11,8 +11,8 @@ use super::{
     kind::{first_by_default, or_default},
 };
 
-/// A model that says of each token that the policy wrote how likely it would have been there, or how likely every token
-/// would have been (on-policy distillation). It has the policy's tokens, and is not trained.
+/// A model whose probability of each token that the policy wrote, or of every token of the vocabulary in its place, the
+/// policy learns from (on-policy distillation). It uses the policy's tokenizer, and is not trained unless it is the policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(transform = first_by_default)]
@@ -30,11 +30,12 @@ pub struct Teacher {
     /// of the token's log-probabilities: the teacher's minus the policy's.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub weight: f64,
-    /// Weight of the other part, the advantage that the reward gives. 0.0 leaves it out: then the reward only measures,
-    /// and `sampling.dynamic` is `"off"`, because the teacher also teaches on groups of equal rewards.
+    /// Weight of the reward's part of the advantage. 0.0 leaves it out: then the reward only measures, and you have to set
+    /// `sampling.dynamic = "off"`, because the teacher also teaches on groups of equal rewards.
     #[schemars(range(min = 0.0))]
     pub task_weight: f64,
-    /// Largest size of that difference in an advantage, above 0, in nats. By default there is no limit.
+    /// Limit of |log p_teacher − log p_policy| in an advantage, above 0, in nats. By default there is none. Only for
+    /// `loss = "policy_gradient"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub max_log_ratio: Option<f64>,
@@ -67,8 +68,8 @@ pub enum TeacherKind {
         #[serde(default)]
         base: BaseType,
     },
-    /// The policy itself: as it is before the step, or for a divergence before each update. It learns what it would write
-    /// with a hint (`teacher.hint`).
+    /// The policy itself: as it is before the step, or for a divergence before each update. It learns to write without the
+    /// hint what it would write with it (`teacher.hint`).
     Policy,
     /// On servers of vLLM, each with the whole model.
     Vllm(TeacherServers),
@@ -87,7 +88,7 @@ pub struct TeacherServers {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub key_variable: Option<String>,
-    /// Seconds that a server has for a completion. After that, it is asked for again.
+    /// Seconds that a server has to score a completion. After that, it is asked for again.
     #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1e6))]
     pub deadline: f64,
     /// Seconds that a run waits while no server answers, before it ends.
