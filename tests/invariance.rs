@@ -22,8 +22,8 @@ use firebrick_train::{
     },
     learner::{
         AdamW, AuxModels, Critic, CriticConfig, Layout, LocalTeacher, MicroBatch, MicroBatching,
-        OptimConfig, Replicas, SharePrompts, TeacherModel, Teachers, UpdateReport, UpdateTarget,
-        Updater, ValueHead, ValueModel, micro_batches,
+        OptimConfig, Replicas, SharePrompts, TeacherDistributions, TeacherModel, Teachers,
+        UpdateReport, UpdateTarget, Updater, ValueHead, ValueModel, micro_batches,
     },
 };
 use proptest::{
@@ -112,10 +112,13 @@ fn a_critic_does_not_depend_on_the_cut() {
 
 #[test]
 fn a_divergence_from_teachers_does_not_depend_on_the_cut() {
-    for loss in [DistillationLoss::ForwardKl, DistillationLoss::ReverseKl] {
+    // Without a weight for the task there is no policy loss.
+    for (loss, task_weight) in
+        [(DistillationLoss::ForwardKl, 1.0), (DistillationLoss::ReverseKl, 0.0)]
+    {
         let teacher = TeacherModel::Other(Box::new(LocalTeacher(seeded(5, true).valid())));
         let teachers = Teachers {
-            distillation: Distillation { loss, weight: 0.7, task_weight: 1.0, max_log_ratio: None },
+            distillation: Distillation { loss, weight: 0.7, task_weight, max_log_ratio: None },
             models: vec![teacher, TeacherModel::Policy],
             own: [("other".to_owned(), 1)].into(),
         };
@@ -317,6 +320,8 @@ fn any_cut_with_teachers_gives_the_same(
                 let mut updater =
                     updater(policy_loss(), aggregation, update.extras, micro_batching);
                 updater.replicas = replicas(devices);
+                let teachers = teachers.and_then(|it| it.distributions(policy.valid()));
+                let teachers = teachers.as_ref().map(|it| it as &dyn TeacherDistributions);
                 let aux = AuxModels { critic, teachers };
                 updater.gradients_with(policy, aux, UpdateTarget::Policy, samples).unwrap()
             };

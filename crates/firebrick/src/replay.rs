@@ -5,13 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use burn::module::Module as _;
 use firebrick_core::{Detokenizer as _, Step};
 use firebrick_data::DateTime;
 use firebrick_models::PolicyModel as _;
 use firebrick_runs::read_own;
 use firebrick_train::{
     Sample,
-    learner::{AuxModels, UpdateTarget, check_finite, global_norm},
+    learner::{AuxModels, TeacherDistributions, UpdateTarget, check_finite, global_norm},
 };
 
 use crate::{
@@ -158,7 +159,10 @@ pub fn replay(
     let share = mem::replace(&mut learner.updater.top_entropy_quantile, 1.0);
     let learner = &*learner;
 
-    let aux = AuxModels { critic: learner.critic.as_ref(), teachers: learner.teachers.as_ref() };
+    let teachers = learner.teachers.as_ref();
+    let teachers = teachers.and_then(|it| it.distributions(learner.policy.valid()));
+    let teachers = teachers.as_ref().map(|it| it as &dyn TeacherDistributions);
+    let aux = AuxModels { critic: learner.critic.as_ref(), teachers };
     let gradient = |samples: &[Sample]| {
         let computed =
             learner.updater.gradients_with(&learner.policy, aux, UpdateTarget::Policy, samples)?;

@@ -2,6 +2,7 @@
 
 mod checkpointed_forward;
 pub(crate) mod critic;
+mod divergence;
 pub(crate) mod local;
 pub(crate) mod loss_scale;
 pub(crate) mod micro_batch;
@@ -19,6 +20,7 @@ use firebrick_core::{Metrics, Step, Trained};
 pub use firebrick_core::config::{Moments, SharePrompts};
 
 pub use critic::{Critic, CriticConfig, ValueHead, ValueModel};
+pub use divergence::{TeacherDistributions, TeacherStates};
 pub use local::{LearnerState, LocalGradient, LocalLearner};
 pub use loss_scale::LossScale;
 pub use micro_batch::{Layout, MicroBatch, MicroBatching, ValueTargets, micro_batches};
@@ -29,7 +31,7 @@ pub use optim::{
 };
 pub use replicas::Replicas;
 pub use sft::{CrossEntropy, sft_step};
-pub use teacher::{LocalTeacher, Teacher, TeacherModel, Teachers};
+pub use teacher::{Distributions, LocalTeacher, Teacher, TeacherModel, Teachers};
 pub use token_stats::TokenStats;
 pub use update::{
     AuxModels, EXPERT_LOAD_MAX, ROUTER_AUX_LOSS, UpdateReport, UpdateTarget, Updater,

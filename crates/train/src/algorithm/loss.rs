@@ -71,6 +71,9 @@ pub struct LossOutput {
     pub metrics: Vec<(&'static str, Tensor<1>)>,
 }
 
+/// Metric of the loss that is minimised.
+pub(crate) const TOTAL_LOSS: &str = "loss/total";
+
 /// Metric of the policy's mean entropy over the tokens that count, in nats.
 pub(crate) const ENTROPY: &str = "loss/entropy";
 

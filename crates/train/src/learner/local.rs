@@ -13,6 +13,7 @@ use crate::{
     learner::{
         Applied, Learner, Update,
         critic::{Critic, value_metrics},
+        divergence::TeacherDistributions,
         loss_scale::LossScale,
         oom::OomBackoff,
         optim::{Optimizer, StepOutcome, global_norm, read},
@@ -291,7 +292,9 @@ impl<M: PolicyModel> Learner for LocalLearner<M> {
 
         let report = self.retry_on_oom(samples, |learner| {
             let LocalLearner { updater, policy, critic, teachers, .. } = learner;
-            let aux = AuxModels { critic: critic.as_ref(), teachers: teachers.as_ref() };
+            let teachers = teachers.as_ref().and_then(|it| it.distributions(policy.valid()));
+            let teachers = teachers.as_ref().map(|it| it as &dyn TeacherDistributions);
+            let aux = AuxModels { critic: critic.as_ref(), teachers };
             let report = updater.gradients_with(policy, aux, target, samples)?;
             // The gradient is checked here, because the critic is moved after the policy, when it is too late to
             // compute its gradient again.

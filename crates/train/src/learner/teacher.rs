@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::{IndexingUpdateOp, Int, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use firebrick_core::{Metrics, config::Aggregation};
-use firebrick_kernels::{HeadStates, KlDirection, head_kl};
-use firebrick_models::{GradientSum, PolicyModel};
+use firebrick_kernels::{HeadStates, KlDirection};
+use firebrick_models::PolicyModel;
 
 use crate::{
     algorithm::{aggregation::Divisors, distillation::Distillation},
@@ -13,14 +13,12 @@ use crate::{
     learner::{
         checked_logprobs,
         checkpointed_forward::hidden_at,
-        critic::MetricSums,
-        micro_batch::MicroBatch,
-        update::{TOTAL_LOSS, Updater},
+        divergence::{REVERSE_KL, TeacherDistributions, TeacherStates},
+        micro_batch::{MicroBatch, MicroBatching},
+        update::Updater,
     },
     sample::Sample,
 };
-
-const REVERSE_KL: &str = "teacher/reverse_kl";
 
 /// The policy's teachers, and what follows from what they say.
 pub struct Teachers {
@@ -56,8 +54,12 @@ pub trait Teacher: Send + Sync {
     ///
     /// # Errors
     /// When the device fails. Unless this is overridden, for a teacher that knows only how likely given tokens are.
-    fn states(&self, updater: &Updater, samples: &[Sample]) -> Result<HeadStates, TrainError> {
-        let _ = (updater, samples);
+    fn states(
+        &self,
+        micro_batching: &MicroBatching,
+        samples: &[Sample],
+    ) -> Result<HeadStates, TrainError> {
+        let _ = (micro_batching, samples);
         Err(TrainError::NoDistribution)
     }
 
@@ -73,8 +75,12 @@ impl<M: PolicyModel> Teacher for LocalTeacher<M> {
         updater.logprobs(&self.0, samples)
     }
 
-    fn states(&self, updater: &Updater, samples: &[Sample]) -> Result<HeadStates, TrainError> {
-        Ok(states_of(&self.0, updater, samples))
+    fn states(
+        &self,
+        micro_batching: &MicroBatching,
+        samples: &[Sample],
+    ) -> Result<HeadStates, TrainError> {
+        Ok(states_of(&self.0, micro_batching, samples))
     }
 
     fn halve_chunks(&mut self) {
@@ -159,28 +165,38 @@ impl Teachers {
         metrics
     }
 
-    /// Asks the teachers for all that they think of the tokens of a micro-batch of these samples, if a divergence from
-    /// them is a loss. `policy` is without autodiff.
-    ///
-    /// # Errors
-    /// When a teacher fails.
-    pub(super) fn states<M: PolicyModel>(
+    /// Returns the teachers as an update asks for them, if a divergence from them is a loss. `policy` is without autodiff,
+    /// and may be a teacher too.
+    pub fn distributions<M: PolicyModel>(&self, policy: M) -> Option<Distributions<'_, M>> {
+        let direction = self.distillation.direction()?;
+        Some(Distributions { teachers: self, direction, policy })
+    }
+}
+
+/// Teachers whose distributions are asked for, next to the policy.
+pub struct Distributions<'a, M> {
+    teachers: &'a Teachers,
+    direction: KlDirection,
+    policy: M,
+}
+
+impl<M: PolicyModel> TeacherDistributions for Distributions<'_, M> {
+    fn states(
         &self,
-        updater: &Updater,
-        policy: &M,
+        micro_batching: &MicroBatching,
         samples: &[&Sample],
     ) -> Result<Vec<TeacherStates>, TrainError> {
-        let Some(direction) = self.distillation.direction() else { return Ok(Vec::new()) };
+        let Distributions { teachers, direction, policy } = self;
 
         let mut all = Vec::new();
-        for (index, model) in self.models.iter().enumerate() {
+        for (index, model) in teachers.models.iter().enumerate() {
             // The policy's tokens of a teacher's samples, as indices into those of the micro-batch.
             let mut tokens = Vec::new();
             let mut read = Vec::new();
             let mut count = 0;
             for sample in samples {
                 let next = count + sample.policy_tokens().count() as i32;
-                if self.teacher_of(sample) == index {
+                if teachers.teacher_of(sample) == index {
                     tokens.extend(count..next);
                     read.push(as_teacher_reads(sample));
                 }
@@ -191,87 +207,18 @@ impl Teachers {
             }
 
             let states = match model {
-                TeacherModel::Policy => states_of(policy, updater, &read),
-                TeacherModel::Other(teacher) => teacher.states(updater, &read)?,
+                TeacherModel::Policy => states_of(policy, micro_batching, &read),
+                TeacherModel::Other(teacher) => teacher.states(micro_batching, &read)?,
             };
-            let device = policy.device();
             let shape = [tokens.len()];
             let tokens = (read.len() < samples.len())
-                .then(|| Tensor::from_data(TensorData::new(tokens, shape), &device));
-            all.push(TeacherStates { direction, tokens, states });
+                .then(|| Tensor::from_data(TensorData::new(tokens, shape), &policy.device()));
+            let Distillation { weight, task_weight, .. } = teachers.distillation;
+            let alone = task_weight == 0.0;
+            all.push(TeacherStates { direction: *direction, weight, alone, tokens, states });
         }
         Ok(all)
     }
-
-    /// Adds the gradient of the divergence of `policy` from one teacher to `sum` and to `d_hidden`, the gradient with
-    /// respect to `hidden`, the policy's hidden states of a micro-batch, `[count, hidden]`. Returns parts of the update's
-    /// metrics.
-    #[allow(clippy::too_many_arguments, reason = "two models, and where the gradient goes")]
-    pub(super) fn divergence<M: PolicyModel>(
-        &self,
-        updater: &Updater,
-        policy: &M,
-        hidden: &Tensor<2>,
-        batch: &MicroBatch,
-        teacher: TeacherStates,
-        d_hidden: &mut Tensor<2>,
-        sum: &mut GradientSum,
-    ) -> MetricSums {
-        let TeacherStates { direction, tokens, states } = teacher;
-        let own = |numbers: Tensor<1>| match &tokens {
-            Some(tokens) => numbers.select(0, tokens.clone()),
-            None => numbers,
-        };
-        let weights = own(batch.by_token(batch.loss_weights.clone()));
-        let weights = weights.mul_scalar(self.distillation.weight);
-        let shares = own(batch.by_token(batch.metric_weights.clone()));
-        let hidden = match &tokens {
-            Some(tokens) => hidden.clone().select(0, tokens.clone()),
-            None => hidden.clone(),
-        };
-
-        let head = policy.head();
-        let kl = head_kl(
-            direction,
-            &HeadStates { hidden, head: head.val().inner() },
-            &states,
-            &weights.clone().mul_scalar(updater.loss_scale),
-            updater.temperature,
-            updater.micro_batching.max_logits,
-            policy.compute(),
-            head.is_require_grad(),
-        );
-
-        let d_own = kl.d_hidden;
-        let d_all = d_hidden.clone();
-        *d_hidden = match tokens {
-            Some(tokens) => d_all.select_assign(0, tokens, d_own, IndexingUpdateOp::Add),
-            None => d_all + d_own,
-        };
-        if let Some(d_head) = kl.d_head {
-            sum.add(head.id, d_head);
-        }
-
-        let loss = match direction {
-            KlDirection::Forward => kl.forward.clone(),
-            KlDirection::Reverse => kl.reverse.clone(),
-        };
-        let loss = (loss * weights).sum();
-        vec![
-            (TOTAL_LOSS, loss.clone()),
-            ("loss/teacher", loss),
-            ("teacher/forward_kl", (kl.forward * shares.clone()).sum()),
-            (REVERSE_KL, (kl.reverse * shares).sum()),
-        ]
-    }
-}
-
-/// What one teacher thinks of its tokens of a micro-batch.
-pub(super) struct TeacherStates {
-    direction: KlDirection,
-    /// Indices of these tokens among the policy's; `None` if they are all.
-    tokens: Option<Tensor<1, Int>>,
-    states: HeadStates,
 }
 
 /// Returns the sample as a teacher reads it.
@@ -284,8 +231,12 @@ fn as_teacher_reads(sample: &Sample) -> Sample {
 }
 
 /// Does what [`Teacher::states`] promises, with a model without autodiff.
-fn states_of<M: PolicyModel>(model: &M, updater: &Updater, samples: &[Sample]) -> HeadStates {
-    let layout = updater.micro_batching.layout(samples, model.packs());
+fn states_of<M: PolicyModel>(
+    model: &M,
+    micro_batching: &MicroBatching,
+    samples: &[Sample],
+) -> HeadStates {
+    let layout = micro_batching.layout(samples, model.packs());
     let samples: Vec<&Sample> = samples.iter().collect();
     let divisors = Divisors::default();
     let batch =

@@ -16,7 +16,7 @@ use firebrick_models::{
 use crate::{
     algorithm::{
         aggregation::Divisors,
-        loss::{ENTROPY, LOGPROB_CHANGE, LossInput, Objective, ObjectiveOutput},
+        loss::{ENTROPY, LOGPROB_CHANGE, LossInput, Objective, ObjectiveOutput, TOTAL_LOSS},
     },
     error::TrainError,
     interruption::Interruption,
@@ -24,10 +24,10 @@ use crate::{
         LogprobChange,
         checkpointed_forward::{CheckpointedForward, final_norm, gather_tokens, hidden_at},
         critic::{Critic, MetricSums, ValueModel},
+        divergence::{DivergenceSettings, TeacherDistributions, TeacherStates},
         micro_batch::{Layout, MicroBatch, MicroBatching, micro_batches, prompt_sharing_saving},
         optim::{Optimizer, StepOutcome, read},
         replicas::Replicas,
-        teacher::{TeacherStates, Teachers},
         token_stats::TokenStats,
     },
     sample::Sample,
@@ -79,8 +79,8 @@ pub enum UpdateTarget {
 pub struct AuxModels<'a, M: PolicyModel> {
     /// The critic, if there is one.
     pub critic: Option<&'a Critic<M>>,
-    /// The teachers, if there are some.
-    pub teachers: Option<&'a Teachers>,
+    /// The teachers that the policy diverges from, if that is a loss.
+    pub teachers: Option<&'a dyn TeacherDistributions>,
 }
 
 impl<M: PolicyModel> Default for AuxModels<'_, M> {
@@ -118,8 +118,6 @@ pub struct UpdateReport {
     /// Log-probability and entropy of each token.
     pub token_stats: TokenStats,
 }
-
-pub(super) const TOTAL_LOSS: &str = "loss/total";
 
 /// Metric of [`Loads::load_balancing_loss`], before its weight.
 pub const ROUTER_AUX_LOSS: &str = "loss/router_aux";
@@ -220,10 +218,8 @@ impl Updater {
         });
         let policy = policy_with_aux.as_ref().unwrap_or(policy);
 
-        // The loads of experts, a critic, and teachers whose distributions are asked for are on the policy's device alone.
-        let diverges =
-            aux.teachers.is_some_and(|teachers| teachers.distillation.direction().is_some());
-        let single_device = aux.critic.is_some() || diverges || has_aux_loss;
+        // The loads of experts, a critic, and teachers are on the policy's device alone.
+        let single_device = aux.critic.is_some() || aux.teachers.is_some() || has_aux_loss;
         let context = UpdateContext { samples, layout, divisors: &divisors, target };
         let result = self.compute(policy, aux, &context, single_device)?;
 
@@ -324,7 +320,7 @@ impl Updater {
                 // So do the teachers' passes, of which only the last hidden states are kept.
                 let taught = match (aux.teachers, target) {
                     (Some(teachers), UpdateTarget::Policy) => {
-                        teachers.states(self, policy_no_grad, &samples)?
+                        teachers.states(&self.micro_batching, &samples)?
                     }
                     _ => Vec::new(),
                 };
@@ -423,6 +419,22 @@ impl Updater {
         MicroBatch::new(&selected, layout, self.aggregation, divisors, device)
     }
 
+    /// Tells whether the policy loss has no gradient, because the teachers leave no advantages and the objective has no
+    /// other part.
+    fn learns_from_teachers_alone(&self, taught: &[TeacherStates]) -> bool {
+        let Objective { entropy_coef, .. } = self.objective;
+        let has_penalty = self.objective.needs_reference() || entropy_coef != 0.0;
+        !taught.is_empty() && taught.iter().all(|teacher| teacher.alone) && !has_penalty
+    }
+
+    fn divergence_settings(&self) -> DivergenceSettings {
+        DivergenceSettings {
+            temperature: self.temperature,
+            loss_scale: self.loss_scale,
+            max_logits: self.micro_batching.max_logits,
+        }
+    }
+
     fn scaled<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
         if self.loss_scale == 1.0 { gradient } else { gradient.mul_scalar(self.loss_scale) }
     }
@@ -494,7 +506,7 @@ impl Updater {
         taught: Vec<TeacherStates>,
         gradients: &mut UpdateGradients,
     ) -> MicroBatchResult {
-        let Models { policy, policy_no_grad, aux: AuxModels { critic, teachers } } = *models;
+        let Models { policy, policy_no_grad, aux: AuxModels { critic, .. } } = *models;
 
         // If the policy is not trained, nothing is kept for the backward pass.
         let context = policy.context(&batch.tokens);
@@ -542,34 +554,28 @@ impl Updater {
             let d_logprobs = d_logprobs.unwrap_or_else(|| head_output.logprobs.zeros_like());
 
             // Second stage: on to the hidden states and the head, which needs logits again.
-            let mut d_hidden = head_backward(
-                &hidden_detached,
-                policy.head(),
-                &batch.labels,
-                self.temperature,
-                self.micro_batching.max_logits,
-                head_output,
-                &d_logprobs,
-                d_entropy.as_ref(),
-                &mut gradients.policy,
-            );
+            let mut d_hidden = if self.learns_from_teachers_alone(&taught) {
+                Tensor::zeros(hidden_detached.dims(), (&hidden_detached.device(), DType::F32))
+            } else {
+                head_backward(
+                    &hidden_detached,
+                    policy.head(),
+                    &batch.labels,
+                    self.temperature,
+                    self.micro_batching.max_logits,
+                    head_output,
+                    &d_logprobs,
+                    d_entropy.as_ref(),
+                    &mut gradients.policy,
+                )
+            };
             if let Some(critic_d_hidden) = critic_d_hidden {
                 d_hidden = d_hidden + self.scaled(critic_d_hidden);
             }
-            if let Some(teachers) = teachers {
-                for states in taught {
-                    let (hidden, sum) = (&hidden_detached, &mut gradients.policy);
-                    let parts = teachers.divergence(
-                        self,
-                        policy,
-                        hidden,
-                        batch,
-                        states,
-                        &mut d_hidden,
-                        sum,
-                    );
-                    sums.extend(parts);
-                }
+            for teacher in taught {
+                let settings = self.divergence_settings();
+                let (hidden, sum) = (&hidden_detached, &mut gradients.policy);
+                sums.extend(teacher.backward(&settings, policy, hidden, batch, &mut d_hidden, sum));
             }
 
             // Third stage: through the final norm and the layers. The hidden states are as wide as some
