@@ -2,11 +2,10 @@
 //! entire batch.
 //!
 //! As in [`head`](crate::head), logits are computed for a block of the vocabulary at a time, and twice unless one block
-//! has all of them. With z for a model's logits over the temperature, q for the policy's probabilities and p for the
-//! teacher's, the first pass carries each model's largest logit m, Σ exp(z − m) and Σ exp(z − m) · (z − z') from block to
-//! block, where z' are the other model's. The divergences follow from these: KL(q ‖ p) = Σ q · (z_q − z_p) − log Σ exp z_q
-//! + log Σ exp z_p. The second pass makes the gradient: ∂ KL(p ‖ q) / ∂z_q = q − p, and ∂ KL(q ‖ p) / ∂z_q = q · (log q −
-//! log p − KL(q ‖ p)).
+//! has all of them. Let z be a model's logits over the temperature, q the policy's probabilities and p the teacher's. The
+//! first pass carries each model's largest logit m, Σ exp(z − m) and Σ exp(z − m) · (z_q − z_p) from block to block. The
+//! divergences follow from these, because KL(q ‖ p) = Σ q · (z_q − z_p) − (log Σ exp z_q − log Σ exp z_p). The second pass
+//! makes the gradient: ∂ KL(p ‖ q) / ∂z_q = q − p, and ∂ KL(q ‖ p) / ∂z_q = q · (log q − log p − KL(q ‖ p)).
 
 use std::ops::Range;
 
