@@ -15,14 +15,14 @@ pub(crate) fn check(golden: &Value) {
     let weights = vector(&golden["weights"]);
     let vocab = policy.head.dims()[0];
 
-    for case in golden["cases"].as_array().unwrap() {
+    for case in golden["cases"].as_array().expect("a list of cases") {
         let direction = match case["direction"].as_str() {
             Some("forward") => KlDirection::Forward,
             _ => KlDirection::Reverse,
         };
         // All tokens of the vocabulary in one block, five at a time, and one after the other.
         for logits in [1 << 20, 6 * 5 * 7, 1] {
-            let temperature = case["temperature"].as_f64().unwrap();
+            let temperature = case["temperature"].as_f64().expect("a number");
             let kl = |trains_head| {
                 let compute = Compute::F32;
                 head_kl(
@@ -43,7 +43,7 @@ pub(crate) fn check(golden: &Value) {
             };
             assert_near(own, &vector(&case["kl"]));
             assert_near(found.d_hidden, &matrix(&case["d_hidden"]));
-            let d_head = found.d_head.unwrap();
+            let d_head = found.d_head.expect("a head that trains");
             assert_eq!(d_head.dims()[0], vocab);
             assert_near(d_head, &matrix(&case["d_head"]));
             assert!(kl(false).d_head.is_none());
@@ -52,13 +52,13 @@ pub(crate) fn check(golden: &Value) {
 }
 
 fn matrix(rows: &Value) -> Tensor<2> {
-    let rows: Vec<Vec<f32>> = serde_json::from_value(rows.clone()).unwrap();
+    let rows: Vec<Vec<f32>> = serde_json::from_value(rows.clone()).expect("rows of numbers");
     let shape = [rows.len(), rows[0].len()];
     Tensor::from_data(TensorData::new(rows.concat(), shape), &Device::flex())
 }
 
 fn vector(numbers: &Value) -> Tensor<1> {
-    let numbers: Vec<f32> = serde_json::from_value(numbers.clone()).unwrap();
+    let numbers: Vec<f32> = serde_json::from_value(numbers.clone()).expect("numbers");
     let count = numbers.len();
     Tensor::from_data(TensorData::new(numbers, [count]), &Device::flex())
 }
