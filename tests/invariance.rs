@@ -126,6 +126,32 @@ fn a_divergence_from_teachers_does_not_depend_on_the_cut() {
     }
 }
 
+/// Without a weight for the task there are no advantages, and the policy loss is not computed. It would add nothing.
+#[test]
+fn teachers_alone_need_no_policy_loss() {
+    let policy = decoder(false);
+    let mut samples = fixed_samples(&policy);
+    samples.iter_mut().for_each(|sample| sample.advantages.fill(0.0));
+    let updater = updater(Box::new(dapo()), Aggregation::TokenMean, false, SMALL);
+    let gradients = |task_weight| {
+        let loss = DistillationLoss::ReverseKl;
+        let teacher = TeacherModel::Other(Box::new(LocalTeacher(seeded(5, true).valid())));
+        let teachers = Teachers {
+            distillation: Distillation { loss, weight: 0.7, task_weight, max_log_ratio: None },
+            models: vec![teacher],
+            own: BTreeMap::new(),
+        };
+        let teachers = teachers.distributions(policy.valid());
+        let teachers = teachers.as_ref().map(|it| it as &dyn TeacherDistributions);
+        let aux = AuxModels { critic: None, teachers };
+        updater.gradients_with(&policy, aux, UpdateTarget::Policy, &samples).unwrap()
+    };
+
+    let [alone, beside] = [gradients(0.0), gradients(1.0)];
+    assert!(by_path(&policy, &alone.gradients) == by_path(&policy, &beside.gradients));
+    assert_eq!(alone.metrics, beside.metrics);
+}
+
 /// The backward pass of an update is cut in three, and its middle is written by hand. The reference leaves all
 /// of it to autodiff.
 #[test]

@@ -147,6 +147,8 @@ impl<'a> TaskApi<'a> {
     /// Asks for `path`, by POST if there is a body.
     fn ask(&self, path: &str, body: Option<&Value>) -> Result<Value, String> {
         let url = self.address.http(path);
+        // A server may have its key as the environment's name, which is in the path.
+        let path = shown(path, self.address.key());
         let key = self.address.key().map(|key| format!("Bearer {}", key.word()));
         let answer = match body {
             None => {
@@ -186,6 +188,7 @@ impl<'a> TaskApi<'a> {
     }
 
     fn odd(&self, path: &str, expected: &str, answer: &Value) -> String {
+        let path = shown(path, self.address.key());
         let actual = shown(&answer.to_string(), self.address.key());
         format!("its answer to /{path} is {actual}, expected {expected}")
     }

@@ -94,11 +94,20 @@ const UPDATE_METRICS: [&str; 6] =
 pub trait PolicyLoss: Send + Sync {
     /// Computes the loss of every token.
     fn loss(&self, input: &LossInput) -> LossOutput;
+
+    /// Returns true if the loss has no gradient where all advantages are 0, so that nobody has to compute it there.
+    fn needs_advantages(&self) -> bool {
+        false
+    }
 }
 
 impl<T: PolicyLoss + ?Sized> PolicyLoss for Box<T> {
     fn loss(&self, input: &LossInput) -> LossOutput {
         (**self).loss(input)
+    }
+
+    fn needs_advantages(&self) -> bool {
+        (**self).needs_advantages()
     }
 }
 
@@ -122,6 +131,10 @@ pub struct Dapo {
 }
 
 impl PolicyLoss for Dapo {
+    fn needs_advantages(&self) -> bool {
+        true
+    }
+
     fn loss(&self, input: &LossInput) -> LossOutput {
         let delta = masked(input.logprobs.clone() - input.old_logprobs.clone(), input)
             .clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO);
@@ -158,6 +171,10 @@ pub struct Gspo {
 }
 
 impl PolicyLoss for Gspo {
+    fn needs_advantages(&self) -> bool {
+        true
+    }
+
     fn loss(&self, input: &LossInput) -> LossOutput {
         let delta = masked(input.logprobs.clone() - input.old_logprobs.clone(), input);
         let tokens = input.mask.clone().sum_dim(1).clamp_min(1.0);
@@ -183,6 +200,10 @@ pub struct Cispo {
 }
 
 impl PolicyLoss for Cispo {
+    fn needs_advantages(&self) -> bool {
+        true
+    }
+
     fn loss(&self, input: &LossInput) -> LossOutput {
         let delta = masked(input.logprobs.clone() - input.old_logprobs.clone(), input)
             .detach()
@@ -235,6 +256,10 @@ pub enum Divergence {
 }
 
 impl PolicyLoss for Dppo {
+    fn needs_advantages(&self) -> bool {
+        true
+    }
+
     fn loss(&self, input: &LossInput) -> LossOutput {
         let logprobs = masked(input.logprobs.clone(), input);
         let advantages = masked(input.advantages.clone(), input);
@@ -283,6 +308,10 @@ pub struct Sapo {
 }
 
 impl PolicyLoss for Sapo {
+    fn needs_advantages(&self) -> bool {
+        true
+    }
+
     fn loss(&self, input: &LossInput) -> LossOutput {
         let delta = masked(input.logprobs.clone() - input.old_logprobs.clone(), input)
             .clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO);

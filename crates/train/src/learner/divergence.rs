@@ -1,7 +1,7 @@
 //! The divergence of a policy from its teachers as a loss: what an update asks of teachers, and what it makes of it.
 
 use burn::tensor::{IndexingUpdateOp, Int, Tensor};
-use firebrick_kernels::{HeadStates, KlDirection, head_kl};
+use firebrick_kernels::{HeadStates, KlDirection, head_kl, sum_all};
 use firebrick_models::{GradientSum, PolicyModel};
 
 use crate::{
@@ -100,12 +100,12 @@ impl TeacherStates {
             KlDirection::Forward => kl.forward.clone(),
             KlDirection::Reverse => kl.reverse.clone(),
         };
-        let loss = (loss * weights).sum();
+        let loss = sum_all(loss * weights);
         vec![
             (TOTAL_LOSS, loss.clone()),
             ("loss/teacher", loss),
-            ("teacher/forward_kl", (kl.forward * shares.clone()).sum()),
-            (REVERSE_KL, (kl.reverse * shares).sum()),
+            ("teacher/forward_kl", sum_all(kl.forward * shares.clone())),
+            (REVERSE_KL, sum_all(kl.reverse * shares)),
         ]
     }
 }

@@ -92,9 +92,10 @@ pub fn micro_batches(samples: &[Sample], max_tokens: usize, layout: Layout) -> V
     // Completions of one prompt become neighbours; groups keep the order of their longest sample.
     if layout == Layout::Shared {
         let mut groups: Vec<Vec<usize>> = Vec::new();
-        let mut group_of: HashMap<&[TokenId], usize> = HashMap::new();
+        let mut group_of: HashMap<[&[TokenId]; 2], usize> = HashMap::new();
         for index in indices {
-            let group = *group_of.entry(&samples[index].prompt).or_insert_with(|| {
+            let Sample { prompt, teacher_prompt, .. } = &samples[index];
+            let group = *group_of.entry([prompt, teacher_prompt]).or_insert_with(|| {
                 groups.push(Vec::new());
                 groups.len() - 1
             });
@@ -131,7 +132,7 @@ pub fn micro_batches(samples: &[Sample], max_tokens: usize, layout: Layout) -> V
 /// Returns the fraction of the samples' tokens that need not be computed if prompts are shared.
 pub(crate) fn prompt_sharing_saving(samples: &[Sample], max_tokens: usize) -> f64 {
     let counted = samples.iter().filter(|sample| sample.loss_tokens() > 0);
-    let all: usize = counted.map(Sample::length).sum();
+    let all: usize = counted.map(|it| it.prompt.len() + it.completion.len()).sum();
 
     let saved: usize = micro_batches(samples, max_tokens, Layout::Shared)
         .iter()
@@ -144,9 +145,11 @@ pub(crate) fn prompt_sharing_saving(samples: &[Sample], max_tokens: usize) -> f6
     saved as f64 / all.max(1) as f64
 }
 
-/// Returns true if two samples have the same prompt, with something to share in it.
+/// Returns true if two samples have the same prompt, with something to share in it, also for a teacher.
 fn can_share_prompt(first: &Sample, second: &Sample) -> bool {
-    first.prompt.len() > 1 && first.prompt == second.prompt
+    first.prompt.len() > 1
+        && first.prompt == second.prompt
+        && first.teacher_prompt == second.teacher_prompt
 }
 
 /// Tensors of some samples. Only here do plain numbers become tensors.

@@ -422,9 +422,10 @@ impl Updater {
     /// Tells whether the policy loss has no gradient, because the teachers leave no advantages and the objective has no
     /// other part.
     fn learns_from_teachers_alone(&self, taught: &[TeacherStates]) -> bool {
-        let Objective { entropy_coef, .. } = self.objective;
-        let has_penalty = self.objective.needs_reference() || entropy_coef != 0.0;
-        !taught.is_empty() && taught.iter().all(|teacher| teacher.alone) && !has_penalty
+        let Objective { policy, entropy_coef, .. } = &self.objective;
+        let has_penalty = self.objective.needs_reference() || *entropy_coef != 0.0;
+        let alone = !taught.is_empty() && taught.iter().all(|teacher| teacher.alone);
+        alone && policy.needs_advantages() && !has_penalty
     }
 
     fn divergence_settings(&self) -> DivergenceSettings {
@@ -526,10 +527,12 @@ impl Updater {
             .and_then(|critic| critic.on_policy(&hidden_detached, batch, &mut gradients.critic))
             .unwrap_or_default();
 
+        let alone = self.learns_from_teachers_alone(&taught);
         let head = policy_no_grad.head().val();
         let max_saved = match target {
-            UpdateTarget::Policy => self.micro_batching.max_saved_logits,
-            UpdateTarget::Critic => 0,
+            UpdateTarget::Policy if !alone => self.micro_batching.max_saved_logits,
+            // Nothing goes back through them.
+            UpdateTarget::Policy | UpdateTarget::Critic => 0,
         };
         let logit_limits = [self.micro_batching.max_logits, max_saved];
         let head_output = head_logprobs_saving(
@@ -554,7 +557,7 @@ impl Updater {
             let d_logprobs = d_logprobs.unwrap_or_else(|| head_output.logprobs.zeros_like());
 
             // Second stage: on to the hidden states and the head, which needs logits again.
-            let mut d_hidden = if self.learns_from_teachers_alone(&taught) {
+            let mut d_hidden = if alone {
                 Tensor::zeros(hidden_detached.dims(), (&hidden_detached.device(), DType::F32))
             } else {
                 head_backward(
