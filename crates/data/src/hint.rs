@@ -19,7 +19,7 @@ impl Hint {
     /// Makes a hint for questions in this format. In `text`, `{prompt}` stands for the question and `{reference}` for its
     /// reference.
     pub fn new(text: String, format: &PromptFormat) -> Self {
-        let PromptFormat { text: around, .. } = format.clone();
+        let around = format.text.clone();
         let format = PromptFormat { text: "{prompt}".into(), ..format.clone() };
         Hint { text, around, format }
     }

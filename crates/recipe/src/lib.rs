@@ -52,7 +52,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use firebrick_core::text_from;
+use firebrick_core::{config::DistillationLoss, text_from};
 use schemars::{JsonSchema, Schema, generate::SchemaSettings, transform::RecursiveTransform};
 use serde::{Deserialize, Serialize};
 use toml::{Spanned, de::DeTable};
@@ -427,6 +427,12 @@ impl Recipe {
             }
         }
         kinds
+    }
+
+    /// Returns true if a divergence from a teacher is a loss.
+    pub fn has_divergence(&self) -> bool {
+        let samples = DistillationLoss::PolicyGradient;
+        self.teacher.as_ref().is_some_and(|teacher| teacher.loss != samples)
     }
 
     /// Returns true if a teacher alone gives advantages, so that rewards teach nothing.

@@ -1,7 +1,7 @@
 //! Settings without effect, in one list. A recipe that sets one is refused, and a recipe that is written out
 //! leaves them out.
 
-use firebrick_core::{config::DistillationLoss, device::Kind};
+use firebrick_core::device::Kind;
 
 use super::{
     AdaptiveUpdates, Aggregation, Dynamic, EnvironmentKind, LengthPenalty, Recipe, Recompute,
@@ -217,11 +217,8 @@ impl Recipe {
         let constant = self.loss.aggregation == Aggregation::Constant;
         let compared = self.loss.tis_cap.is_some();
 
-        let differentiates =
-            self.teacher.as_ref().is_some_and(|it| it.loss != DistillationLoss::PolicyGradient);
-
         // Without advantages there is no policy loss.
-        let has_policy_loss = !(differentiates && self.rewards_only_measure());
+        let has_policy_loss = !(self.has_divergence() && self.rewards_only_measure());
         let advantages = |key| {
             let needs = "teacher.task_weight above 0, or teacher.loss = \"policy_gradient\"";
             (has_policy_loss, key, &["teacher.loss", "teacher.task_weight"][..], needs)
@@ -230,7 +227,7 @@ impl Recipe {
         vec![
             advantages("loss.top_entropy_quantile"),
             (
-                !differentiates,
+                !self.has_divergence(),
                 "teacher.max_log_ratio",
                 &["teacher.loss"],
                 "teacher.loss = \"policy_gradient\"",

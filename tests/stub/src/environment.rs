@@ -11,12 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::http;
 use serde_json::{Value, json};
 use tungstenite::{
     Message, WebSocket, accept_hdr,
     handshake::server::{ErrorResponse, Request, Response},
 };
+
+use crate::http;
 
 /// How a server of episodes fails at a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

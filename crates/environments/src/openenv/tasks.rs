@@ -4,7 +4,7 @@ use std::{sync::OnceLock, time::Duration};
 
 use firebrick_core::{EnvironmentFailed, TaskCounts};
 use serde_json::{Value, json};
-use ureq::{Agent, http::Response};
+use ureq::{Agent, RequestBuilder, http::Response};
 
 use super::{
     session::{Address, LARGEST},
@@ -149,23 +149,11 @@ impl<'a> TaskApi<'a> {
         let url = self.address.http(path);
         // A server may have its key as the environment's name, which is in the path.
         let path = shown(path, self.address.key());
-        let key = self.address.key().map(|key| format!("Bearer {}", key.word()));
         let answer = match body {
-            None => {
-                let request = self.agent.get(&url);
-                match &key {
-                    Some(key) => request.header("authorization", key),
-                    None => request,
-                }
-                .call()
-            }
+            None => self.with_key(self.agent.get(&url)).call(),
             Some(body) => {
                 let request = self.agent.post(&url).header("content-type", "application/json");
-                match &key {
-                    Some(key) => request.header("authorization", key),
-                    None => request,
-                }
-                .send(body.to_string())
+                self.with_key(request).send(body.to_string())
             }
         };
 
@@ -184,6 +172,13 @@ impl<'a> TaskApi<'a> {
                 let words = shown(&text, self.address.key());
                 Err(format!("/{path} has the status {status}: {words}"))
             }
+        }
+    }
+
+    fn with_key<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match self.address.key() {
+            Some(key) => request.header("authorization", format!("Bearer {}", key.word())),
+            None => request,
         }
     }
 

@@ -145,7 +145,8 @@ impl StepTime {
         let layers = facts.shape.layers.max(1) as f64;
         let recompute = 1.0 - (facts.work.whole_layers as f64 / layers).min(1.0);
         let passes = 1.0 + backward(facts) + recompute + logprobs(recipe);
-        let cards = recipe.device.count as f64;
+        // A divergence from a teacher is computed on one device.
+        let cards = if recipe.has_divergence() { 1.0 } else { recipe.device.count as f64 };
         // Of a teacher, every weight is multiplied once, as in a forward pass of the policy.
         let teacher = trained * (prompt + mean) * 2.0 * facts.teacher_values as f64 / speed.update;
         let update =

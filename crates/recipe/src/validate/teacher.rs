@@ -1,7 +1,5 @@
 //! Checks of the teachers' settings.
 
-use firebrick_core::config::DistillationLoss;
-
 use super::Checks;
 use crate::{Dynamic, Task, TeacherKind};
 
@@ -79,8 +77,7 @@ impl Checks<'_> {
         }
 
         let Some(servers) = kind.servers() else { return };
-        let loss = self.recipe.teacher.as_ref().map_or_else(Default::default, |it| it.loss);
-        if loss != DistillationLoss::PolicyGradient {
+        if self.recipe.has_divergence() {
             self.fail(
                 &["teacher.loss", key],
                 "teacher.loss is a divergence, expected \"policy_gradient\" for a teacher on servers"

@@ -66,13 +66,16 @@ pub struct LossOutput {
     /// Loss per token, `[rows, tokens]`; 0 where the mask is 0.
     pub token_loss: Tensor<2>,
     /// Named parts of means over the update's tokens, one number each: they add up over micro-batches. The
-    /// update computes some metrics itself: `loss/total`, `loss/policy`, `loss/entropy`, `loss/kl`,
+    /// update computes some metrics itself: `loss/total`, `loss/policy`, `loss/teacher`, `loss/entropy`, `loss/kl`,
     /// `loss/logprob_change` and `loss/logprob_change_max`. It ignores parts of those names.
     pub metrics: Vec<(&'static str, Tensor<1>)>,
 }
 
 /// Metric of the loss that is minimised.
 pub(crate) const TOTAL_LOSS: &str = "loss/total";
+
+/// Metric of a divergence from teachers, a part of it.
+pub(crate) const TEACHER_LOSS: &str = "loss/teacher";
 
 /// Metric of the policy's mean entropy over the tokens that count, in nats.
 pub(crate) const ENTROPY: &str = "loss/entropy";
@@ -82,8 +85,15 @@ pub(crate) const LOGPROB_CHANGE: &str = "loss/logprob_change";
 pub(crate) const LOGPROB_CHANGE_MAX: &str = "loss/logprob_change_max";
 
 /// Names of the metrics that an update computes itself.
-const UPDATE_METRICS: [&str; 6] =
-    ["loss/total", "loss/policy", ENTROPY, "loss/kl", LOGPROB_CHANGE, LOGPROB_CHANGE_MAX];
+const UPDATE_METRICS: [&str; 7] = [
+    TOTAL_LOSS,
+    "loss/policy",
+    TEACHER_LOSS,
+    ENTROPY,
+    "loss/kl",
+    LOGPROB_CHANGE,
+    LOGPROB_CHANGE_MAX,
+];
 
 /// A surrogate whose gradient improves the policy. It is plain tensor code: autodiff does the rest, and only
 /// ever sees `[rows, tokens]`.

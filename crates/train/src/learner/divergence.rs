@@ -5,7 +5,7 @@ use firebrick_kernels::{HeadStates, KlDirection, head_kl, sum_all};
 use firebrick_models::{GradientSum, PolicyModel};
 
 use crate::{
-    algorithm::loss::TOTAL_LOSS,
+    algorithm::loss::{TEACHER_LOSS, TOTAL_LOSS},
     error::TrainError,
     learner::{
         critic::MetricSums,
@@ -103,7 +103,7 @@ impl TeacherStates {
         let loss = sum_all(loss * weights);
         vec![
             (TOTAL_LOSS, loss.clone()),
-            ("loss/teacher", loss),
+            (TEACHER_LOSS, loss),
             ("teacher/forward_kl", sum_all(kl.forward * shares.clone())),
             (REVERSE_KL, sum_all(kl.reverse * shares)),
         ]

@@ -552,14 +552,14 @@ impl Updater {
 
         let mut sums = Vec::new();
         if let Some(trunk) = trunk {
-            // First stage: from the loss to log-probabilities and entropies.
-            let [d_logprobs, d_entropy] = self.loss_gradients(&output, leaves, batch);
-            let d_logprobs = d_logprobs.unwrap_or_else(|| head_output.logprobs.zeros_like());
-
-            // Second stage: on to the hidden states and the head, which needs logits again.
             let mut d_hidden = if alone {
                 Tensor::zeros(hidden_detached.dims(), (&hidden_detached.device(), DType::F32))
             } else {
+                // First stage: from the loss to log-probabilities and entropies.
+                let [d_logprobs, d_entropy] = self.loss_gradients(&output, leaves, batch);
+                let d_logprobs = d_logprobs.unwrap_or_else(|| head_output.logprobs.zeros_like());
+
+                // Second stage: on to the hidden states and the head, which needs logits again.
                 head_backward(
                     &hidden_detached,
                     policy.head(),
