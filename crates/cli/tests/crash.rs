@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick_stub::{GameOptions, Games, Trouble};
+use firebrick_stub::{GameOptions, Games, Tinker, TinkerOptions, Trouble};
 use rusqlite::Connection;
 use scratch::{Outcome, Scratch, assert_same, repository};
 
@@ -50,7 +50,7 @@ const KINDS: [(&str, &[&str]); 8] = [
 /// killed three times.
 fn kills() -> usize {
     let asked = std::env::var("FIREBRICK_KILLS").ok().and_then(|text| text.parse::<usize>().ok());
-    asked.map_or(3, |all| all.div_ceil(KINDS.len()))
+    asked.map_or(3, |all| all.div_ceil(KINDS.len() + 1))
 }
 
 #[test]
@@ -59,7 +59,13 @@ fn a_run_that_is_killed_at_any_instant_ends_the_same() {
     scratch.train_tiny("base", &["train.steps=1"]).success();
     fs::rename(scratch.path("runs/base/checkpoints/step-000001"), scratch.path("base")).unwrap();
 
-    for (number, (kind, settings)) in (1..).zip(KINDS) {
+    // A server that updates is not killed with the run, and does not know of it.
+    let server = Tinker::of(&scratch.path("base"), TinkerOptions::default());
+    let engine = format!("engine={{kind='tinker',url='{}',model='tiny'}}", server.url());
+    let there = ["model.new=", "model.path=base", "model.lora={rank=2}", "sft.steps=20", &engine];
+    let kinds = KINDS.into_iter().chain([("server", &there[..])]);
+
+    for (number, (kind, settings)) in (1..).zip(kinds) {
         let began = Instant::now();
         scratch.train_tiny(&format!("{kind}-whole"), settings).success();
         let mut whole = began.elapsed();

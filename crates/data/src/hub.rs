@@ -99,6 +99,19 @@ impl Hub {
         Ok(self.fetch(Kind::Model, name, &choose, progress)?.0.snapshot())
     }
 
+    /// Finds the folder of a model whose weights are not needed, in the way of [`Hub::model`].
+    ///
+    /// # Errors
+    /// Fails as [`Hub::model`] does.
+    pub fn model_text(
+        &self,
+        name: &HubName,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<PathBuf, HubError> {
+        let choose = |files: &[&str]| text_files(files);
+        Ok(self.fetch(Kind::Model, name, &choose, progress)?.0.snapshot())
+    }
+
     /// Finds the files of a part of a data set, sorted, in the way of [`Hub::model`].
     ///
     /// # Errors
@@ -213,8 +226,7 @@ const MODEL_FILES: [&str; 7] = [
 /// Chooses the files of a model among all files of a repository.
 fn model_files(files: &[&str]) -> Result<Vec<String>, String> {
     let has = |file: &str| files.contains(&file);
-    let mut chosen: Vec<String> =
-        MODEL_FILES.into_iter().filter(|file| has(file)).map(str::to_owned).collect();
+    let mut chosen = Vec::new();
 
     let is_shard = |file: &&&str| {
         file.starts_with("model-") && file.contains("-of-") && file.ends_with(".safetensors")
@@ -242,13 +254,20 @@ fn model_files(files: &[&str]) -> Result<Vec<String>, String> {
         );
     }
 
+    let mut all = text_files(files)?;
+    all.append(&mut chosen);
+    Ok(all)
+}
+
+/// Chooses the files of a model besides its weights.
+fn text_files(files: &[&str]) -> Result<Vec<String>, String> {
     for needed in [CONFIG, "tokenizer.json"] {
-        if !has(needed) {
+        if !files.contains(&needed) {
             return Err(lacks(needed));
         }
     }
-
-    Ok(chosen)
+    let has = |file: &&str| files.contains(file);
+    Ok(MODEL_FILES.into_iter().filter(has).map(str::to_owned).collect())
 }
 
 /// Stands for the network in a build without it.

@@ -5,12 +5,14 @@ mod critic;
 mod data;
 mod environment;
 mod judges;
+mod learner;
 mod problems;
 mod references;
 mod reward;
 mod servers;
 mod sft;
 mod teacher;
+mod tinker;
 
 use std::{
     path::{Path, PathBuf},
@@ -30,6 +32,7 @@ use firebrick_models::{Decoder, DecoderConfig, PolicyModel, RewardModel};
 use firebrick_rollout::{LocalEngine, RolloutEngine, SampleOn, Sampling};
 use firebrick_train::{
     LocalLearner, Phrases, Sampler, Trainer, TrainerState,
+    algorithm::LrSchedule,
     checkpoint::load_state,
     learner::{LearnerState, Replicas},
     sampler::Task,
@@ -60,15 +63,18 @@ use problems::DataRequest;
 pub use crate::layout::{TRAINER, WEIGHTS};
 pub use critic::CriticPlan;
 pub use data::{EvalSet, known_options, prompt_format};
+pub use learner::RunLearner;
+pub use tinker::ServerPolicy;
+pub(crate) use tinker::build_on_server;
 
 /// A run that was built and can begin or continue.
-pub struct BuiltRun<M: PolicyModel = Decoder> {
+pub struct BuiltRun<L: RunLearner = LocalLearner<Decoder>> {
     /// Training loop with its policy.
-    pub trainer: Trainer<LocalLearner<M>>,
+    pub trainer: Trainer<L>,
     /// Critic to begin with at the first step, if the run has one.
     pub critic: Option<CriticPlan>,
     /// File format in which the policy is written and read.
-    pub files: Box<dyn PolicyFiles<M>>,
+    pub files: Box<dyn PolicyFiles<L::Policy>>,
     /// Description of the policy's size.
     pub size: String,
     /// Description of the device; `None` for the CPU.
@@ -93,7 +99,7 @@ pub struct BuiltRun<M: PolicyModel = Decoder> {
     pub notes: Receiver<String>,
 }
 
-impl<M: PolicyModel> BuiltRun<M> {
+impl<L: RunLearner> BuiltRun<L> {
     /// Puts a journal around the engine, and makes everything that takes long check the flag.
     pub(crate) fn with_interrupt(
         mut self,
@@ -101,10 +107,12 @@ impl<M: PolicyModel> BuiltRun<M> {
         interrupted: &Arc<AtomicBool>,
     ) -> Self {
         let flag = || interrupted.clone();
-        self.trainer.learner.updater.interrupted = flag().into();
+        self.trainer.learner.updater_mut().interrupted = flag().into();
+        self.files.interrupted_by(interrupted);
 
         let Sampler { engine, task, .. } = self.trainer.sampler;
-        self.trainer.sampler.engine = Box::new(JournaledEngine::new(engine, journal, flag()));
+        let journaled = JournaledEngine::new(engine, L::fingerprint, journal, flag());
+        self.trainer.sampler.engine = Box::new(journaled);
         let verifier = task.verifier;
         self.trainer.sampler.task = Task {
             verifier: Box::new(CancellableVerifier { verifier, interrupted: flag() }),
@@ -137,6 +145,9 @@ pub(crate) fn build_with_parts(
     sources: &Sources,
     now: DateTime,
 ) -> Result<BuiltRun, Error> {
+    if !recipe.engine.is_local() {
+        return Err(Error::OnServer);
+    }
     let seed = Seed::run(recipe.seed);
     let device = device::of_recipe(recipe)?;
     let introduction = device::introduce(recipe.device.name(), &device)?;
@@ -233,22 +244,31 @@ pub(crate) fn build_with_parts(
         parts.engine = servers::engine(recipe, server_inputs)?;
     }
 
+    let tokenizer = data.tokenizer;
+    let own_engine = parts.engine.take();
+    let engine =
+        own_engine.unwrap_or_else(|| Box::new(engine(recipe, &policy, &tokenizer, context)));
+    let mut built = local_learner(
+        recipe,
+        &mut parts,
+        (policy, origin),
+        (micro_batching, replicas),
+        (source.fingerprint(), resume),
+    )?;
+    built.learner.teachers = teachers;
     let inputs = RunInputs {
-        policy,
+        engine,
         origin,
-        micro_batching,
-        replicas,
         files: Box::new(files),
         size,
-        tokenizer: data.tokenizer,
-        context,
+        tokenizer,
         source,
         verifier,
         talking,
+        notes: (notes_tx, notes),
     };
 
-    let mut built = assemble(recipe, parts, inputs, resume, (notes_tx, notes))?;
-    built.trainer.learner.teachers = teachers;
+    let built = assemble(recipe, parts, inputs, built)?;
     Ok(BuiltRun { device: introduction, replaced, report: data.report, sets: data.sets, ..built })
 }
 
@@ -258,7 +278,7 @@ pub(crate) fn build_own_policy<M: PolicyModel>(
     mut parts: CustomParts<M>,
     own_policy: OwnPolicy<M>,
     resume: Option<&Path>,
-) -> Result<BuiltRun<M>, Error> {
+) -> Result<BuiltRun<LocalLearner<M>>, Error> {
     let OwnPolicy { policy, tokenizer, files, context } = own_policy;
     if !policy.device().is_autodiff() {
         return Err(Error::NoAutodiff);
@@ -290,72 +310,71 @@ pub(crate) fn build_own_policy<M: PolicyModel>(
     });
     let talking = talking.transpose()?;
 
+    // Nobody else has it, so nothing is known of its weights.
+    let origin = PolicyOrigin::New;
+    let own_engine = parts.engine.take();
+    let engine =
+        own_engine.unwrap_or_else(|| Box::new(engine(recipe, &policy, &tokenizer, context)));
+    let built = local_learner(
+        recipe,
+        &mut parts,
+        (policy, origin),
+        (micro_batching, replicas),
+        (source.fingerprint(), resume),
+    )?;
     let inputs = RunInputs {
-        policy,
-        // Nobody else has it, so nothing is known of its weights.
-        origin: PolicyOrigin::New,
-        micro_batching,
-        replicas,
+        engine,
+        origin,
         files,
         size,
         tokenizer,
-        context,
         source,
         verifier,
         talking,
+        notes: (notes_tx, notes),
     };
 
-    let built = assemble(recipe, parts, inputs, resume, (notes_tx, notes))?;
+    let built = assemble(recipe, parts, inputs, built)?;
     Ok(BuiltRun { replaced, ..built })
 }
 
-/// What a run is assembled from, whether its policy comes from the recipe or from the program.
-struct RunInputs<M> {
-    policy: M,
+/// What a run is assembled from besides its learner, wherever its policy comes from.
+struct RunInputs<P> {
+    engine: Box<dyn RolloutEngine<P>>,
     origin: PolicyOrigin,
-    micro_batching: plan::MicroBatchPlan,
-    replicas: Replicas,
-    files: Box<dyn PolicyFiles<M>>,
+    files: Box<dyn PolicyFiles<P>>,
     size: String,
     tokenizer: Arc<Tokenizer>,
-    /// Limit of tokens of prompt and completion together.
-    context: usize,
     source: Box<dyn PromptSource>,
     verifier: Box<dyn Verifier>,
     /// `None` if a completion is a single turn.
     talking: Option<ConversationSetup>,
+    /// Notes for the user, and where they arrive.
+    notes: (Sender<String>, Receiver<String>),
 }
 
-/// Assembles the loop, with its state if it is to continue.
-fn assemble<M: PolicyModel>(
+/// A learner, and what continues with it.
+struct BuiltLearner<L> {
+    learner: L,
+    /// State of a run that continues.
+    state: Option<TrainerState>,
+    critic: Option<CriticPlan>,
+}
+
+/// Builds the learner of a policy in this process, with its state if the run is to continue.
+fn local_learner<M: PolicyModel>(
     recipe: &Recipe,
-    parts: CustomParts<M>,
-    inputs: RunInputs<M>,
-    resume: Option<&Path>,
-    (notes_tx, notes): (Sender<String>, Receiver<String>),
-) -> Result<BuiltRun<M>, Error> {
-    let RunInputs {
-        policy,
-        origin,
-        micro_batching,
-        replicas,
-        files,
-        size,
-        tokenizer,
-        context,
-        mut source,
-        ..
-    } = inputs;
-
-    let seed = Seed::run(recipe.seed);
+    parts: &mut CustomParts<M>,
+    (policy, origin): (M, PolicyOrigin),
+    (micro_batching, replicas): (plan::MicroBatchPlan, Replicas),
+    (prompts, resume): (u64, Option<&Path>),
+) -> Result<BuiltLearner<LocalLearner<M>>, Error> {
     let device = policy.device();
-    let mut optimizer = parts.optimizer.unwrap_or_else(|| optimizer(&recipe.optim));
-
-    // The fingerprint tells whether a checkpoint's position refers to the same prompts.
-    let prompts = source.fingerprint();
-    let mut state = TrainerState { prompts, ..TrainerState::default() };
-    let mut learner_state = LearnerState::default();
+    let mut optimizer = parts.optimizer.take().unwrap_or_else(|| optimizer(&recipe.optim));
     let plan = CriticPlan::from_recipe(recipe, origin).filter(|_| parts.advantage.is_none());
+
+    let mut state = None;
+    let mut learner_state = LearnerState::default();
     let mut critic = None;
     if let Some(checkpoint) = resume {
         let trainer = checkpoint.join(TRAINER);
@@ -363,20 +382,67 @@ fn assemble<M: PolicyModel>(
         let loaded = device::unsaved(recipe, &device, "loading the optimizer", smaller(), || {
             Ok(load_state(&trainer, &policy, optimizer.as_mut())?)
         });
-        (state, learner_state) = loaded?;
-        if state.prompts != prompts {
-            return Err(Error::OtherPrompts { checkpoint: checkpoint.to_owned() });
-        }
-
-        source.seek(state.cursor);
+        let (loaded, of_learner) = loaded?;
+        let loaded = same_prompts(loaded, prompts, checkpoint)?;
+        learner_state = of_learner;
         // Before the first step there is no critic: it begins with the weights that SFT leaves.
-        if state.step > 0 {
+        if loaded.step > 0 {
             critic = device::unsaved(recipe, &device, "loading the critic", smaller(), || {
                 let resumed = plan.as_ref().map(|plan| plan.resumed(&policy, &trainer));
                 Ok(resumed.transpose()?)
             })?;
         }
+        state = Some(loaded);
     }
+
+    let mut updater = updater(recipe, micro_batching);
+    updater.replicas = replicas;
+    let schedule = policy_schedule(recipe, origin, parts.schedule.take());
+    let mut learner = LocalLearner::new(policy, updater, optimizer, schedule);
+    learner.critic = critic;
+    learner.state = learner_state;
+    Ok(BuiltLearner { learner, state, critic: plan })
+}
+
+/// Checks that a checkpoint's position refers to the same prompts, which their fingerprint tells.
+fn same_prompts(
+    state: TrainerState,
+    prompts: u64,
+    checkpoint: &Path,
+) -> Result<TrainerState, Error> {
+    if state.prompts == prompts {
+        Ok(state)
+    } else {
+        Err(Error::OtherPrompts { checkpoint: checkpoint.to_owned() })
+    }
+}
+
+/// Returns the program's schedule, or builds that of the recipe.
+fn policy_schedule(
+    recipe: &Recipe,
+    origin: PolicyOrigin,
+    own: Option<Box<dyn LrSchedule>>,
+) -> Box<dyn LrSchedule> {
+    own.unwrap_or_else(|| {
+        schedule(&recipe.optim, recipe.optim.learning_rate(origin), recipe.policy_steps())
+    })
+}
+
+/// Assembles the loop around a learner.
+fn assemble<L: RunLearner>(
+    recipe: &Recipe,
+    parts: CustomParts<L::Policy>,
+    inputs: RunInputs<L::Policy>,
+    built: BuiltLearner<L>,
+) -> Result<BuiltRun<L>, Error> {
+    let RunInputs { engine, origin, files, size, tokenizer, mut source, verifier, .. } = inputs;
+    let BuiltLearner { mut learner, state, critic } = built;
+    let (notes_tx, notes) = inputs.notes;
+
+    let seed = Seed::run(recipe.seed);
+    let prompts = source.fingerprint();
+    let state = state.unwrap_or_else(|| TrainerState { prompts, ..TrainerState::default() });
+    source.seek(state.cursor);
 
     let sft_examples = parts.sft_examples.unwrap_or_default();
     if recipe.sft.steps > 0 && sft_examples.is_empty() {
@@ -387,30 +453,21 @@ fn assemble<M: PolicyModel>(
         heldout.truncate(recipe.eval.prompts); // A program brings as many as it likes.
     }
 
-    let engine =
-        parts.engine.unwrap_or_else(|| Box::new(engine(recipe, &policy, &tokenizer, context)));
     let (engine, verifier) = match inputs.talking {
-        Some(talking) => (talking.engine(engine), environment::sound(inputs.verifier, notes_tx)),
-        None => (engine, inputs.verifier),
+        Some(talking) => (talking.engine(engine), environment::sound(verifier, notes_tx)),
+        None => (engine, verifier),
     };
 
     let mut task = task(recipe, verifier);
     task.shapers = parts.shapers.unwrap_or(task.shapers);
     task.filter = parts.filter.unwrap_or(task.filter);
     task.advantage = parts.advantage.or(task.advantage);
-    let mut updater = updater(recipe, micro_batching);
-    updater.replicas = replicas;
-    updater.objective.policy = parts.loss.unwrap_or(updater.objective.policy);
+    if let Some(loss) = parts.loss {
+        learner.updater_mut().objective.policy = loss;
+    }
 
     let sampling = train_sampling(recipe, &tokenizer);
     let sampler = Sampler { engine, source, task, config: sampler_config(recipe, sampling) };
-
-    let policy_schedule =
-        || schedule(&recipe.optim, recipe.optim.learning_rate(origin), recipe.policy_steps());
-    let schedule = parts.schedule.unwrap_or_else(policy_schedule);
-    let mut learner = LocalLearner::new(policy, updater, optimizer, schedule);
-    learner.critic = critic;
-    learner.state = learner_state;
 
     let mut trainer = Trainer::new(sampler, learner, train_config(recipe), seed);
     trainer.tracked_phrases = Phrases::new(recipe.observe.phrases.clone());
@@ -418,7 +475,7 @@ fn assemble<M: PolicyModel>(
 
     Ok(BuiltRun {
         trainer,
-        critic: plan,
+        critic,
         files,
         size,
         device: None,

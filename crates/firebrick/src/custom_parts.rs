@@ -14,7 +14,10 @@ use firebrick_train::{
     learner::Optimizer,
 };
 
-use crate::files::{Parameters, PolicyFiles};
+use crate::{
+    Error,
+    files::{Parameters, PolicyFiles},
+};
 
 /// What a program brings for a run. A part that is here is not built from the recipe.
 pub(crate) struct CustomParts<M> {
@@ -130,6 +133,37 @@ impl<M> Default for CustomParts<M> {
 }
 
 impl<M> CustomParts<M> {
+    /// Takes the parts over to a policy of another kind.
+    ///
+    /// # Errors
+    /// When a part is made for the policy.
+    pub(crate) fn of_another_policy<N>(self) -> Result<CustomParts<N>, Error> {
+        let needs = "with engine.kind = \"local\"";
+        if self.engine.is_some() {
+            return Err(Error::NoEffect { part: "Session::engine", needs });
+        }
+        if self.optimizer.is_some() {
+            return Err(Error::NoEffect { part: "Session::optimizer", needs });
+        }
+        let CustomParts { verifier, shapers, filter, advantage, loss, schedule, .. } = self;
+        let CustomParts { environment, source, heldout, sft_examples, run_folder, .. } = self;
+        Ok(CustomParts {
+            verifier,
+            shapers,
+            filter,
+            advantage,
+            loss,
+            optimizer: None,
+            schedule,
+            engine: None,
+            environment,
+            source,
+            heldout,
+            sft_examples,
+            run_folder,
+        })
+    }
+
     /// Lists the parts that the program brings.
     pub(crate) fn replaced(&self) -> Vec<CustomPart> {
         [

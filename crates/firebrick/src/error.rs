@@ -13,7 +13,7 @@ use firebrick_models::{CheckpointError, Compute};
 use firebrick_reward::RewardError;
 use firebrick_rollout::RolloutError;
 use firebrick_runs::{RunError, path_word, resume_command};
-use firebrick_servers::PoolError;
+use firebrick_servers::{PoolError, TinkerError};
 use firebrick_train::TrainError;
 
 use crate::recipe::RecipeError;
@@ -45,6 +45,15 @@ pub enum Error {
     /// A pool of inference servers that can't be set up.
     #[error(transparent)]
     Servers(#[from] PoolError),
+    /// A server that was to update the policy and can't.
+    #[error(transparent)]
+    Tinker(#[from] TinkerError),
+    /// The recipe's policy is on a server, and was to be trained in this process.
+    #[error("engine.kind is \"tinker\", so that the policy is on a server and not in this process")]
+    OnServer,
+    /// The recipe's policy is in this process, and was to be trained on a server.
+    #[error("engine.kind is \"local\", so that the policy is in this process and not on a server")]
+    NotOnServer,
     /// An environment that can't be set up.
     #[error(transparent)]
     Environment(#[from] OpenEnvError),
@@ -530,7 +539,13 @@ impl Error {
             Error::Reward(_)
             | Error::NoKey { .. }
             | Error::Servers(_)
+            | Error::Tinker(_)
             | Error::Environment(_) => return None,
+            Error::OnServer => {
+                "`firebrick train` and `plan` know servers, and in a program Session::run_anywhere; whatever else needs the weights needs them here"
+                    .into()
+            }
+            Error::NotOnServer => "take Session::steps or Session::run".into(),
             Error::Stop { .. } => {
                 "choose a text that a token ends with, such as a punctuation mark, or leave the \
                  text out: the model's own end of a message ends a turn too"
@@ -777,6 +792,9 @@ impl Error {
             | Error::Brought { .. }
             | Error::NoKey { .. }
             | Error::Servers(PoolError::Address { .. })
+            | Error::Tinker(TinkerError::Address(_) | TinkerError::Unfit { .. })
+            | Error::OnServer
+            | Error::NotOnServer
             | Error::Environment(
                 OpenEnvError::Address { .. } | OpenEnvError::Key | OpenEnvError::Template(_),
             )

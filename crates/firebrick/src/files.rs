@@ -1,6 +1,9 @@
 //! Defines `PolicyFiles`, the trait that writes and reads a policy's files.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use firebrick_models::{
     AdapterBase, Decoder, Formats, ParameterSet, PolicyModel, SaveOptions, WeightDtype, load,
@@ -44,6 +47,21 @@ pub trait PolicyFiles<M>: Send {
     /// # Errors
     /// When a file is missing, damaged, or another model's.
     fn read(&self, policy: M, folder: &Path) -> Result<M, Error>;
+
+    /// Returns a policy that stays as it is, whatever happens to the one in training. `policy` has the weights that
+    /// [`PolicyFiles::write_trained`] has just written into `folder`.
+    ///
+    /// # Errors
+    /// As for [`PolicyFiles::read`].
+    fn frozen(&self, policy: M, folder: &Path) -> Result<M, Error> {
+        let _ = folder;
+        Ok(policy)
+    }
+
+    /// Makes whatever takes long end when the flag is set.
+    fn interrupted_by(&self, flag: &Arc<AtomicBool>) {
+        let _ = flag;
+    }
 
     /// Returns the format of the files, for the model card.
     fn format(&self) -> FileFormat<'_> {

@@ -12,10 +12,8 @@ use std::{
 };
 
 use firebrick_core::{Completion, Group, Seed, Step};
-use firebrick_models::PolicyModel;
 use firebrick_rollout::{GroupRequest, RequestId, RolloutEngine, RolloutError, Wait};
 use firebrick_runs::{RunError, Store, TRAIN, Writer};
-use firebrick_train::learner::fingerprint;
 
 use crate::recipe::{Environment, Recipe};
 
@@ -215,6 +213,8 @@ pub(crate) fn lock(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
 /// An engine with a journal, which gives up its work when the run is to end.
 pub(crate) struct JournaledEngine<M> {
     engine: Box<dyn RolloutEngine<M>>,
+    /// Makes a number from a policy's weights, if it can.
+    fingerprint: fn(&M) -> Option<[u8; 32]>,
     journal: Arc<Mutex<Journal>>,
     interrupted: Arc<AtomicBool>,
     /// Requests that the engine has not answered yet.
@@ -226,17 +226,19 @@ pub(crate) struct JournaledEngine<M> {
 impl<M> JournaledEngine<M> {
     pub(crate) fn new(
         engine: Box<dyn RolloutEngine<M>>,
+        fingerprint: fn(&M) -> Option<[u8; 32]>,
         journal: Arc<Mutex<Journal>>,
         interrupted: Arc<AtomicBool>,
     ) -> Self {
-        JournaledEngine { engine, journal, interrupted, open: BTreeMap::new(), known: Vec::new() }
+        let (open, known) = (BTreeMap::new(), Vec::new());
+        JournaledEngine { engine, fingerprint, journal, interrupted, open, known }
     }
 }
 
-impl<M: PolicyModel> RolloutEngine<M> for JournaledEngine<M> {
+impl<M> RolloutEngine<M> for JournaledEngine<M> {
     fn publish(&mut self, policy: &M, version: u64) -> Result<(), RolloutError> {
         // If the sums of the weights can't be read, the device is about to report that itself.
-        lock(&self.journal).weights = fingerprint(policy).ok();
+        lock(&self.journal).weights = (self.fingerprint)(policy);
         self.engine.publish(policy, version)
     }
 

@@ -15,6 +15,7 @@ mod facts;
 mod memory;
 mod step_time;
 mod sums;
+mod wire;
 
 use serde::Serialize;
 
@@ -24,6 +25,7 @@ pub use engines::{Card, Engines, Load, REACHED, Reached};
 pub use facts::{Facts, Models, Work, Workload};
 pub use memory::{Memory, MicroBatchPlan, compute, micro_batching, warning};
 pub use step_time::{Lengths, Speed, StepTime, long_steps};
+pub use wire::Wire;
 
 use crate::recipe::Recipe;
 use firebrick_device::Kind;

@@ -38,8 +38,8 @@ impl Change {
         let held = ["model.", "data."].iter().any(|table| self.key.starts_with(table));
         let sides = [&self.before, &self.now];
         match self.key.as_str() {
-            // Each optimizer has different state.
-            "seed" | "optim.kind" => true,
+            // Each optimizer has different state, and weights on a server stay there.
+            "seed" | "optim.kind" | "engine.kind" | "engine.model" => true,
             // This is a change from or to a critic, so the refused key is not the critic's kind.
             "advantage.kind" => sides.iter().any(|side| **side == Some("gae".into())),
             "critic.kind" => sides.iter().all(|side| side.is_some()),
@@ -193,5 +193,11 @@ mod tests {
         let muon = "[optim]\nkind = 'muon'";
         assert_eq!(refused("", muon), ["optim.kind = \"muon\" (was \"adamw\")"]);
         assert_eq!(refused("", "[optim]\nschedule = 'cosine'"), [""; 0]);
+
+        let here = "[model.lora]\nrank = 4";
+        let there = |url: &str| format!("{here}\n[engine]\nkind = 'tinker'\nurl = '{url}'\nmodel = 'a'");
+        let moved = ["engine.kind = \"tinker\" (was nothing)", "engine.model = \"a\" (was nothing)"];
+        assert_eq!(refused(here, &there("http://a")), moved);
+        assert_eq!(refused(&there("http://a"), &there("http://b")), [""; 0]);
     }
 }

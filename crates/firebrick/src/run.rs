@@ -18,19 +18,18 @@ use std::{
 
 use firebrick_core::{Seed, SftExample, Step, Tracker};
 use firebrick_device::{Cause, Failure};
-use firebrick_models::PolicyModel;
 use firebrick_runs::{
     Completions, HELDOUT, Heldout, Outcome, RunError, RunFolder, Seconds, Store, Summary, TRAIN,
     TokensPerSecond, peak_rss_bytes, read_own, write_atomically,
 };
-use firebrick_train::{Learner, SamplingReport, StepReport, TrainError, Trainer, UpdateTotals};
+use firebrick_train::{SamplingReport, StepReport, TrainError, Trainer, UpdateTotals};
 use rand::{Rng as _, seq::IndexedRandom as _};
 use serde::{Deserialize, Serialize};
 
 use record::keep_event;
 
 use crate::{
-    build::BuiltRun,
+    build::{BuiltRun, RunLearner},
     device,
     error::Error,
     journal::{Journal, lock},
@@ -40,11 +39,11 @@ use crate::{
 };
 
 /// A run that is under way.
-pub(crate) struct Run<M: PolicyModel> {
+pub(crate) struct Run<L: RunLearner> {
     /// Recipe of the run.
     pub(crate) recipe: Recipe,
     /// Trainer and its parts.
-    pub(crate) built: BuiltRun<M>,
+    pub(crate) built: BuiltRun<L>,
     /// Folder of the run.
     pub(crate) folder: RunFolder,
     /// Record, and the groups that the engine has sampled.
@@ -146,8 +145,8 @@ pub(crate) const PROGRESS: &str = "progress.json";
 /// stop before the last step, [`Steps::finish`] ends the run as an interruption does, so that it can be resumed. Without
 /// `finish`, the run has no summary and counts as one that still runs, and the steps after the last checkpoint are lost.
 #[must_use = "the steps are made one by one, and `finish` ends the run"]
-pub struct Steps<M: PolicyModel> {
-    run: Run<M>,
+pub struct Steps<L: RunLearner> {
+    run: Run<L>,
     /// True if the next thing to do is a step, or what comes between two.
     begun: bool,
     /// True once the user was warned that completions could not be judged: once is enough.
@@ -168,35 +167,35 @@ enum Ending {
 }
 
 /// What a run leaves.
-pub struct Finished<M> {
+pub struct Finished<P> {
     /// The policy, as the last update left it. If a step was interrupted between its updates, it is the policy of no
     /// checkpoint.
-    pub policy: M,
+    pub policy: P,
     /// The summary, which is also in the run's folder.
     pub summary: Summary,
 }
 
-impl<M> fmt::Debug for Finished<M> {
+impl<P> fmt::Debug for Finished<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Finished").field("summary", &self.summary).finish_non_exhaustive()
     }
 }
 
-impl<M: PolicyModel> Steps<M> {
-    pub(crate) fn new(run: Run<M>) -> Self {
+impl<L: RunLearner> Steps<L> {
+    pub(crate) fn new(run: Run<L>) -> Self {
         Steps { run, begun: false, warned: false, stop: None, unsaved: false, ended: None }
     }
 
     /// Returns the policy as the last update left it.
-    pub fn policy(&self) -> &M {
-        &self.run.built.trainer.learner.policy
+    pub fn policy(&self) -> &L::Policy {
+        self.run.built.trainer.learner.policy()
     }
 
     /// Ends the run, and returns the policy and the summary.
     ///
     /// # Errors
     /// When a step has failed, or the summary can't be written.
-    pub fn finish(mut self) -> Result<Finished<M>, Error> {
+    pub fn finish(mut self) -> Result<Finished<L::Policy>, Error> {
         // After the last step only what follows it is left.
         let is_over = self.stop.is_some() || self.run.over().is_some();
         if self.ended.is_none()
@@ -271,7 +270,7 @@ impl<M: PolicyModel> Steps<M> {
     }
 }
 
-impl<M: PolicyModel> Iterator for Steps<M> {
+impl<L: RunLearner> Iterator for Steps<L> {
     type Item = Result<StepReport, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -308,7 +307,7 @@ impl<M: PolicyModel> Iterator for Steps<M> {
     }
 }
 
-impl<M: PolicyModel> Run<M> {
+impl<L: RunLearner> Run<L> {
     /// Does everything before the first step.
     fn prepare(&mut self) -> Result<(), Error> {
         let Progress { sft_done, sft_steps, heldout, .. } = &self.progress;
@@ -348,9 +347,7 @@ impl<M: PolicyModel> Run<M> {
 
         self.keep_reference()?;
         let BuiltRun { trainer, critic, .. } = &mut self.built;
-        if let (None, Some(critic)) = (&trainer.learner.critic, critic) {
-            trainer.learner.critic = Some(critic.new_critic(&trainer.learner.policy));
-        }
+        trainer.learner.begin_critic(critic.as_ref());
 
         if let Some(limit) = self.over() {
             self.note(&format!(
@@ -388,7 +385,7 @@ impl<M: PolicyModel> Run<M> {
     fn rescue(&mut self, failure: &Failure) -> Error {
         let trainer = &self.built.trainer;
         let step = trainer.state.step;
-        let device = trainer.learner.policy.device().inner();
+        let device = trainer.learner.device().inner();
         let mut unsaved = String::new();
 
         // The weights of a finished step can still be read if the device is not lost.
@@ -449,8 +446,7 @@ impl<M: PolicyModel> Run<M> {
         }
 
         self.watcher.end();
-        // Adam's moments of supervised gradients do not tell the scale of policy gradients.
-        self.built.trainer.learner.optimizer.reset();
+        self.built.trainer.learner.end_sft();
         self.progress.sft_done = true;
         Ok(())
     }
@@ -483,8 +479,9 @@ impl<M: PolicyModel> Run<M> {
 
         let examples = self.examples(step, batch);
         let trainer = &mut self.built.trainer;
-        let backoff = trainer.learner.state.oom_backoff;
-        let (loss, outcome) = trainer.sft_step(&examples, lr)?;
+        let backoff = trainer.learner.limits();
+        trainer.sampler.engine.sleep();
+        let (loss, outcome) = trainer.learner.sft_step(&examples, lr)?;
 
         self.explain_oom_backoff(backoff);
         if outcome.skipped {
@@ -508,7 +505,7 @@ impl<M: PolicyModel> Run<M> {
     fn step(&mut self, step: Step, warned: &mut bool) -> Result<StepReport, Error> {
         self.folder.check()?;
         self.phase = format!("step {step}");
-        let backoff = self.built.trainer.learner.state.oom_backoff;
+        let backoff = self.built.trainer.learner.limits();
 
         // Whatever arrives after this belongs to this step.
         lock(&self.journal).turn_to(Some((TRAIN, step)));
@@ -595,7 +592,7 @@ impl<M: PolicyModel> Run<M> {
         self.clock = now;
     }
 
-    fn finish(mut self, stopped_because: String) -> Result<Finished<M>, Error> {
+    fn finish(mut self, stopped_because: String) -> Result<Finished<L::Policy>, Error> {
         self.read_clock();
         self.end_with(&stopped_because);
         self.settle_record();
@@ -639,7 +636,7 @@ impl<M: PolicyModel> Run<M> {
         }
 
         watcher.finished(&summary);
-        Ok(Finished { policy: built.trainer.learner.policy, summary })
+        Ok(Finished { policy: built.trainer.learner.into_policy(), summary })
     }
 }
 

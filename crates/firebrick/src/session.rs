@@ -15,20 +15,24 @@ use firebrick_data::DateTime;
 use firebrick_device::{Name, name_of};
 use firebrick_models::{Decoder, PolicyModel};
 use firebrick_rollout::RolloutEngine;
-use firebrick_runs::{RunFolder, Store, checkpoints, find_damage, write_atomically};
+use firebrick_runs::{RunFolder, Store, Summary, checkpoints, find_damage, write_atomically};
 use firebrick_train::{
+    LocalLearner,
     algorithm::{LrSchedule, PolicyLoss},
-    learner::{OomBackoff, Optimizer},
+    learner::{Optimizer, RemoteLearner},
 };
 
 use crate::{
     Error, Result,
-    build::{BuiltRun, build_own_policy, build_with_parts, now},
+    build::{
+        BuiltRun, RunLearner, ServerPolicy, build_on_server, build_own_policy, build_with_parts,
+        now,
+    },
     custom_parts::{CustomParts, OwnPolicy},
     diagnose::ENDED,
     journal::Journal,
     plan,
-    recipe::{Loaded, Recipe, TrainData},
+    recipe::{Loaded, Recipe, TrainData, UpdateEngine},
     resume::{Change, changes},
     run::{Finished, HELDOUT_PROMPTS, Progress, Run, Steps, is_done, read_progress},
     source::{Sources, recipe_of_run},
@@ -75,8 +79,13 @@ pub struct Session<M: PolicyModel = Decoder> {
     interrupted: Box<dyn FnOnce() -> Arc<AtomicBool> + Send>,
 }
 
-type BuildFn<M> =
-    fn(&Recipe, CustomParts<M>, Option<&Path>, &Sources, DateTime) -> Result<BuiltRun<M>>;
+type BuildFn<M> = fn(
+    &Recipe,
+    CustomParts<M>,
+    Option<&Path>,
+    &Sources,
+    DateTime,
+) -> Result<BuiltRun<LocalLearner<M>>>;
 
 /// Where policy, tokenizer and device come from.
 enum BuildFrom<M: PolicyModel> {
@@ -98,6 +107,37 @@ impl Session<Decoder> {
     /// `today` as the date. With [`Sources::here`] a session reads no environment and looks up no name.
     pub fn with_sources(recipe: impl Into<Loaded>, sources: Sources, today: DateTime) -> Self {
         Session::from_loaded(recipe.into(), BuildFrom::Recipe(build_with_parts, sources, today))
+    }
+}
+
+impl Session<Decoder> {
+    /// Runs to the end, wherever the recipe says that the policy is, and returns the summary.
+    ///
+    /// # Errors
+    /// As for [`Session::run`].
+    pub fn run_anywhere(self) -> Result<Summary> {
+        match self.loaded.recipe.engine {
+            UpdateEngine::Local => Ok(self.run()?.summary),
+            UpdateEngine::Tinker(_) => Ok(run_all(self.steps_on_server()?)?.summary),
+        }
+    }
+
+    /// Prepares the run of a recipe whose policy is on a server (`engine.kind = "tinker"`), and returns its steps, as
+    /// [`Session::steps`] does for a policy of this process. Optimizer and engine are the server's.
+    ///
+    /// # Errors
+    /// As for [`Session::steps`]; also when the server can't be reached, or can't do what the recipe asks for.
+    pub fn steps_on_server(self) -> Result<Steps<RemoteLearner<ServerPolicy>>> {
+        if self.loaded.recipe.engine.is_local() {
+            return Err(Error::NotOnServer);
+        }
+        self.start(|build_from, recipe, parts, path| match build_from {
+            BuildFrom::Recipe(_, sources, today) => {
+                build_on_server(recipe, parts, path, &sources, today)
+            }
+            // Its settings have no engine, or they were refused.
+            BuildFrom::OwnPolicy(_) => Err(Error::NotOnServer),
+        })
     }
 }
 
@@ -271,11 +311,7 @@ impl<M: PolicyModel> Session<M> {
     /// When the settings do not agree with each other, a part cannot be built, or something fails on the way.
     /// The work before the last checkpoint is on disk, and a resumed session continues from it.
     pub fn run(self) -> Result<Finished<M>> {
-        let mut steps = self.steps()?;
-        for step in &mut steps {
-            step?;
-        }
-        steps.finish()
+        run_all(self.steps()?)
     }
 
     /// Prepares the run, and returns its steps, so that the loop is yours.
@@ -298,7 +334,21 @@ impl<M: PolicyModel> Session<M> {
     ///
     /// # Errors
     /// When the settings do not agree with each other, or a part cannot be built.
-    pub fn steps(self) -> Result<Steps<M>> {
+    pub fn steps(self) -> Result<Steps<LocalLearner<M>>> {
+        if !self.loaded.recipe.engine.is_local() {
+            return Err(Error::OnServer);
+        }
+        self.start(|build_from, recipe, parts, path| match build_from {
+            BuildFrom::Recipe(build, sources, today) => build(recipe, parts, path, &sources, today),
+            BuildFrom::OwnPolicy(own) => build_own_policy(recipe, parts, *own, path),
+        })
+    }
+
+    /// Begins or continues the run that `build` builds.
+    fn start<L: RunLearner>(
+        self,
+        build: impl FnOnce(BuildFrom<M>, &Recipe, CustomParts<M>, Option<&Path>) -> Result<BuiltRun<L>>,
+    ) -> Result<Steps<L>> {
         let Session { loaded, parts, build_from, runs, resume, sft, .. } = self;
         let mut trackers = self.trackers;
         let interrupted = self.interrupted;
@@ -325,6 +375,7 @@ impl<M: PolicyModel> Session<M> {
 
         // Warnings come before anything is loaded, because that takes some of the memory.
         let warnings = match &build_from {
+            BuildFrom::Recipe(..) if !recipe.engine.is_local() => [None, None],
             BuildFrom::Recipe(_, sources, _) => {
                 [plan::warning(&recipe, sources), plan::long_steps(&recipe, sources)]
             }
@@ -337,12 +388,7 @@ impl<M: PolicyModel> Session<M> {
         watcher.begin(Stage::Load, 0);
         let mut parts = parts;
         parts.run_folder = std::path::absolute(runs.join(&name)).ok();
-        let built = match build_from {
-            BuildFrom::Recipe(build, sources, today) => {
-                build(&recipe, parts, path, &sources, today)
-            }
-            BuildFrom::OwnPolicy(own) => build_own_policy(&recipe, parts, *own, path),
-        };
+        let built = build(build_from, &recipe, parts, path);
         let progress = || path.map_or(Ok(Progress::default()), read_progress);
         let (mut built, progress) =
             built.and_then(|built| Ok((built, progress()?))).map_err(|error| match path {
@@ -357,10 +403,8 @@ impl<M: PolicyModel> Session<M> {
             None => (RunFolder::create(&runs, &name)?, Vec::new(), Vec::new()),
         };
         // The reductions of another run, whose SFT this run shares, are not this run's.
-        if !resume || changes.iter().any(Change::makes_room) {
-            built.trainer.learner.state.oom_backoff = OomBackoff::default();
-        }
-        built.trainer.learner.restore_oom_backoff();
+        let forget = !resume || changes.iter().any(Change::makes_room);
+        built.trainer.learner.restore_limits(forget);
 
         write_atomically(&folder.recipe(), text.as_bytes())?;
         let had_record = folder.database().exists();
@@ -441,6 +485,14 @@ impl<M: PolicyModel> Session<M> {
     }
 }
 
+/// Makes all steps of a run, and ends it.
+fn run_all<L: RunLearner>(mut steps: Steps<L>) -> Result<Finished<L::Policy>> {
+    for step in &mut steps {
+        step?;
+    }
+    steps.finish()
+}
+
 /// Returns the recipe of a session that has none.
 fn without_a_file() -> Recipe {
     const OWN: &str = "(the program's own)";
@@ -453,8 +505,16 @@ fn without_a_file() -> Recipe {
 
 /// Refuses settings of the parts that the program brings itself, and sets the device that its policy is on.
 fn of_program(loaded: Loaded, device: &Device) -> Result<Loaded> {
-    const BROUGHT: [&str; 7] =
-        ["model.", "data.", "sft.data", "reward.kind", "teacher", "rollout.engine", "eval.sets"];
+    const BROUGHT: [&str; 8] = [
+        "engine.",
+        "model.",
+        "data.",
+        "sft.data",
+        "reward.kind",
+        "teacher",
+        "rollout.engine",
+        "eval.sets",
+    ];
     let Loaded { mut recipe, name, .. } = loaded;
     let changes = changes(&without_a_file(), &recipe);
     let brought = |change: &Change| BROUGHT.iter().any(|begin| change.key.starts_with(begin));

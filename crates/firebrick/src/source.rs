@@ -22,6 +22,8 @@ type Listener = dyn FnMut(Progress<'_>) + Send;
 pub enum Need {
     /// All of the model.
     Model,
+    /// Everything but the weights.
+    Text,
     /// Only the model's sizes, for which `config.json` alone is downloaded.
     Sizes,
 }
@@ -91,6 +93,7 @@ impl Sources {
         let progress = &mut *self.progress.borrow_mut();
         let found = match need {
             Need::Model => hub.model(&name, progress),
+            Need::Text => hub.model_text(&name, progress),
             Need::Sizes => hub.model_config(&name, progress),
         };
 

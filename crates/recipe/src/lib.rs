@@ -61,7 +61,7 @@ use overrides::Override;
 
 pub use critic::{Critic, CriticKind};
 pub use data::{Columns, Data, Task, Template, TrainData, TrainSource};
-pub use engine::{Engine, EngineKind};
+pub use engine::{Engine, EngineKind, TinkerServer, UpdateEngine};
 pub use environment::{Environment, EnvironmentKind, Role};
 pub use error::{Invalid, Label, Problem, RecipeError};
 pub use likely::likely;
@@ -104,6 +104,13 @@ pub struct Recipe {
     /// The device to compute on.
     #[serde(default)]
     pub device: Device,
+    /// Where the policy is updated and sampled: by default in this process.
+    #[serde(
+        default,
+        deserialize_with = "kind::or_default",
+        skip_serializing_if = "UpdateEngine::is_local"
+    )]
+    pub engine: UpdateEngine,
     /// The policy to start from.
     pub model: Model,
     /// The prompts to train and to evaluate on.
@@ -186,6 +193,7 @@ impl Default for Recipe {
             name: None,
             seed: default_seed(),
             device: Device::default(),
+            engine: UpdateEngine::default(),
             model: Model::default(),
             data: Data::default(),
             sft: Sft::default(),

@@ -7,7 +7,10 @@ use std::path::{Component, Path, PathBuf};
 use firebrick_core::{hub_name, is_data_file};
 use toml_edit::{DocumentMut, Item, Value};
 
-use super::{CodeOptions, Loaded, Recipe, RewardKind, TeacherKind, TrainData, overrides::Override};
+use super::{
+    CodeOptions, Loaded, Recipe, RewardKind, TeacherKind, TrainData, UpdateEngine,
+    overrides::Override,
+};
 
 /// Makes the relative paths of `loaded`, which was read from `file`, begin at the right folder. In the values
 /// they then lead there from the current folder, in the text from any folder.
@@ -66,6 +69,9 @@ pub(super) fn without_folders(recipe: &Recipe) -> Recipe {
     };
 
     hide(&mut recipe.rollout.engine.servers);
+    if let UpdateEngine::Tinker(server) = &mut recipe.engine {
+        server.url = "http://server".into();
+    }
     hide(&mut recipe.environment.servers);
     let sources = match &mut recipe.data.train {
         Some(TrainData::Several(sources)) => &mut sources[..],

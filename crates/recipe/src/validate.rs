@@ -39,6 +39,7 @@ pub(super) fn problems(recipe: &Recipe, name: &str, document: &DeTable<'_>) -> V
     checks.curriculum();
     checks.sampling();
     checks.engine();
+    checks.update_engine();
     checks.environment();
     checks.importance();
     checks.unused_keys();

@@ -13,7 +13,7 @@ const ROUNDING: f64 = 1e-2;
 const NOT_FINITE: f64 = -9999.0;
 
 /// Tells whether a number can be the log-probability of a token.
-fn is_logprob(number: f64) -> bool {
+pub(crate) fn is_logprob(number: f64) -> bool {
     number.is_finite() && number <= ROUNDING && number > NOT_FINITE
 }
 

@@ -87,6 +87,9 @@ pub enum ServerError {
         /// Seconds that the server had.
         seconds: u64,
     },
+    /// The connection ended before the answer did, so that nobody knows whether the request was done.
+    #[error("the connection ended before its answer: {0}")]
+    Lost(String),
     /// The server reports that it is busy.
     #[error("it is busy (status {status})")]
     Busy {
@@ -177,8 +180,20 @@ impl ServerError {
         matches!(
             self,
             ServerError::Unreachable(_)
+                | ServerError::Lost(_)
                 | ServerError::Busy { .. }
                 | ServerError::Failed { status: 502 | 504, .. }
+        )
+    }
+
+    /// Tells whether the request may have been done all the same.
+    pub(crate) fn may_have_arrived(&self) -> bool {
+        matches!(
+            self,
+            ServerError::Lost(_)
+                | ServerError::Silent { .. }
+                | ServerError::Failed { .. }
+                | ServerError::Answer { .. }
         )
     }
 

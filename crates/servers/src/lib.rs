@@ -9,7 +9,10 @@
 //!
 //! Answers are untrusted, so their size, counts, ids and numbers are checked before they are used.
 //!
-//! [`ChatJudge`] is a verifier: it asks a language model about a completion. [`Scorers`] ask servers of another model, which is not trained, for the log-probabilities of given tokens.
+//! [`TinkerModel`] is a policy that a server updates, and [`TinkerEngine`] samples from it.
+//!
+//! [`ChatJudge`] is a verifier: it asks a language model about a completion. [`Scorers`] ask servers of another model,
+//! which is not trained, for the log-probabilities of given tokens.
 //!
 //! Each request passes through four modules: `pool` chooses a server, `dialect` translates the request to the server's
 //! protocol, `http` sends it, and `answer` checks the reply. `handshake` transfers weights to one server.
@@ -27,6 +30,7 @@ mod pool;
 mod scorer;
 mod settings;
 mod sglang;
+mod tinker;
 mod vllm;
 mod weights;
 
@@ -36,4 +40,8 @@ pub use judge::{AnswerForm, Answers, ChatJudge, JudgeSettings, Rubric, TRIAL, fe
 pub use pool::ServerPool;
 pub use scorer::Scorers;
 pub use settings::Settings;
+pub use tinker::{
+    Adam, AdapterFiles, Over, Reduction, ServerTraits, Text, TinkerEngine, TinkerError,
+    TinkerModel, TinkerSession, TinkerSettings,
+};
 pub use weights::{Weights, WeightsKind};

@@ -9,7 +9,7 @@ use std::{
 use burn::module::Module;
 use firebrick_core::{RewardedGroup, Step};
 use safetensors::tensor::TensorView;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     error::TrainError,
@@ -51,8 +51,7 @@ pub struct TrainerState {
     pub skipped_in_a_row: u64,
 }
 
-/// Writes `state.json` and `optimizer.safetensors` into `folder`, which exists; also `prompts.safetensors` if
-/// prompts have a history, and `prefetched.json` if there are groups of the next step.
+/// Writes the files of [`save_trainer`], and `optimizer.safetensors`.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -62,6 +61,20 @@ pub fn save_state<M: Module>(
     learner: &LearnerState,
     optimizer: &dyn Optimizer<M>,
 ) -> Result<(), TrainError> {
+    save_trainer(folder, state, learner)?;
+    optimizer.save(&folder.join(OPTIMIZER))
+}
+
+/// Writes `state.json` into `folder`, which exists; also `prompts.safetensors` if prompts have a history, and
+/// `prefetched.json` if there are groups of the next step. `learner` is the state of a learner.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn save_trainer<L: Serialize>(
+    folder: &Path,
+    state: &TrainerState,
+    learner: &L,
+) -> Result<(), TrainError> {
     let path = folder.join(STATE);
     let written = Written { state, learner, remembered: state.history.len() };
     let text = serde_json::to_string(&written).expect("the state has only names as keys");
@@ -69,8 +82,7 @@ pub fn save_state<M: Module>(
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be written: {error}")))?;
 
     save_history(folder, &state.history)?;
-    save_prefetched(folder, state.prefetched.as_ref())?;
-    optimizer.save(&folder.join(OPTIMIZER))
+    save_prefetched(folder, state.prefetched.as_ref())
 }
 
 /// Reads the files of [`save_state`]; the optimizer's state is loaded into `optimizer`.
@@ -82,6 +94,19 @@ pub fn load_state<M: Module>(
     module: &M,
     optimizer: &mut dyn Optimizer<M>,
 ) -> Result<(TrainerState, LearnerState), TrainError> {
+    let (state, learner) = load_trainer(folder)?;
+    let device = module.devices().into_iter().next().map(burn::tensor::Device::inner);
+    if let Some(device) = device {
+        optimizer.load(module, &folder.join(OPTIMIZER), &device)?;
+    }
+    Ok((state, learner))
+}
+
+/// Reads the files of [`save_trainer`].
+///
+/// # Errors
+/// When a file is missing or damaged.
+pub fn load_trainer<L: DeserializeOwned>(folder: &Path) -> Result<(TrainerState, L), TrainError> {
     let path = folder.join(STATE);
     let text = fs::read_to_string(&path)
         .map_err(|error| TrainError::checkpoint(&path, format!("cannot be read: {error}")))?;
@@ -94,31 +119,26 @@ pub fn load_state<M: Module>(
 
     state.history = load_history(folder, remembered)?;
     state.prefetched = load_prefetched(folder)?;
-
-    let device = module.devices().into_iter().next().map(burn::tensor::Device::inner);
-    if let Some(device) = device {
-        optimizer.load(module, &folder.join(OPTIMIZER), &device)?;
-    }
     Ok((state, learner))
 }
 
 /// Content of `state.json`: the state of trainer and learner, and the number of records in the history's file. Without that number a
 /// lost history would be read as an empty one, and the run would become another run.
 #[derive(Serialize)]
-struct Written<'a> {
+struct Written<'a, L> {
     #[serde(flatten)]
     state: &'a TrainerState,
     #[serde(flatten)]
-    learner: &'a LearnerState,
+    learner: &'a L,
     /// Prompts with a record.
     remembered: usize,
 }
 
 /// What [`Written`] adds to the state.
 #[derive(Deserialize)]
-struct Expected {
+struct Expected<L> {
     #[serde(flatten)]
-    learner: LearnerState,
+    learner: L,
     /// `None` in a checkpoint of an older version, which did not write the number.
     #[serde(default)]
     remembered: Option<usize>,

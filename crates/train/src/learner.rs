@@ -1,6 +1,7 @@
 //! The learner: it turns a step's samples into new weights.
 
 mod checkpointed_forward;
+mod coefficients;
 pub(crate) mod critic;
 mod divergence;
 pub(crate) mod local;
@@ -8,6 +9,7 @@ pub(crate) mod loss_scale;
 pub(crate) mod micro_batch;
 pub(crate) mod oom;
 pub(crate) mod optim;
+mod remote;
 pub(crate) mod replicas;
 pub(crate) mod sft;
 pub(crate) mod teacher;
@@ -19,6 +21,7 @@ use firebrick_core::{Metrics, Step, Trained};
 
 pub use firebrick_core::config::{Moments, SharePrompts};
 
+pub use coefficients::Coefficients;
 pub use critic::{Critic, CriticConfig, ValueHead, ValueModel};
 pub use divergence::{TeacherDistributions, TeacherStates};
 pub use local::{LearnerState, LocalGradient, LocalLearner};
@@ -29,6 +32,7 @@ pub use optim::{
     AdamW, Muon, MuonConfig, NamedState, OptimConfig, Optimizer, ParameterStep, Part, StepOutcome,
     check_finite, clipped_step, fingerprint, global_norm, hidden_matrix,
 };
+pub use remote::{RemoteLearner, RemotePolicy};
 pub use replicas::Replicas;
 pub use sft::{CrossEntropy, sft_step};
 pub use teacher::{Distributions, LocalTeacher, Teacher, TeacherModel, Teachers};

@@ -276,7 +276,8 @@ impl Updated {
             metrics.set(LOGPROB_CHANGE_MAX, self.change_max);
         }
 
-        if self.updates > 0 {
+        // Not every learner is told the norm.
+        if self.updates > 0 && !self.grad_norm.is_nan() {
             metrics.set("update/grad_norm", self.grad_norm / self.updates as f64);
         }
         if let Some(moved) = self.moved {

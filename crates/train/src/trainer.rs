@@ -3,10 +3,8 @@
 use std::{collections::BTreeMap, mem, panic::resume_unwind, thread, time::Instant};
 
 use firebrick_core::{
-    GroupStatus, Metrics, Prompt, RewardedGroup, Seed, SftExample, Step, Trained,
-    config::OldLogprobs,
+    GroupStatus, Metrics, Prompt, RewardedGroup, Seed, Step, Trained, config::OldLogprobs,
 };
-use firebrick_models::PolicyModel;
 use firebrick_rollout::{RolloutError, Sampling};
 
 use crate::{
@@ -14,7 +12,7 @@ use crate::{
     config::TrainConfig,
     error::TrainError,
     eval::{EvalReport, evaluate},
-    learner::{Learner, checked_logprobs, local::LocalLearner, optim::StepOutcome},
+    learner::{Learner, checked_logprobs},
     logprob_check::LogprobCheck,
     observer::{Observer, Phase, PhaseTokens},
     phrases::Phrases,
@@ -360,21 +358,6 @@ impl<L: Learner> Trainer<L> {
         metrics.set("time/step", started.elapsed().as_secs_f64());
         let Sampled { all, statuses, stop, .. } = sampled;
         StepReport { sampling, update, metrics, groups: all, statuses, trained, skipped, stop }
-    }
-}
-
-impl<M: PolicyModel> Trainer<LocalLearner<M>> {
-    /// Makes one supervised step of the policy ([`LocalLearner::sft_step`]), while the engine sleeps.
-    ///
-    /// # Errors
-    /// When the device fails, or the step is interrupted before anything was moved.
-    pub fn sft_step(
-        &mut self,
-        examples: &[SftExample],
-        lr: f64,
-    ) -> Result<(f64, StepOutcome), TrainError> {
-        self.sampler.engine.sleep();
-        self.learner.sft_step(examples, lr)
     }
 }
 

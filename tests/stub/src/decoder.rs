@@ -27,6 +27,11 @@ impl Served {
         Served { base: None, now: None }
     }
 
+    /// Makes a server that has this policy.
+    pub(crate) fn now_of(policy: Decoder) -> Self {
+        Served { base: None, now: Some(policy) }
+    }
+
     /// Makes a server that begins with the model in `folder`, as a server for adapters does.
     ///
     /// # Panics

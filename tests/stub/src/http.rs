@@ -3,7 +3,7 @@
 use std::{
     io::{self, Read, Write},
     net::TcpStream,
-    sync::atomic::Ordering,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
@@ -43,8 +43,30 @@ pub(crate) fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     };
 
     let Reply { status, body, fault, counted } = reply;
+    let fails = matches!(
+        fault,
+        Some(Fault::Drop | Fault::Hang | Fault::Half | Fault::Trickle | Fault::Endless)
+    );
+    let counted = counted.filter(|_| fails);
+    let sent = send(&mut stream, status, body.as_bytes(), fault, &shared.ended);
+    drop(counted);
+    sent
+}
+
+/// Sends an answer, or what a fault makes of it. The body of a redirection is the place that it leads to.
+pub(crate) fn send(
+    stream: &mut TcpStream,
+    status: u16,
+    body: &[u8],
+    fault: Option<Fault>,
+    ended: &AtomicBool,
+) -> io::Result<()> {
+    let location = match status {
+        302 => format!("Location: {}\r\n", String::from_utf8_lossy(body)),
+        _ => String::new(),
+    };
     let head = format!(
-        "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status} X\r\n{location}Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
 
@@ -58,27 +80,26 @@ pub(crate) fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
         }
         Some(Fault::Half) => {
             stream.write_all(head.as_bytes())?;
-            stream.write_all(&body.as_bytes()[..body.len() / 2])
+            stream.write_all(&body[..body.len() / 2])
         }
         Some(Fault::Trickle) => {
             stream.write_all(head.as_bytes())?;
-            for byte in body.bytes() {
-                stream.write_all(&[byte])?;
+            for byte in body {
+                stream.write_all(&[*byte])?;
                 thread::sleep(Duration::from_millis(20));
             }
             Ok(())
         }
         Some(Fault::Endless) => {
             stream.write_all(b"HTTP/1.1 200 X\r\nConnection: close\r\n\r\n[")?;
-            while !shared.ended.load(Ordering::Relaxed) {
+            while !ended.load(Ordering::Relaxed) {
                 stream.write_all(&[b' '; 1 << 16])?;
             }
             Ok(())
         }
         _ => {
-            drop(counted);
             stream.write_all(head.as_bytes())?;
-            stream.write_all(body.as_bytes())
+            stream.write_all(body)
         }
     }
 }

@@ -6,6 +6,7 @@ mod environment;
 mod faults;
 mod http;
 mod model;
+mod tinker;
 mod words;
 
 use std::{
@@ -25,6 +26,7 @@ pub use decoder::{Served, Wordless};
 pub use environment::{GameOptions, Games, Trouble};
 pub use faults::Fault;
 pub use model::{Hashed, HashedWeights, StubModel, Wanted, Written, requests, settings};
+pub use tinker::{Tinker, TinkerFaults, TinkerOptions};
 
 /// A server of completions, on a port of its own, until it is dropped.
 pub struct Stub {

@@ -8,8 +8,8 @@ use std::{fmt::Write as _, path::PathBuf};
 use clap::Args;
 use firebrick::{
     build,
-    plan::{Memory, Moment, Plan as Sums, Remedy, compute, remedy as remedy_for},
-    recipe::{Loaded, Recipe},
+    plan::{Memory, Moment, Plan as Sums, Remedy, Wire, compute, remedy as remedy_for},
+    recipe::{Loaded, Recipe, UpdateEngine},
     thousands,
 };
 use firebrick_device::{Kind, Name, gibibytes};
@@ -76,6 +76,15 @@ impl Plan {
     /// Returns exit code 1 if the recipe does not fit.
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         let (Loaded { recipe, name, .. }, for_a_card) = self.load()?;
+        if let UpdateEngine::Tinker(server) = &recipe.engine {
+            let wire = Wire::new(&recipe);
+            let text = match self.json {
+                true => format!("{}\n", json!(wire)),
+                false => on_the_wire(&wire, &name, &server.model),
+            };
+            super::print(&text)?;
+            return Ok(0);
+        }
         let sources = super::sources::alone();
         let models = build::model_sizes(&recipe, &sources)?;
 
@@ -164,6 +173,26 @@ impl Plan {
         }
         Ok((load(Some(CARD))?, true))
     }
+}
+
+/// Says what goes over the wire in a step. The memory is the server's.
+fn on_the_wire(wire: &Wire, name: &str, model: &str) -> String {
+    let megabytes = |count: u64| format!("{:.1} MB", count as f64 / 1e6);
+    let mut text = format!(
+        "{name}: {model} is on a server, whose memory is its own. Over the wire of a step go at most, if all {} texts have \
+         {} tokens:\n\n{:<10} {:>10} {:>10}\n",
+        wire.completions, wire.targets, "", "sent", "received"
+    );
+    let rows = [
+        ("sampling", wire.sampling),
+        ("forward", wire.forward),
+        ("backward", wire.backward),
+        ("all", wire.all()),
+    ];
+    for (row, [sent, received]) in rows {
+        let _ = writeln!(text, "{row:<10} {:>10} {:>10}", megabytes(sent), megabytes(received));
+    }
+    text
 }
 
 /// Device that stands for a card that nobody named. CUDA and ROCm compute in bfloat16, as most cards can.

@@ -108,8 +108,8 @@ impl Train {
         let interrupted = move || watch_for_interrupts(stop, own);
 
         let session = session(loaded, &self.runs, screen, &bars, interrupted);
-        let run = session.resume(self.resume).run()?;
-        Ok(if run.summary.stopped_because == INTERRUPTED { 130 } else { 0 })
+        let summary = session.resume(self.resume).run_anywhere()?;
+        Ok(if summary.stopped_because == INTERRUPTED { 130 } else { 0 })
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     rc::Rc,
 };
 
-use firebrick_stub::{GameOptions, Games, Options, Served, Stub};
+use firebrick_stub::{Fault, GameOptions, Games, Options, Served, Stub, Tinker, TinkerOptions};
 use serde_json::{Value, json};
 
 use crate::{
@@ -128,6 +128,9 @@ mini_batch = 16
 /// Like `CHECKPOINT`, but sampled by a server.
 pub(crate) const SERVED: &str = "served.toml";
 
+/// Like `CHECKPOINT`, but an adapter on a server that speaks Tinker's API.
+pub(crate) const THERE: &str = "there.toml";
+
 /// Like `CHECKPOINT`, with the same model as teacher, on a server.
 pub(crate) const TAUGHT: &str = "taught.toml";
 
@@ -174,6 +177,8 @@ pub(crate) struct Bench {
     pub(crate) scratch: Scratch,
     /// Samples for [`SERVED`].
     pub(crate) server: Stub,
+    /// Updates for [`THERE`].
+    pub(crate) tinker: Tinker,
     /// Teaches for [`TAUGHT`].
     pub(crate) teacher: Stub,
     /// Judges for [`JUDGED`].
@@ -206,6 +211,21 @@ impl Bench {
         scratch.write("sums.jsonl", fs::read(&rows).unwrap());
         scratch.write("again.jsonl", fs::read(rows).unwrap());
 
+        // Now and then it says that it is still at work.
+        let busy = |asked: u64, path: &str| {
+            let busy = path.ends_with("retrieve_future") && asked.is_multiple_of(40);
+            busy.then_some(Fault::Status(408))
+        };
+        let busy = TinkerOptions { faults: Box::new(busy), ..TinkerOptions::default() };
+        let tinker = Tinker::of(&scratch.path("base"), busy);
+        let engine = format!(
+            "\n[engine]\nkind = \"tinker\"\nurl = \"{}\"\nmodel = \"tiny\"\n",
+            tinker.url()
+        );
+        let adapted =
+            CHECKPOINT_RECIPE.replace("path = \"base\"", "path = \"base\"\nlora = { rank = 2 }");
+        scratch.write(THERE, [&adapted, &*engine].concat());
+
         let teacher = Stub::start(Served::of(&scratch.path("base")), Options::default());
         let taught = format!("\n[teacher]\nkind = \"vllm\"\nservers = [\"{}\"]\n", teacher.base());
         scratch.write(TAUGHT, [CHECKPOINT_RECIPE, &taught].concat());
@@ -232,7 +252,8 @@ impl Bench {
         scratch
             .write("talk-alone.toml", talk(none).replace("observation =", &format!("{opening} =")));
 
-        let bench = Bench { scratch, server, teacher, judge, games, runs: RefCell::default() };
+        let bench =
+            Bench { scratch, server, tinker, teacher, judge, games, runs: RefCell::default() };
         let letters = ["a", "b", "c", "d", "e", "f", "g", "h"];
         bench.tokenizer("letters", &letters);
         let digits = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];

@@ -1,16 +1,55 @@
-//! The options of `[rollout.engine]`, which choose who samples.
+//! The options of `[engine]`, which choose who updates, and of `[rollout.engine]`, which choose who samples.
 
 use firebrick_stub::Seen;
 
 use crate::{
-    bench::{Bench, CHECKPOINT, Case, LETTERS, SERVED, case, default},
+    bench::{Bench, CHECKPOINT, Case, LETTERS, SERVED, THERE, case, default},
     made::Run,
 };
 
 const NOBODY: &str = "rollout.engine.servers=[\"http://127.0.0.1:9\"]";
 const IMPATIENT: &str = "rollout.engine.patience=0.3";
 
+const NO_SERVER: &str = "engine.url=http://127.0.0.1:9";
+
 pub(crate) const CASES: &[Case] = &[
+    default(&["engine.kind=local"], CHECKPOINT, &[], |run| {
+        run.said();
+        assert!(run.values("update/grad_norm")[0] > 0.0);
+    }),
+    default(&["engine.kind=tinker"], THERE, &[], |run| {
+        run.says("by measurement");
+        run.says("done");
+        assert!(run.bench.tinker.all_steps() > 0);
+        let checkpoint = format!("runs/{}/checkpoints/step-000001", run.name);
+        for file in ["adapter_model.safetensors", "tokenizer.json", "trainer/weights/server.json"] {
+            assert!(run.bench.scratch.path(&format!("{checkpoint}/{file}")).exists(), "{file}");
+        }
+    }),
+    case(&["engine.kind=tinker", NO_SERVER], THERE, &["engine.patience=0.3"], |run| {
+        run.fails(1, "did not open a session: it does not answer");
+    }),
+    default(&["engine.kind=tinker", "engine.patience=0.3"], THERE, &[NO_SERVER], |run| {
+        run.fails(1, "did not open a session");
+    }),
+    case(&["engine.kind=tinker", "engine.model=another"], THERE, &[], |run| {
+        run.fails(2, "it has no model \"another\", but tiny");
+    }),
+    case(
+        &["engine.kind=tinker", "engine.key_variable=FIREBRICK_NOBODY_SETS_THIS"],
+        THERE,
+        &[],
+        |run| {
+            run.fails(2, "this environment variable is missing or empty");
+        },
+    ),
+    case(&["engine.kind=tinker", "engine.deadline=1e-6"], THERE, &[], |run| {
+        run.fails(1, "(engine.deadline)")
+    }),
+    case(&["engine.kind=tinker", "engine.tolerance=1e-12"], THERE, &[], |run| {
+        run.says("but engine.tolerance = 0.000000000001");
+        assert!(run.first("rollout/refused") > 0.0);
+    }),
     default(&["rollout.engine.kind=local"], CHECKPOINT, &[], |run| {
         run.said();
         assert!(!run.bench.scratch.path(&format!("runs/{}/weights", run.name)).exists());
@@ -94,6 +133,37 @@ fn samples_there(run: &Run<'_>, holds: fn(&Seen) -> bool) {
     let Bench { server, .. } = run.bench;
     assert!(server.answered() > 0);
     assert!(holds(&server.seen()), "{:?}", server.seen());
+}
+
+/// What a server can't do, or does not let anyone choose, is refused with the reason.
+#[test]
+fn what_a_server_cannot_do_is_refused() {
+    let bench = Bench::new();
+    for (set, why) in [
+        ("model.lora=", "expected adapters"),
+        ("model.lora.targets=[\"q_proj\"]", "the server decides what its adapters adapt"),
+        ("model.lora.alpha=7.0", "model.lora.alpha is 7, and the server's is 32"),
+        (
+            "rollout.engine={kind='vllm',servers=['http://a']}",
+            "the engine that updates to sample too",
+        ),
+        ("rollout.temperature=0.9", "the server's log-probabilities are those at 1.0"),
+        ("rollout.top_p=0.9", "cuts the distribution"),
+        ("rollout.top_k=9", "cuts the distribution"),
+        ("rollout.max_staleness=1", "would lose a step"),
+        ("loss.entropy_coef=0.1", "needs the whole distribution"),
+        ("loss.top_entropy_quantile=0.5", "needs the whole distribution"),
+        ("loss.router_aux_loss_coef=0.1", "needs the router's numbers"),
+        ("advantage.kind=gae", "the server has no critic"),
+        (
+            "teacher={path='base',task_weight=0.5}",
+            "teachers compute next to a policy of this process",
+        ),
+        ("train.adaptive={kl_stop=1.0}", "needs the entropy"),
+        ("optim.kind=muon", "the server has no other optimizer"),
+    ] {
+        bench.run(THERE, &[], &[set]).fails(2, why);
+    }
 }
 
 #[test]

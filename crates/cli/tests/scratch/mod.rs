@@ -185,13 +185,16 @@ impl Scratch {
             &["adapter_model.safetensors"]
         };
 
-        let others = ["tokenizer.json", "trainer/optimizer.safetensors", "trainer/state.json"];
+        // The optimizer of a policy on a server is there.
+        let there = self.path(&format!("{checkpoint}/trainer/weights/server.json")).exists();
+        let optimizer = if there { None } else { Some("trainer/optimizer.safetensors") };
+        let others = ["tokenizer.json", "trainer/state.json"].into_iter().chain(optimizer);
         // Only actor-critic training has these two.
         let critic = ["trainer/critic.safetensors", "trainer/critic_optimizer.safetensors"];
         let critic =
             critic.iter().filter(|file| self.path(&format!("{checkpoint}/{file}")).exists());
 
-        for &name in model.iter().chain(&others).chain(critic) {
+        for name in model.iter().copied().chain(others).chain(critic.copied()) {
             let bytes = fs::read(self.path(&format!("{checkpoint}/{name}"))).unwrap();
             result.push((format!("step {:?}: {name}", self.newest(run)), bytes));
         }

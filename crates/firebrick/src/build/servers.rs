@@ -100,7 +100,7 @@ pub(super) fn engine(
 }
 
 /// Draws tokens at random for the probes. None of them is special, because a server may interpret special tokens.
-fn probes(tokenizer: &Tokenizer) -> Vec<Vec<TokenId>> {
+pub(super) fn probes(tokenizer: &Tokenizer) -> Vec<Vec<TokenId>> {
     let rows = tokenizer.rows() as f64;
     let probe = |index| {
         let mut numbers = Seed::run(index).derive("probe", &[]).stream();

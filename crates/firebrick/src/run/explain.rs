@@ -1,13 +1,16 @@
 //! Explains to the user whatever in a run did not go as expected.
 
 use firebrick_core::{Metrics, Step};
-use firebrick_models::PolicyModel;
 use firebrick_train::{SamplingReport, UpdateTotals, learner::OomBackoff};
 
 use super::Run;
-use crate::{journal::lock, recipe::Recipe};
+use crate::{
+    build::RunLearner,
+    journal::lock,
+    recipe::{Recipe, UpdateEngine},
+};
 
-impl<M: PolicyModel> Run<M> {
+impl<L: RunLearner> Run<L> {
     /// Reports how many completions were not sampled again, and which writes failed.
     pub(super) fn explain_journal(&mut self, completions: u64) {
         let recalled = lock(&self.journal).take_recalled();
@@ -59,13 +62,26 @@ impl<M: PolicyModel> Run<M> {
         let refused = metrics.get("rollout/refused").unwrap_or(0.0);
         if refused > 0.0 {
             let metric = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
+            let (key, tolerance, advice) = match &self.recipe.engine {
+                UpdateEngine::Local => (
+                    "rollout.engine.tolerance",
+                    self.recipe.rollout.engine.tolerance,
+                    "A server samples with other numbers than it showed when it got its weights: look at its log, and \
+                     restart it",
+                ),
+                UpdateEngine::Tinker(server) => (
+                    "engine.tolerance",
+                    server.tolerance,
+                    "The server's sampler and its passes disagree, as they do in bfloat16: raise the tolerance if the \
+                     distance stays the same from step to step",
+                ),
+            };
             self.note(&format!(
                 "step {step}: {refused} completions were not trained on: the servers' log-probabilities are {:.2e} nats \
-                 from the trainer's in the mean, and up to {:.2e}, but rollout.engine.tolerance = {}. A server \
-                 samples with other numbers than it showed when it got its weights: look at its log, and restart it",
+                 from the trainer's in the mean, and up to {:.2e}, but {key} = {tolerance}. \
+                 {advice}",
                 metric("rollout/logprob_diff_mean"),
                 metric("rollout/logprob_diff_max"),
-                self.recipe.rollout.engine.tolerance
             ));
         }
         refused > 0.0
@@ -73,9 +89,9 @@ impl<M: PolicyModel> Run<M> {
 
     /// Explains to the user that the device did not have the memory for an update as it was split.
     pub(super) fn explain_oom_backoff(&mut self, before: OomBackoff) {
-        let trainer = &self.built.trainer;
-        let backoff = trainer.learner.state.oom_backoff;
-        let micro_batching = trainer.learner.updater.micro_batching;
+        let learner = &self.built.trainer.learner;
+        let backoff = learner.limits();
+        let micro_batching = learner.updater().micro_batching;
         if backoff == before {
             return;
         }

@@ -3,14 +3,13 @@
 use std::time::Instant;
 
 use firebrick_core::{Metrics, Prompt, RewardedGroup, Seed, Step};
-use firebrick_models::PolicyModel;
 use firebrick_runs::{HELDOUT, Outcome};
 use firebrick_train::eval::EvalReport;
 
 use super::{Progress, Run, record::keep_event};
 use crate::{
     Error,
-    build::{BuiltRun, EvalSet, first_of_each},
+    build::{BuiltRun, EvalSet, RunLearner, first_of_each},
     journal::lock,
     recipe::{Sft, Train},
     watch::{Phases, examples},
@@ -20,7 +19,7 @@ use crate::{
 /// difficulties.
 const DIFFICULTIES: usize = 20;
 
-impl<M: PolicyModel> Run<M> {
+impl<L: RunLearner> Run<L> {
     /// Reports the progress of SFT, and returns true if it has reached its goal.
     pub(super) fn measure_sft(&mut self, step: Step) -> Result<bool, Error> {
         let Sft { samples, stop_at, .. } = self.recipe.sft;

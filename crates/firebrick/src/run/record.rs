@@ -3,17 +3,17 @@
 use std::{sync::Mutex, time::Instant};
 
 use firebrick_core::{Metrics, RewardedGroup, Step, Tracker as _};
-use firebrick_models::PolicyModel;
 use firebrick_runs::{HELDOUT, Outcome, RunError, Store, TRAIN};
 
 use super::Run;
 use crate::{
+    build::RunLearner,
     diagnose::{self, ENDED},
     journal::{Journal, lock},
     recipe::Record,
 };
 
-impl<M: PolicyModel> Run<M> {
+impl<L: RunLearner> Run<L> {
     /// Records a step. A store or a tracker that fails must not end a run that works: the failure is only reported.
     pub(super) fn record(
         &mut self,

@@ -8,20 +8,19 @@ use std::{
 };
 
 use firebrick_core::Step;
-use firebrick_models::PolicyModel;
 use firebrick_runs::{publish_folder, write_atomically, write_sums};
-use firebrick_train::{LocalLearner, TrainError, checkpoint::save_state, learner::check_finite};
+use firebrick_train::TrainError;
 
 use super::{PROGRESS, Run};
 use crate::{
-    build::BuiltRun,
+    build::{BuiltRun, RunLearner},
     card::{CARD, Card},
     error::Error,
     layout::{TRAINER, WEIGHTS},
     watch::Stage,
 };
 
-impl<M: PolicyModel> Run<M> {
+impl<L: RunLearner> Run<L> {
     /// Keeps batches whose gradient was not finite, for a user who wants to know why.
     pub(super) fn save_skipped(
         &mut self,
@@ -47,17 +46,18 @@ impl<M: PolicyModel> Run<M> {
     /// folder, because a resumed run's policy differs from it.
     pub(super) fn keep_reference(&mut self) -> Result<(), Error> {
         let BuiltRun { trainer, files, .. } = &mut self.built;
-        if !trainer.learner.updater.objective.needs_reference() {
+        if !trainer.learner.updater().objective.needs_reference() {
             return Ok(());
         }
 
         let path = self.folder.path().join("reference");
         let is_kept = path.is_dir();
-        trainer.learner.reference = Some(if trainer.state.step > 0 {
+        let learner = &mut trainer.learner;
+        let reference = if trainer.state.step > 0 {
             if !is_kept {
                 return Err(TrainError::NoReference.into());
             }
-            files.read(trainer.learner.policy.valid(), &path)?
+            files.read(learner.frozen_policy(), &path)?
         } else {
             // A run that starts over may begin with another policy.
             if is_kept {
@@ -67,11 +67,11 @@ impl<M: PolicyModel> Run<M> {
             let temporary = self.folder.path().join(".tmp-reference");
             fs::create_dir_all(&temporary)
                 .map_err(|source| Error::File { path: temporary.clone(), source })?;
-            files.write_trained(&trainer.learner.policy, &temporary)?;
+            files.write_trained(learner.policy(), &temporary)?;
             publish_folder(&temporary, &path)?;
-            trainer.learner.policy.valid()
-        });
-
+            files.frozen(learner.frozen_policy(), &path)?
+        };
+        learner.set_reference(reference);
         Ok(())
     }
 
@@ -83,9 +83,7 @@ impl<M: PolicyModel> Run<M> {
         let step = self.built.trainer.state.step;
 
         // A broken policy must not replace an intact one.
-        let LocalLearner { policy, critic, .. } = &self.built.trainer.learner;
-        check_finite(policy)?;
-        critic.as_ref().map_or(Ok(()), |critic| check_finite(&critic.model))?;
+        self.built.trainer.learner.check()?;
 
         self.folder.check()?;
         let temporary = self.folder.begin_checkpoint(step)?;
@@ -123,19 +121,15 @@ impl<M: PolicyModel> Run<M> {
     /// Writes the policy in the format in which others open it, with the state for a resumed run in `trainer/`.
     fn write_checkpoint(&self, folder: &Path) -> Result<(), Error> {
         let BuiltRun { trainer, files, tokenizer, .. } = &self.built;
-        files.write(&trainer.learner.policy, folder)?;
+        files.write(trainer.learner.policy(), folder)?;
         tokenizer.save(folder)?;
         self.write_card(folder)?;
 
         let inner = make_folder(folder.join(TRAINER))?;
         if files.rounds() {
-            files.write_trained(&trainer.learner.policy, &make_folder(inner.join(WEIGHTS))?)?;
+            files.write_trained(trainer.learner.policy(), &make_folder(inner.join(WEIGHTS))?)?;
         }
-        let learner = &trainer.learner;
-        save_state(&inner, &trainer.state, &learner.state, learner.optimizer.as_ref())?;
-        if let Some(critic) = &trainer.learner.critic {
-            critic.save(&inner)?;
-        }
+        trainer.learner.save(&inner, &trainer.state)?;
 
         let bytes = serde_json::to_vec_pretty(&self.progress).unwrap_or_default();
         Ok(write_atomically(&inner.join(PROGRESS), &bytes)?)

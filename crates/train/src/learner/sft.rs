@@ -71,11 +71,11 @@ impl<M: PolicyModel> LocalLearner<M> {
     }
 }
 
-fn updater(micro_batching: MicroBatching) -> Updater {
+pub(super) fn updater(micro_batching: MicroBatching) -> Updater {
     Updater { micro_batching, ..Updater::new(Objective::new(Box::new(CrossEntropy))) }
 }
 
-fn samples(examples: &[SftExample]) -> Vec<Sample> {
+pub(super) fn samples(examples: &[SftExample]) -> Vec<Sample> {
     let sample = |example: &SftExample| {
         let tokens = example.completion.clone();
         let logprobs = vec![0.0; tokens.len()];

@@ -223,9 +223,7 @@ impl Updater {
         let context = UpdateContext { samples, layout, divisors: &divisors, target };
         let result = self.compute(policy, aux, &context, single_device)?;
 
-        let (mut metrics, logprob_change_max) = result.read_metrics()?;
-        let mean = metrics.get(LOGPROB_CHANGE).unwrap_or(f64::NAN);
-        let logprob_change = LogprobChange { mean, max: logprob_change_max };
+        let (mut metrics, logprob_change) = result.metrics.read()?;
         let entropy = metrics.get(ENTROPY).unwrap_or(f64::NAN);
         if let Some(loads) = loads {
             self.record_aux_loss(&loads, &mut metrics);
@@ -249,7 +247,7 @@ impl Updater {
     }
 
     /// Counts the divisors of an update.
-    fn divisors(&self, samples: &[Sample]) -> Divisors {
+    pub(super) fn divisors(&self, samples: &[Sample]) -> Divisors {
         let mut divisors =
             Divisors::count(samples.iter().map(|sample| (sample.group, sample.loss_tokens())));
         // The constant counts all completions, also those that are out of the loss (Liu et al. 2025): a
@@ -309,13 +307,16 @@ impl Updater {
             let batch = self.batch(samples, &indices, layout, divisors, &device);
             let samples: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
 
-            let DeviceResult { gradients, sums, .. } = &mut result;
+            let DeviceResult { gradients, metrics, .. } = &mut result;
             let batch_result = run_on_compute_thread(&device, || {
                 // The critic's pass comes first, so that its activations are freed before the policy's are
                 // allocated.
                 if let Some(critic) = aux.critic {
                     let micro_batching = &self.micro_batching;
-                    add(sums, critic.on_own_trunk(&batch, micro_batching, &mut gradients.critic));
+                    add(
+                        &mut metrics.sums,
+                        critic.on_own_trunk(&batch, micro_batching, &mut gradients.critic),
+                    );
                 }
                 // So do the teachers' passes, of which only the last hidden states are kept.
                 let taught = match (aux.teachers, target) {
@@ -370,7 +371,7 @@ impl Updater {
     }
 
     /// Fails on interruption.
-    fn check_interrupted(&self) -> Result<(), TrainError> {
+    pub(super) fn check_interrupted(&self) -> Result<(), TrainError> {
         if self.interrupted.stops_an_update() { Err(TrainError::Interrupted) } else { Ok(()) }
     }
 
@@ -392,7 +393,7 @@ impl Updater {
 
     /// Returns the indices of the samples of each micro-batch. Each of several devices gets at least one
     /// micro-batch, if there are as many samples.
-    fn micro_batches(
+    pub(super) fn micro_batches(
         &self,
         samples: &[Sample],
         layout: Layout,
@@ -407,7 +408,7 @@ impl Updater {
         micro_batches(samples, tokens, layout)
     }
 
-    fn batch(
+    pub(super) fn batch(
         &self,
         samples: &[Sample],
         indices: &[usize],
@@ -543,12 +544,7 @@ impl Updater {
             logit_limits,
         );
         let token_stats = [head_output.logprobs.clone(), head_output.entropy.clone()];
-
-        let leaf = |stat: &Tensor<1>| Tensor::from_inner(batch.by_row(stat.clone())).require_grad();
-        let leaves = [leaf(&head_output.logprobs), leaf(&head_output.entropy)];
-        let logprob_change =
-            (leaves[0].clone().inner() - batch.old_logprobs.clone()).abs() * batch.mask.clone();
-        let output = self.objective.evaluate(&loss_input(batch, &leaves));
+        let loss = BatchLoss::new(&self.objective, batch, token_stats.clone());
 
         let mut sums = Vec::new();
         if let Some(trunk) = trunk {
@@ -556,7 +552,11 @@ impl Updater {
                 Tensor::zeros(hidden_detached.dims(), (&hidden_detached.device(), DType::F32))
             } else {
                 // First stage: from the loss to log-probabilities and entropies.
-                let [d_logprobs, d_entropy] = self.loss_gradients(&output, leaves, batch);
+                let [d_logprobs, d_entropy] = loss.gradients(batch);
+                let d_logprobs = d_logprobs.map(|gradient| self.scaled(gradient));
+                let d_entropy = d_entropy
+                    .filter(|_| self.objective.entropy_coef != 0.0)
+                    .map(|gradient| self.scaled(gradient));
                 let d_logprobs = d_logprobs.unwrap_or_else(|| head_output.logprobs.zeros_like());
 
                 // Second stage: on to the hidden states and the head, which needs logits again.
@@ -587,29 +587,50 @@ impl Updater {
             trunk.backward(policy, batch, d_hidden, &mut gradients.policy);
         }
 
-        sums.extend([
-            (TOTAL_LOSS, output.loss.inner()),
-            ("loss/policy", output.policy_loss.inner()),
-            (LOGPROB_CHANGE, sum_all(logprob_change.clone() * batch.metric_weights.clone())),
-        ]);
-        sums.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
-        sums.extend(critic_sums);
-        MicroBatchResult { sums, logprob_change_max: logprob_change.max(), token_stats }
+        let mut metrics = loss.into_metrics(batch);
+        metrics.sums.extend(sums);
+        metrics.sums.extend(critic_sums);
+        MicroBatchResult { metrics, token_stats }
+    }
+}
+
+/// Loss of a micro-batch, as a function of its log-probabilities and entropies.
+pub(super) struct BatchLoss {
+    /// Log-probabilities and entropies, `[rows, width]` each.
+    leaves: [Tensor<2>; 2],
+    output: ObjectiveOutput,
+}
+
+impl BatchLoss {
+    /// Evaluates the loss at `[log-probabilities, entropies]`, `[count]` each.
+    pub(super) fn new(
+        objective: &Objective,
+        batch: &MicroBatch,
+        token_stats: [Tensor<1>; 2],
+    ) -> Self {
+        let leaves = token_stats.map(|stat| Tensor::from_inner(batch.by_row(stat)).require_grad());
+        let output = objective.evaluate(&loss_input(batch, &leaves));
+        BatchLoss { leaves, output }
     }
 
-    /// Computes the gradients of the scaled loss with respect to the leaves `[log-probabilities, entropies]`,
-    /// from `[rows, width]` to `[count]` each; `None` if the loss does not depend on them.
-    fn loss_gradients(
-        &self,
-        output: &ObjectiveOutput,
-        [logprobs, entropy]: [Tensor<2>; 2],
-        batch: &MicroBatch,
-    ) -> [Option<Tensor<1>>; 2] {
-        let gradients = output.loss.backward();
-        let grad_of = |leaf: &Tensor<2>| Some(self.scaled(batch.by_token(leaf.grad(&gradients)?)));
-        let d_logprobs = grad_of(&logprobs);
-        let d_entropy = if self.objective.entropy_coef == 0.0 { None } else { grad_of(&entropy) };
-        [d_logprobs, d_entropy]
+    /// Computes the gradients of the loss with respect to the log-probabilities and the entropies, `[count]` each;
+    /// `None` if the loss does not depend on them.
+    pub(super) fn gradients(&self, batch: &MicroBatch) -> [Option<Tensor<1>>; 2] {
+        let gradients = self.output.loss.backward();
+        self.leaves.each_ref().map(|leaf| Some(batch.by_token(leaf.grad(&gradients)?)))
+    }
+
+    /// Returns the micro-batch's parts of the update's metrics.
+    pub(super) fn into_metrics(self, batch: &MicroBatch) -> BatchMetrics {
+        let BatchLoss { leaves: [logprobs, _], output } = self;
+        let change = (logprobs.inner() - batch.old_logprobs.clone()).abs() * batch.mask.clone();
+        let mut sums = vec![
+            (TOTAL_LOSS, output.loss.inner()),
+            ("loss/policy", output.policy_loss.inner()),
+            (LOGPROB_CHANGE, sum_all(change.clone() * batch.metric_weights.clone())),
+        ];
+        sums.extend(output.metrics.into_iter().map(|(name, part)| (name, part.inner())));
+        BatchMetrics { sums, logprob_change_max: change.max() }
     }
 }
 
@@ -703,32 +724,80 @@ struct UpdateGradients {
 
 /// Metrics and token statistics of one micro-batch.
 struct MicroBatchResult {
+    metrics: BatchMetrics,
+    /// Log-probabilities and entropies, `[count]` each.
+    token_stats: [Tensor<1>; 2],
+}
+
+/// A micro-batch's parts of the update's metrics.
+pub(super) struct BatchMetrics {
     sums: MetricSums,
     /// Largest change of a log-probability.
     logprob_change_max: Tensor<1>,
-    /// Log-probabilities and entropies, `[count]` each.
-    token_stats: [Tensor<1>; 2],
+}
+
+/// Metrics of an update so far.
+#[derive(Default)]
+pub(super) struct UpdateMetrics {
+    sums: BTreeMap<&'static str, Tensor<1>>,
+    /// Largest change of a log-probability; `None` before the first micro-batch.
+    logprob_change_max: Option<Tensor<1>>,
+}
+
+impl UpdateMetrics {
+    /// Adds the metrics of a micro-batch.
+    pub(super) fn add(&mut self, BatchMetrics { sums, logprob_change_max }: BatchMetrics) {
+        add(&mut self.sums, sums);
+        self.logprob_change_max = Some(match self.logprob_change_max.take() {
+            Some(largest) => largest.max_pair(logprob_change_max),
+            None => logprob_change_max,
+        });
+    }
+
+    /// Adds another device's metrics, and brings them `here`.
+    fn with(mut self, other: UpdateMetrics, here: &Device) -> UpdateMetrics {
+        let sums = other.sums.into_iter();
+        add(&mut self.sums, sums.map(|(name, part)| (name, part.to_device(here))).collect());
+
+        let largest = other.logprob_change_max.map(|largest| largest.to_device(here));
+        self.logprob_change_max = match (self.logprob_change_max, largest) {
+            (Some(a), Some(b)) => Some(a.max_pair(b)),
+            (a, b) => a.or(b),
+        };
+        self
+    }
+
+    /// Reads the metrics, and how far the policy is from the old policy; none and 0 if nothing was computed.
+    pub(super) fn read(&self) -> Result<(Metrics, LogprobChange), TrainError> {
+        let mut metrics = Metrics::default();
+        let mut max = 0.0;
+        if let Some(largest) = &self.logprob_change_max {
+            // One read-back for all numbers.
+            let all = self.sums.values().chain([largest]).cloned().collect();
+            let mut values = read(Tensor::cat(all, 0))?.into_iter();
+            for (name, value) in self.sums.keys().zip(&mut values) {
+                metrics.set(*name, value);
+            }
+            max = values.next().map_or(0.0, Into::into);
+        }
+        let mean = metrics.get(LOGPROB_CHANGE).unwrap_or(f64::NAN);
+        Ok((metrics, LogprobChange { mean, max }))
+    }
 }
 
 /// Part of an update that one device has computed.
 #[derive(Default)]
 struct DeviceResult {
     gradients: UpdateGradients,
-    sums: BTreeMap<&'static str, Tensor<1>>,
-    /// Largest change of a log-probability; `None` before the first micro-batch.
-    logprob_change_max: Option<Tensor<1>>,
+    metrics: UpdateMetrics,
     token_stats: TokenStats,
 }
 
 impl DeviceResult {
     /// Adds the metrics and token statistics of a micro-batch, which consists of the samples of these indices.
     fn add_micro_batch(&mut self, indices: Vec<usize>, result: MicroBatchResult) {
-        let MicroBatchResult { sums, logprob_change_max, token_stats } = result;
-        self.logprob_change_max = Some(match self.logprob_change_max.take() {
-            Some(largest) => largest.max_pair(logprob_change_max),
-            None => logprob_change_max,
-        });
-        add(&mut self.sums, sums);
+        let MicroBatchResult { metrics, token_stats } = result;
+        self.metrics.add(metrics);
         self.token_stats.parts.push((indices, token_stats));
     }
 
@@ -742,33 +811,11 @@ impl DeviceResult {
 
     /// Adds another device's sums for metrics, and brings them `here`.
     fn with_metrics(mut self, other: DeviceResult, here: &Device) -> DeviceResult {
-        let sums = other.sums.into_iter();
-        add(&mut self.sums, sums.map(|(name, part)| (name, part.to_device(here))).collect());
-
-        let largest = other.logprob_change_max.map(|largest| largest.to_device(here));
-        self.logprob_change_max = match (self.logprob_change_max, largest) {
-            (Some(a), Some(b)) => Some(a.max_pair(b)),
-            (a, b) => a.or(b),
-        };
-
+        self.metrics = self.metrics.with(other.metrics, here);
         let parts = other.token_stats.parts.into_iter();
         let moved = parts.map(|(indices, stats)| (indices, stats.map(|it| it.to_device(here))));
         self.token_stats.parts.extend(moved);
         self
-    }
-
-    /// Reads the metrics, and the largest change of a log-probability; none and 0 if nothing was computed.
-    fn read_metrics(&self) -> Result<(Metrics, f64), TrainError> {
-        let mut metrics = Metrics::default();
-        let Some(largest) = &self.logprob_change_max else { return Ok((metrics, 0.0)) };
-
-        // One read-back for all numbers.
-        let all = self.sums.values().chain([largest]).cloned().collect();
-        let mut values = read(Tensor::cat(all, 0))?.into_iter();
-        for (name, value) in self.sums.keys().zip(&mut values) {
-            metrics.set(*name, value);
-        }
-        Ok((metrics, values.next().map_or(0.0, Into::into)))
     }
 }
 

@@ -52,6 +52,7 @@ impl Default for OptimConfig {
 ///
 /// burn's module optimizer keys its state by parameter ids that are new in every process, while a resumed run
 /// needs names.
+#[derive(Clone)]
 pub struct AdamW {
     max_grad_norm: f64,
     moments: Moments,
@@ -99,6 +100,7 @@ impl<M: Module> Optimizer<M> for AdamW {
 }
 
 /// AdamW's step of one parameter.
+#[derive(Clone)]
 pub(super) struct Rules(OptimConfig);
 
 impl Rules {

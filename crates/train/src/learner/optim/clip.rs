@@ -14,7 +14,7 @@ use crate::error::TrainError;
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepOutcome {
-    /// The global norm before clipping; not finite if the step was skipped.
+    /// The global norm before clipping; NaN if it is not known, and not finite if the step was skipped.
     pub grad_norm: f64,
     /// The factor that the gradients were multiplied by; 0 if the step was skipped.
     pub grad_scale: f64,
