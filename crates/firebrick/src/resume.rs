@@ -195,8 +195,10 @@ mod tests {
         assert_eq!(refused("", "[optim]\nschedule = 'cosine'"), [""; 0]);
 
         let here = "[model.lora]\nrank = 4";
-        let there = |url: &str| format!("{here}\n[engine]\nkind = 'tinker'\nurl = '{url}'\nmodel = 'a'");
-        let moved = ["engine.kind = \"tinker\" (was nothing)", "engine.model = \"a\" (was nothing)"];
+        let there =
+            |url: &str| format!("{here}\n[engine]\nkind = 'tinker'\nurl = '{url}'\nmodel = 'a'");
+        let moved =
+            ["engine.kind = \"tinker\" (was nothing)", "engine.model = \"a\" (was nothing)"];
         assert_eq!(refused(here, &there("http://a")), moved);
         assert_eq!(refused(&there("http://a"), &there("http://b")), [""; 0]);
     }
