@@ -34,7 +34,7 @@ use firebrick_tests::{
 use firebrick_train::{
     Learner, LocalLearner, Sample, TrainError,
     algorithm::{Cispo, ClipRange, ConstantLr, Dapo, Gspo, Kl, KlEstimator, Objective, PolicyLoss},
-    learner::{AdamW, OptimConfig, RemoteLearner, RemotePolicy, StepOutcome, Updater},
+    learner::{AdamW, OptimConfig, RemoteLearner, RemotePolicy, StepOutcome, Updater, Uphill},
 };
 use serde_json::Value;
 
@@ -72,12 +72,12 @@ fn what_a_server_does_with_gradients_is_measured() {
     }
 }
 
-/// In a wide model a step along the inner matrices goes far.
+/// In a wide model a step along the inner matrices goes further than one along the outer ones, and would hide its sign.
 #[test]
 fn a_wide_model_tells_the_same_of_its_server() {
     let config = DecoderConfig::new(
         Family::Qwen2,
-        Sizes { hidden_size: 512, head_dim: 128, intermediate_size: 1024, ..sizes(1) },
+        Sizes { hidden_size: 2048, head_dim: 512, intermediate_size: 4096, ..sizes(1) },
     );
     for over in [Over::One, Over::Step, Over::Request, Over::StepTargets, Over::RequestTargets] {
         let base = random(&config, Seed::run(3), &Device::flex().autodiff()).unwrap();
@@ -501,17 +501,11 @@ impl RemotePolicy for There {
         self.0.logprobs(&texts).map_err(|error| TrainError::Other(error.into()))
     }
 
-    fn ascend(
-        &mut self,
-        samples: &[&Sample],
-        logprobs: &[&[f32]],
-        coefficients: &[&[f32]],
-        lr: f64,
-    ) -> Result<StepOutcome, TrainError> {
-        let numbers = logprobs.iter().zip(coefficients);
-        let texts = samples.iter().zip(numbers).map(|(sample, (a, b))| (text(sample), *a, *b));
+    fn ascend(&mut self, uphill: &[Uphill<'_>], lr: f64) -> Result<StepOutcome, TrainError> {
+        let texts: Vec<_> =
+            uphill.iter().map(|it| (text(it.sample), it.logprobs, it.coefficients)).collect();
         let adam = Adam { learning_rate: lr, ..self.2 };
-        let norm = self.0.ascend(&texts.collect::<Vec<_>>(), &self.1, &adam);
+        let norm = self.0.ascend(&texts, &self.1, &adam);
         let norm = norm.map_err(|error| TrainError::Other(error.into()))?;
         let grad_norm = norm.unwrap_or(f64::NAN);
         Ok(StepOutcome { grad_norm, grad_scale: 1.0, skipped: false })

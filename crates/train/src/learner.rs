@@ -32,7 +32,7 @@ pub use optim::{
     AdamW, Muon, MuonConfig, NamedState, OptimConfig, Optimizer, ParameterStep, Part, StepOutcome,
     check_finite, clipped_step, fingerprint, global_norm, hidden_matrix,
 };
-pub use remote::{RemoteLearner, RemotePolicy};
+pub use remote::{RemoteLearner, RemotePolicy, Uphill};
 pub use replicas::Replicas;
 pub use sft::{CrossEntropy, sft_step};
 pub use teacher::{Distributions, LocalTeacher, Teacher, TeacherModel, Teachers};

@@ -22,7 +22,7 @@ use firebrick_servers::{
 use firebrick_train::{
     Sample, TrainError,
     checkpoint::load_trainer,
-    learner::{RemoteLearner, RemotePolicy, StepOutcome},
+    learner::{RemoteLearner, RemotePolicy, StepOutcome, Uphill},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -93,18 +93,9 @@ impl RemotePolicy for ServerPolicy {
         self.model.logprobs(&texts).map_err(of_train)
     }
 
-    fn ascend(
-        &mut self,
-        samples: &[&Sample],
-        logprobs: &[&[f32]],
-        coefficients: &[&[f32]],
-        lr: f64,
-    ) -> Result<StepOutcome, TrainError> {
-        let numbers = logprobs.iter().zip(coefficients);
-        let texts = samples.iter().zip(numbers);
-        let texts: Vec<_> = texts
-            .map(|(sample, (logprobs, coefficients))| (text(sample), *logprobs, *coefficients))
-            .collect();
+    fn ascend(&mut self, uphill: &[Uphill<'_>], lr: f64) -> Result<StepOutcome, TrainError> {
+        let texts: Vec<_> =
+            uphill.iter().map(|it| (text(it.sample), it.logprobs, it.coefficients)).collect();
         let adam = Adam { learning_rate: lr, ..self.adam };
         // What the weights were before shows in the log-probabilities.
         for (text, logprobs, coefficients) in &texts {

@@ -52,8 +52,7 @@ const DIALECT: &str = "0.24.1";
 
 impl TinkerSession {
     /// Opens a session with a server that has the base model. Failures that are waited out are notes for the user,
-    /// through
-    /// `tell`.
+    /// through `tell`.
     ///
     /// # Errors
     /// If the server can't be reached, or has another model.
@@ -113,7 +112,7 @@ impl TinkerSession {
         Ok(session)
     }
 
-    /// Makes every wait for the server end when the flag is set.
+    /// Makes waits for the server end when the flag is set, except for those in which something is saved.
     pub fn interrupted_by(&self, flag: Arc<AtomicBool>) {
         self.client.interrupted_by(flag);
     }

@@ -1,6 +1,6 @@
 //! The learner of a policy that is computed elsewhere, by a program that knows nothing of the loss.
 
-use std::{mem, slice};
+use std::mem;
 
 use burn::tensor::Device;
 use firebrick_core::{Metrics, SftExample, Step, Trained, config::Aggregation};
@@ -37,18 +37,21 @@ pub trait RemotePolicy {
     fn logprobs(&mut self, samples: &[&Sample]) -> Result<Vec<Vec<f32>>, TrainError>;
 
     /// Takes one step of the optimizer uphill along Σ cₜ · ∇log pₜ, the sum over the samples' completion tokens.
-    /// `coefficients` has cₜ: a list for each sample, with a number for each token, which is 0 where the policy did not
-    /// write the token. `logprobs` has log pₜ, as they are now.
     ///
     /// # Errors
     /// If the answer is lost for good. Then nobody knows whether the policy has moved.
-    fn ascend(
-        &mut self,
-        samples: &[&Sample],
-        logprobs: &[&[f32]],
-        coefficients: &[&[f32]],
-        lr: f64,
-    ) -> Result<StepOutcome, TrainError>;
+    fn ascend(&mut self, uphill: &[Uphill<'_>], lr: f64) -> Result<StepOutcome, TrainError>;
+}
+
+/// A sample's part of a step: lists have a number for each token of its completion.
+#[derive(Clone, Copy, Debug)]
+pub struct Uphill<'a> {
+    /// The sample.
+    pub sample: &'a Sample,
+    /// log pₜ, as they are now.
+    pub logprobs: &'a [f32],
+    /// cₜ, which is 0 where the policy did not write the token.
+    pub coefficients: &'a [f32],
 }
 
 /// Updates a policy that is computed elsewhere. The loss is computed here: clipping, masks, KL and aggregation are
@@ -129,17 +132,20 @@ impl<P: RemotePolicy> RemoteLearner<P> {
         }
 
         // A token without gradient costs as much as another, but a sample without any is left out.
-        let Coefficients { logprobs, of_tokens, .. } = coefficients;
-        let moves = |&index: &usize| of_tokens[index].iter().any(|&number| number != 0.0);
-        let moving: Vec<usize> = (0..samples.len()).filter(moves).collect();
-        let samples: Vec<&Sample> = moving.iter().map(|&index| &samples[index]).collect();
-        let logprobs: Vec<&[f32]> = moving.iter().map(|&index| &logprobs[index][..]).collect();
-        let numbers: Vec<&[f32]> = moving.iter().map(|&index| &of_tokens[index][..]).collect();
-        let outcome = self.policy.ascend(&samples, &logprobs, &numbers, lr)?;
+        let lists = coefficients.logprobs.iter().zip(&coefficients.of_tokens);
+        let uphill = samples.iter().zip(lists).map(|(sample, (logprobs, coefficients))| Uphill {
+            sample,
+            logprobs,
+            coefficients,
+        });
+        let moves = |it: &Uphill<'_>| it.coefficients.iter().any(|&number| number != 0.0);
+        let uphill: Vec<Uphill<'_>> = uphill.filter(moves).collect();
+        let outcome = self.policy.ascend(&uphill, lr)?;
 
         // A policy that has become nothing has no log-probabilities, which must show before it is saved.
-        if let Some(shortest) = samples.iter().min_by_key(|sample| sample.length()) {
-            self.policy.logprobs(slice::from_ref(shortest))?;
+        let samples = uphill.iter().map(|it| it.sample);
+        if let Some(shortest) = samples.min_by_key(|sample| sample.length()) {
+            self.policy.logprobs(&[shortest])?;
         }
         Ok(outcome)
     }
