@@ -4,9 +4,11 @@
 
 use std::{
     env,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
+    io::{BufRead as _, BufReader, Write as _},
     path::Path,
-    process::Command,
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::{LazyLock, Mutex, PoisonError},
 };
 
 use firebrick_core::TokenId;
@@ -17,10 +19,19 @@ use serde_json::{Value, json};
 
 use crate::fixture::aloud;
 
-/// A Python that can `import torch, transformers, peft`.
+/// A Python that can `import torch, transformers, peft`. It is one process for all tests of a program, because the
+/// imports take longer than a comparison.
 pub struct Transformers {
-    python: OsString,
+    session: Mutex<Session>,
 }
+
+/// A process with `interop/session.py`, and its answers.
+struct Session {
+    process: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+static FOUND: LazyLock<Option<Transformers>> = LazyLock::new(Transformers::start);
 
 impl Transformers {
     /// Finds `FIREBRICK_PYTHON`, or else `python3`. Says aloud if it has no transformers.
@@ -28,12 +39,26 @@ impl Transformers {
     /// # Panics
     /// If `FIREBRICK_PYTHON` is set and has none: a stage of CI that asks for this must not pass by skipping
     /// it.
-    pub fn find() -> Option<Self> {
+    pub fn find() -> Option<&'static Self> {
+        FOUND.as_ref()
+    }
+
+    fn start() -> Option<Self> {
         let named = env::var_os("FIREBRICK_PYTHON");
-        let python = named.clone().unwrap_or_else(|| "python3".into());
-        let probe = Command::new(&python).args(["-c", "import torch, transformers, peft"]).output();
-        if probe.is_ok_and(|output| output.status.success()) {
-            return Some(Transformers { python });
+        let python: OsString = named.clone().unwrap_or_else(|| "python3".into());
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/session.py");
+        let process = Command::new(&python)
+            .arg(script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+
+        if let Ok(mut process) = process {
+            let mut answers = BufReader::new(process.stdout.take().unwrap());
+            if answer(&mut answers) == Some(json!("ready")) {
+                return Some(Transformers { session: Session { process, answers }.into() });
+            }
         }
 
         assert!(
@@ -75,8 +100,7 @@ impl Transformers {
         tokenizer: &Tokenizer,
         texts: &[String],
     ) -> String {
-        let adapter = ["--adapter".as_ref(), adapter.as_os_str()];
-        self.compare(base, &adapter, decoder, tokenizer, texts)
+        self.compare(base, &["--adapter", text(adapter)], decoder, tokenizer, texts)
     }
 
     /// Works like [`Transformers::check_adapter`], with the base opened by the class `auto` of `transformers`.
@@ -91,7 +115,7 @@ impl Transformers {
         tokenizer: &Tokenizer,
         texts: &[String],
     ) -> String {
-        let more = ["--adapter".as_ref(), adapter.as_os_str(), "--auto".as_ref(), auto.as_ref()];
+        let more = ["--adapter", text(adapter), "--auto", auto];
         self.compare(base, &more, decoder, tokenizer, texts)
     }
 
@@ -102,8 +126,7 @@ impl Transformers {
     /// If it fails, with its words.
     pub fn make_adapter(&self, auto: &str, base: &Path, adapter: &Path, arguments: &Value) {
         let arguments = arguments.to_string();
-        let words = [auto.as_ref(), base.as_os_str(), adapter.as_os_str(), arguments.as_ref()];
-        self.make("make_adapter.py", &words);
+        self.make("make_adapter.py", &[auto, text(base), text(adapter), &arguments]);
     }
 
     /// Writes the model of `folder` as a GGUF file by the library `gguf`, through `interop/make_gguf.py`.
@@ -111,7 +134,7 @@ impl Transformers {
     /// # Panics
     /// If it fails, with its words.
     pub fn make_gguf(&self, folder: &Path, file: &Path) {
-        self.make("make_gguf.py", &[folder.as_os_str(), file.as_os_str()]);
+        self.make("make_gguf.py", &[text(folder), text(file)]);
     }
 
     /// Compares a GGUF file that was written here with one of the library `gguf` in f32, through
@@ -120,16 +143,21 @@ impl Transformers {
     /// # Panics
     /// If they differ, with the script's words.
     pub fn compare_gguf(&self, ours: &Path, theirs: &Path) -> String {
-        self.make("compare_gguf.py", &[ours.as_os_str(), theirs.as_os_str()])
+        self.make("compare_gguf.py", &[text(ours), text(theirs)])
     }
 
     /// Runs a script, and returns its words.
-    fn make(&self, script: &str, arguments: &[&OsStr]) -> String {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop").join(script);
-        let output = Command::new(&self.python).arg(script).args(arguments).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {errors}");
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    fn make(&self, script: &str, arguments: &[&str]) -> String {
+        let request = json!([&[script], arguments].concat());
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        writeln!(session.process.stdin.as_mut().unwrap(), "{request}").unwrap();
+
+        let answer = answer(&mut session.answers);
+        drop(session);
+        let answer = answer.and_then(|it| serde_json::from_value::<(bool, String)>(it).ok());
+        let (worked, words) = answer.expect("Python answers every request");
+        assert!(worked, "{request}: {words}");
+        words.trim().to_owned()
     }
 
     /// Works like [`Transformers::check`] for a GGUF file that was read here.
@@ -143,14 +171,15 @@ impl Transformers {
         tokenizer: &Tokenizer,
         texts: &[String],
     ) -> String {
-        let name = ["--gguf".as_ref(), file.file_name().unwrap()];
-        self.compare(file.parent().unwrap(), &name, decoder, tokenizer, texts)
+        let name = file.file_name().unwrap();
+        let more = ["--gguf", name.to_str().unwrap()];
+        self.compare(file.parent().unwrap(), &more, decoder, tokenizer, texts)
     }
 
     fn compare(
         &self,
         folder: &Path,
-        more: &[&OsStr],
+        more: &[&str],
         decoder: &Decoder,
         tokenizer: &Tokenizer,
         texts: &[String],
@@ -158,14 +187,19 @@ impl Transformers {
         let scratch = tempfile::tempdir().unwrap();
         let expected = scratch.path().join("expected.safetensors");
         write_expected(&expected, decoder, tokenizer, texts);
-
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/roundtrip.py");
-        let mut run = Command::new(&self.python);
-        let output = run.arg(script).arg(folder).arg(&expected).args(more).output().unwrap();
-        let words = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{words}{}", String::from_utf8_lossy(&output.stderr));
-        words.trim().to_owned()
+        self.make("roundtrip.py", &[&[text(folder), text(&expected)], more].concat())
     }
+}
+
+/// Reads the next answer. `None` if the process has ended.
+fn answer(answers: &mut BufReader<ChildStdout>) -> Option<Value> {
+    let mut line = String::new();
+    answers.read_line(&mut line).ok()?;
+    serde_json::from_str(&line).ok()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
 }
 
 /// Writes `input_ids`, `attention_mask` and `logits`, with the texts and their tokens in the metadata.
