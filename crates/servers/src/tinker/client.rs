@@ -132,6 +132,11 @@ impl Client {
         self.failed(call.task, ServerError::Answer { request: call.path, problem })
     }
 
+    fn late(&self, call: Call<'_>) -> TinkerError {
+        let (base, seconds) = (self.base().to_owned(), self.deadline.as_secs());
+        TinkerError::Late { base, task: call.task, seconds }
+    }
+
     /// Posts a request and waits for its result.
     pub(super) fn run(&self, call: Call<'_>, body: &impl Serialize) -> Result<Value, TinkerError> {
         let accepted = self.post(call, body)?;
@@ -197,8 +202,7 @@ impl Client {
                 }
             }
             if at_work > self.deadline {
-                let (base, seconds) = (self.base().to_owned(), self.deadline.as_secs());
-                return Err(TinkerError::Late { base, task: call.task, seconds });
+                return Err(self.late(call));
             }
         }
     }
@@ -216,6 +220,7 @@ impl Client {
                 Err(ServerError::Refused { status: 404 | 405 | 501, .. }) => return Ok(None),
                 // It is being made.
                 Err(ServerError::Refused { status: 425, .. }) => self.pause(PAUSE, call.ends)?,
+                Err(ServerError::Silent { .. }) => return Err(self.late(call)),
                 Err(error) => self.bear(call, error, &mut trouble)?,
             }
         }
