@@ -1,7 +1,7 @@
 //! Makes and undoes the differences between a tensor's values in a GGUF file and in a folder.
 
 use crate::{
-    family::Family,
+    family::{Family, RECURRENT},
     keys::{Keys, Shape},
     metadata::Metadata,
 };
@@ -20,6 +20,9 @@ pub(crate) enum Change {
     Tiled(Tiles),
     /// As `Tiled`, within each row.
     TiledColumns(Tiles),
+    /// Rows of several kinds are sorted by their kind. In a folder, all rows of a head of keys are together, as many of
+    /// each kind as `widths` says.
+    ByKind { heads: usize, widths: [usize; 4] },
 }
 
 /// Heads of values in the order of a file, where the first heads of all heads of keys come first, then the second
@@ -50,8 +53,11 @@ pub(crate) fn changes(
     let kind = parts.next().unwrap_or_default();
     let part = parts.next().unwrap_or_default();
 
-    if name.contains(".linear_attn.") && model.family == Family::Qwen35 {
-        return of_recurrence(metadata, part, kind, in_file, shape);
+    if name.contains(".linear_attn.") && RECURRENT.contains(&model.family) {
+        return match model.family {
+            Family::Qwen3Next => of_qwen3_next(metadata, part, kind, in_file, shape),
+            _ => of_recurrence(metadata, part, kind, in_file, shape),
+        };
     }
     if model.family.adds_one() && name.ends_with("norm.weight") {
         return Ok(vec![Change::PlusOne]);
@@ -126,6 +132,34 @@ fn of_recurrence(
     Ok(changes)
 }
 
+/// Finds the changes of a tensor of Qwen3-Next's recurrence, whose heads of values stay in their order. Its first
+/// projection is sorted by queries, keys, values and gates, unless an older file has it in one tensor.
+fn of_qwen3_next(
+    metadata: &Metadata,
+    part: &str,
+    kind: &str,
+    in_file: &str,
+    shape: &[usize],
+) -> Result<Vec<Change>, String> {
+    if kind == "A_log" {
+        return Ok(vec![Change::Exponential]);
+    }
+    if part != "in_proj_qkvz" || in_file.ends_with("ssm_in.weight") {
+        return Ok(Vec::new());
+    }
+
+    let sizes = Recurrence::of(&Keys::of(metadata)?)?;
+    let heads = sizes.key_heads;
+    let values = sizes.value_heads / heads * sizes.value_dim;
+    let widths = [sizes.key_dim, sizes.key_dim, values, values];
+    let rows = heads.saturating_mul(widths.iter().sum());
+    if rows != shape[0] {
+        let actual = shape[0];
+        return Err(format!("{in_file} has {actual} rows, and the file's ssm keys make it {rows}"));
+    }
+    Ok(vec![Change::ByKind { heads, widths }])
+}
+
 /// Whether values become those of a file, or those of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Towards {
@@ -169,6 +203,10 @@ impl Change {
                     swap_axes(row, [tiles.keys, tiles.shared], tiles.width, towards);
                 }
             }
+            (Change::ByKind { heads, widths }, _) => {
+                let width = values.len() / rows;
+                sort(values, heads, widths.map(|rows| rows * width), towards);
+            }
         }
     }
 }
@@ -188,6 +226,28 @@ fn swap_axes(values: &mut [f32], [first, second]: [usize; 2], width: usize, towa
     }
 
     values.copy_from_slice(&swapped);
+}
+
+/// Sorts pieces by their kinds towards a file, and by their heads towards a folder. Each head has a piece of each kind,
+/// with as many values as `widths` says.
+fn sort(values: &mut [f32], heads: usize, widths: [usize; 4], towards: Towards) {
+    let old = values.to_vec();
+    let of_head: usize = widths.iter().sum();
+    let mut before = 0;
+    let mut in_file = 0;
+
+    for width in widths {
+        for head in 0..heads {
+            let in_folder = head * of_head + before;
+            let [from, to] = match towards {
+                Towards::File => [in_folder, in_file],
+                Towards::Folder => [in_file, in_folder],
+            };
+            values[to..][..width].copy_from_slice(&old[from..][..width]);
+            in_file += width;
+        }
+        before += width;
+    }
 }
 
 impl Tiles {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     change::Recurrence,
     error::GgufError,
-    family::Family,
+    family::{Family, ROTATES, SHARED},
     file::Gguf,
     keys::{Keys, LAYERS, Shape},
     rope,
@@ -19,6 +19,47 @@ pub(crate) const SIZES: [(&str, &str); 3] = [
     ("hidden_size", "embedding_length"),
     ("intermediate_size", "feed_forward_length"),
     ("max_position_embeddings", "context_length"),
+];
+
+/// Factors of Granite: fields and keys.
+pub(crate) const FACTORS: [(&str, &str); 4] = [
+    ("attention_multiplier", "attention.scale"),
+    ("embedding_multiplier", "embedding_scale"),
+    ("residual_multiplier", "residual_scale"),
+    ("logits_scaling", "logit_scale"),
+];
+
+/// Fields that tell whether there are biases, each with a map that has one, and the families that have the field.
+const BIASES: [(&str, &str, &[Family]); 5] = [
+    (
+        "attention_bias",
+        "self_attn.q_proj",
+        &[
+            Family::Llama,
+            Family::SmolLm3,
+            Family::Gemma3,
+            Family::Olmo2,
+            Family::Olmoe,
+            Family::Qwen3Moe,
+            Family::Qwen3Next,
+            Family::Qwen35,
+            Family::Qwen35Moe,
+            Family::Granite,
+            Family::GraniteHybrid,
+            Family::Glm4,
+            Family::HunYuan,
+            Family::SeedOss,
+            Family::Arcee,
+        ],
+    ),
+    ("attention_out_bias", "self_attn.o_proj", &[Family::SeedOss]),
+    (
+        "mlp_bias",
+        "mlp.down_proj",
+        &[Family::Llama, Family::SmolLm3, Family::Granite, Family::SeedOss, Family::Arcee],
+    ),
+    ("qkv_bias", "self_attn.q_proj", &[Family::Qwen2Moe]),
+    ("use_bias", "self_attn.q_proj", &[Family::Ernie45]),
 ];
 
 impl Gguf {
@@ -81,11 +122,19 @@ impl Gguf {
         let keys = Keys { metadata: self.metadata(), name: shape.name };
 
         let experts = keys.size("expert_count")?.filter(|experts| *experts > 0);
-        if experts.is_some() && shape.family != Family::Qwen3Moe {
+        if experts.is_some() && shape.family.experts().is_none() {
             return Err(format!(
                 "it is a mixture of experts of the architecture {}, which is not read from GGUF; expected \
-                 qwen3moe",
+                 llama, qwen2moe, qwen3moe, qwen3next, qwen35moe or olmoe",
                 shape.name
+            ));
+        }
+
+        // The converter then changes the order of queries and keys.
+        let sections = keys.key("rope.dimension_sections");
+        if shape.family == Family::Glm4 && self.metadata().get(&sections).is_some() {
+            return Err(format!(
+                "it has {sections}, so it is the text part of a model that sees pictures, which is not read from GGUF"
             ));
         }
 
@@ -112,7 +161,8 @@ impl Gguf {
         // Files for other architectures and for embeddings have the next two keys, and llama.cpp obeys them.
         let usual = 1.0 / (head.max(1) as f64).sqrt();
         let scale = keys.number("attention.scale")?.filter(|scale| *scale != 0.0);
-        let scale = scale.filter(|_| shape.family != Family::Gemma3);
+        let with_own = [Family::Gemma3, Family::Granite, Family::GraniteHybrid];
+        let scale = scale.filter(|_| !with_own.contains(&shape.family));
         if let Some(actual) = scale.filter(|actual| (actual - usual).abs() > 1e-4 * usual) {
             return Err(format!("{} is {actual}, expected {usual}", keys.key("attention.scale")));
         }
@@ -126,9 +176,13 @@ impl Gguf {
 
         // The other families ignore a window, whatever the file says.
         let window = match shape.family {
-            Family::Llama | Family::Gemma3 | Family::Olmo2 | Family::Phi3 => {
-                keys.size("attention.sliding_window")?.filter(|&window| window > 0)
-            }
+            Family::Llama
+            | Family::Mixtral
+            | Family::Gemma3
+            | Family::Olmo2
+            | Family::Phi3
+            | Family::Exaone4
+            | Family::Lfm2 => keys.size("attention.sliding_window")?.filter(|&window| window > 0),
             _ => None,
         };
 
@@ -139,6 +193,11 @@ impl Gguf {
         let mut config = Map::new();
         let mut set = |field: &str, value: Value| drop(config.insert(field.into(), value));
         for (field, key) in SIZES {
+            // A Qwen3.5 with experts has no MLP besides them, and its file no width of one.
+            let key = match shape.family {
+                Family::Qwen35Moe if key == "feed_forward_length" => "expert_feed_forward_length",
+                _ => key,
+            };
             set(field, keys.needed(key)?.into());
         }
         for (field, value) in [
@@ -163,29 +222,30 @@ impl Gguf {
             (0..layers.min(LAYERS)).any(has)
         };
 
+        for (field, map, _) in BIASES.iter().filter(|(.., of)| of.contains(&shape.family)) {
+            set(field, bias(map).into());
+        }
+
         match shape.family {
-            Family::Llama if window.is_some() => set("sliding_window", json!(window)),
-            Family::Llama | Family::SmolLm3 => {
-                set("attention_bias", bias("self_attn.q_proj").into());
-                set("mlp_bias", bias("mlp.down_proj").into());
-            }
+            Family::Llama if window.is_none() => {}
+            Family::Llama | Family::Mixtral | Family::Phi3 => set("sliding_window", json!(window)),
             Family::Gemma => set("hidden_activation", "gelu_pytorch_tanh".into()),
-            Family::Gemma3 | Family::Olmo2 | Family::Qwen3Moe | Family::Qwen35 => {
-                set("attention_bias", bias("self_attn.q_proj").into());
-            }
-            Family::Phi3 => set("sliding_window", json!(window)),
-            Family::Qwen2 | Family::Qwen3 => {}
+            _ => {}
+        }
+
+        if shape.family.experts().is_some() {
+            self.of_experts(&keys, shape.family, experts, &mut config)?;
         }
 
         match shape.family {
             Family::Gemma3 => self.of_gemma3(&keys, shape, window, &mut config)?,
-            Family::Olmo2 if window.is_some() => {
-                let types = keys.windows(self, layers, 4)?;
-                config.insert("sliding_window".into(), json!(window));
-                config.insert("layer_types".into(), attention_types(&types));
+            Family::Olmo2 if window.is_none() => {}
+            Family::Olmo2 | Family::Exaone4 => self.of_windows(&keys, window, 4, &mut config)?,
+            Family::Granite | Family::GraniteHybrid => of_granite(&keys, shape, &mut config)?,
+            Family::Qwen3Next | Family::Qwen35 | Family::Qwen35Moe => {
+                self.of_recurrences(&keys, layers, &mut config)?;
             }
-            Family::Qwen3Moe => self.of_experts(&keys, experts, layers, &mut config)?,
-            Family::Qwen35 => self.of_recurrences(&keys, layers, &mut config)?,
+            Family::Lfm2 => self.of_convolutions(&keys, window, &mut config)?,
             Family::Phi3 => {
                 let original = keys.size("rope.scaling.original_context_length")?;
                 let original =
@@ -221,6 +281,10 @@ impl Gguf {
                     "sliding_attention": { "rope_type": "default", "rope_theta": local },
                 });
                 config.insert("rope_parameters".into(), ropes);
+            }
+            Family::Ministral3 => {
+                let rope = rope::growing(&keys, scaling, &config)?;
+                config.insert("rope_parameters".into(), rope);
             }
             _ => {
                 if let Some(scaling) = scaling {
@@ -260,22 +324,36 @@ impl Gguf {
             }
         }
 
+        self.of_windows(keys, window, 6, config)?;
+        config.insert("sliding_window".into(), json!(window.unwrap_or(1)));
+        Ok(())
+    }
+
+    /// Adds the window, and which layers have it: all but every one of `usual`, if the file does not say it.
+    fn of_windows(
+        &self,
+        keys: &Keys<'_>,
+        window: Option<usize>,
+        usual: usize,
+        config: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        let layers = keys.layers()?;
         let types = match window {
-            Some(_) => keys.windows(self, layers, 6)?,
+            Some(_) => keys.windows(self, layers, usual)?,
             None => vec![false; layers.min(LAYERS)],
         };
 
-        config.insert("sliding_window".into(), json!(window.unwrap_or(1)));
+        config.insert("sliding_window".into(), json!(window));
         config.insert("layer_types".into(), attention_types(&types));
         Ok(())
     }
 
-    /// Adds the experts of Qwen3. A layer without a router has one MLP.
+    /// Adds the experts. A layer of Qwen's models without a router has one MLP.
     fn of_experts(
         &self,
         keys: &Keys<'_>,
+        family: Family,
         experts: Option<usize>,
-        layers: usize,
         config: &mut Map<String, Value>,
     ) -> Result<(), String> {
         /// Number of the format for a softmax over the experts.
@@ -290,32 +368,42 @@ impl Gguf {
             return Err(format!("{} is {actual}, expected 1", keys.key("expert_weights_scale")));
         }
 
+        let mut set = |field: &str, value: Value| drop(config.insert(field.into(), value));
         let chosen = keys.needed("expert_used_count")?;
-        // Older files state only the width of all chosen experts together.
-        let inner = match keys.size("expert_feed_forward_length")? {
-            Some(inner) => inner,
-            None => keys.needed("feed_forward_length")? / chosen.max(1),
-        };
+        let experts = experts.ok_or_else(|| keys.missing("expert_count"))?;
+        set(family.experts().unwrap_or_default(), experts.into());
+        set("num_experts_per_tok", chosen.into());
+        if family == Family::Mixtral {
+            return Ok(());
+        }
 
+        // In llama.cpp the weights of the chosen experts sum to 1 from Qwen3 on, and not in Qwen2 and OLMoE.
+        let sums = !matches!(family, Family::Qwen2Moe | Family::Olmoe);
+        let sums = keys.flag("expert_weights_norm")?.unwrap_or(sums);
+        set("norm_topk_prob", sums.into());
+        if family == Family::Olmoe {
+            return Ok(());
+        }
+
+        // Older files state only the width of all chosen experts together.
+        let width = keys.size("feed_forward_length")?.unwrap_or_default();
+        let inner = keys.size("expert_feed_forward_length")?.unwrap_or(width / chosen.max(1));
         let dense = |layer: &usize| {
             !self.tensors().contains_key(&format!("model.layers.{layer}.mlp.gate.weight"))
         };
-        let dense: Vec<usize> = (0..layers.min(LAYERS)).filter(dense).collect();
+        let dense: Vec<usize> = (0..keys.layers()?.min(LAYERS)).filter(dense).collect();
+        set("moe_intermediate_size", inner.into());
+        set("decoder_sparse_step", 1.into());
+        set("mlp_only_layers", dense.into());
 
-        for (field, value) in [
-            ("num_experts", experts.ok_or_else(|| keys.missing("expert_count"))?.into()),
-            ("num_experts_per_tok", chosen.into()),
-            ("moe_intermediate_size", inner.into()),
-            ("norm_topk_prob", keys.flag("expert_weights_norm")?.unwrap_or(true).into()),
-            ("decoder_sparse_step", 1.into()),
-            ("mlp_only_layers", dense.into()),
-        ] {
-            config.insert(field.into(), value);
+        if SHARED.contains(&family) {
+            let shared = keys.size("expert_shared_feed_forward_length")?.unwrap_or(width);
+            set("shared_expert_intermediate_size", shared.into());
         }
         Ok(())
     }
 
-    /// Adds the recurrences of Qwen3.5.
+    /// Adds the recurrences of Qwen3-Next and Qwen3.5.
     fn of_recurrences(
         &self,
         keys: &Keys<'_>,
@@ -348,6 +436,75 @@ impl Gguf {
         }
         Ok(())
     }
+
+    /// Adds the fields that only LFM2 has. A layer without key heads has a convolution instead of attention, and the
+    /// width of the MLP is rounded already.
+    fn of_convolutions(
+        &self,
+        keys: &Keys<'_>,
+        window: Option<usize>,
+        config: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        if let Some(window) = window {
+            let key = keys.key("attention.sliding_window");
+            return Err(format!("{key} is {window}, and no LFM2 with a window is read from GGUF"));
+        }
+
+        let layers = keys.layers()?;
+        let heads = self.key_heads();
+        if !heads.is_empty() && heads.len() != layers {
+            let key = keys.key("attention.head_count_kv");
+            let count = heads.len();
+            return Err(format!(
+                "{key:?} has {count} numbers, expected one for each of {layers} layers"
+            ));
+        }
+
+        let convolves = |layer: usize| heads.get(layer).is_some_and(|heads| *heads == 0.0);
+        let kind = |layer| if convolves(layer) { "conv" } else { "full_attention" };
+        let epsilon = config["rms_norm_eps"].clone();
+        for (field, value) in [
+            ("layer_types", (0..layers.min(LAYERS)).map(kind).collect()),
+            ("conv_L_cache", keys.needed("shortconv.l_cache")?.into()),
+            ("block_auto_adjust_ff_dim", false.into()),
+            ("norm_eps", epsilon),
+        ] {
+            config.insert(field.into(), value);
+        }
+        Ok(())
+    }
+}
+
+/// Adds the factors of Granite, and what only Granite 4 has. What a file leaves out is 1, and for the scores what they
+/// have in other families, as in llama.cpp.
+fn of_granite(
+    keys: &Keys<'_>,
+    shape: &Shape,
+    config: &mut Map<String, Value>,
+) -> Result<(), String> {
+    for (field, key) in FACTORS {
+        let factor = keys.number(key)?.filter(|factor| *factor != 0.0);
+        let usual = match field {
+            "attention_multiplier" => 1.0 / (shape.head.max(1) as f64).sqrt(),
+            _ => 1.0,
+        };
+        config.insert(field.into(), factor.unwrap_or(usual).into());
+    }
+
+    if shape.family == Family::GraniteHybrid {
+        let rotates = keys.flag(ROTATES)?.unwrap_or(true);
+        let positions = if rotates { "rope" } else { "nope" };
+        config.insert("position_embedding_type".into(), positions.into());
+        let types = vec!["attention"; keys.layers()?.min(LAYERS)];
+        config.insert("layer_types".into(), types.into());
+        config.insert("num_local_experts".into(), 0.into());
+        // Sizes of recurrent layers, which transformers checks even if there are none.
+        config.insert("mamba_expand".into(), 1.into());
+        config.insert("mamba_n_heads".into(), 1.into());
+        let width = config["intermediate_size"].clone();
+        config.insert("shared_intermediate_size".into(), width);
+    }
+    Ok(())
 }
 
 /// Lists the types of layers that have a window, or none.

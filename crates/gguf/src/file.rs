@@ -15,7 +15,7 @@ use crate::{
     cursor::Cursor,
     error::quoted,
     family::Family,
-    metadata::Metadata,
+    metadata::{Metadata, Value},
     names,
 };
 
@@ -46,6 +46,8 @@ pub struct Gguf {
     one_reader: PhantomData<Cell<()>>,
     bytes: u64,
     metadata: Metadata,
+    /// Number of key heads of each layer, if the file lists them.
+    key_heads: Vec<f64>,
     /// Tensors by their names in a folder.
     tensors: BTreeMap<String, Tensor>,
 }
@@ -63,6 +65,8 @@ pub struct Tensor {
     pub bytes: u64,
     /// Offset of these bytes in the file.
     at: u64,
+    /// Tensor of the file with the last rows, if a folder has both as one. Its bytes are counted in `bytes`.
+    last: Option<Box<Tensor>>,
 }
 
 /// Tells whether a path is a GGUF file, by its ending or its first bytes, because some programs write files without
@@ -115,7 +119,36 @@ impl Gguf {
         check_unsplit(path, &metadata)?;
         let tensors = read_tensors(&mut cursor, tensors, &metadata)?;
 
-        Ok(Gguf { path: path.to_owned(), file, one_reader: PhantomData, bytes, metadata, tensors })
+        let mut gguf = Gguf {
+            path: path.to_owned(),
+            file,
+            one_reader: PhantomData,
+            bytes,
+            metadata,
+            key_heads: Vec::new(),
+            tensors,
+        };
+        gguf.unify_key_heads()?;
+        Ok(gguf)
+    }
+
+    /// Replaces the list of the key heads of each layer, which files of Granite 4 and LFM2 have, by their number if all
+    /// layers have the same. Those of LFM2 with a convolution instead of attention have none.
+    fn unify_key_heads(&mut self) -> Result<(), GgufError> {
+        let Some(family) = Family::of(&self.metadata) else { return Ok(()) };
+        let key = format!("{}.attention.head_count_kv", family.name());
+        if !matches!(self.metadata.get(&key), Some(Value::Array(_))) {
+            return Ok(());
+        }
+
+        self.key_heads = self.numbers(&key)?.unwrap_or_default();
+        let attends = |heads: &&f64| **heads != 0.0 || family != Family::Lfm2;
+        let heads: Vec<f64> = self.key_heads.iter().filter(attends).copied().collect();
+        let first = heads.first().map_or(0, |first| *first as u64);
+        if heads.iter().all(|heads| *heads == first as f64) {
+            self.metadata.set(&key, Value::Unsigned(first));
+        }
+        Ok(())
     }
 
     /// Returns the path of the file.
@@ -135,7 +168,6 @@ impl Gguf {
     /// # Errors
     /// Fails if there is no such tensor, or the file can't be read.
     pub fn read(&self, name: &str, values: &mut Vec<f32>) -> Result<bool, GgufError> {
-        let unreadable = |source| GgufError::Read { path: self.path.clone(), source };
         let tensor = self
             .tensors
             .get(name)
@@ -143,18 +175,12 @@ impl Gguf {
 
         let changes = changes(&self.metadata, name, &tensor.name, &tensor.shape);
         let changes = changes.map_err(|problem| self.model(problem))?;
-        let mut file = &self.file;
-        file.seek(SeekFrom::Start(tensor.at)).map_err(unreadable)?;
 
         let old_length = values.len();
-        let chunk_bytes = (BLOCKS_PER_READ * tensor.kind.bytes()) as u64;
-        let mut buffer = vec![0; chunk_bytes.min(tensor.bytes) as usize];
-        let mut remaining = tensor.bytes;
-        while remaining > 0 {
-            let part = &mut buffer[..chunk_bytes.min(remaining) as usize];
-            file.read_exact(part).map_err(unreadable)?;
-            remaining -= part.len() as u64;
-            tensor.kind.dequantise(part, values);
+        let of_last = tensor.last.as_ref().map_or(0, |last| last.bytes);
+        self.dequantise(tensor, tensor.bytes - of_last, values)?;
+        if let Some(last) = &tensor.last {
+            self.dequantise(last, last.bytes, values)?;
         }
 
         let values = &mut values[old_length..];
@@ -166,8 +192,35 @@ impl Gguf {
         Ok(values.iter().all(|value| value.is_finite()))
     }
 
+    /// Appends the values of the first `remaining` bytes of a tensor of the file.
+    fn dequantise(
+        &self,
+        tensor: &Tensor,
+        mut remaining: u64,
+        values: &mut Vec<f32>,
+    ) -> Result<(), GgufError> {
+        let unreadable = |source| GgufError::Read { path: self.path.clone(), source };
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(tensor.at)).map_err(unreadable)?;
+
+        let chunk_bytes = (BLOCKS_PER_READ * tensor.kind.bytes()) as u64;
+        let mut buffer = vec![0; chunk_bytes.min(remaining) as usize];
+        while remaining > 0 {
+            let part = &mut buffer[..chunk_bytes.min(remaining) as usize];
+            file.read_exact(part).map_err(unreadable)?;
+            remaining -= part.len() as u64;
+            tensor.kind.dequantise(part, values);
+        }
+        Ok(())
+    }
+
     pub(crate) fn metadata(&self) -> &Metadata {
         &self.metadata
+    }
+
+    /// Returns the number of key heads of each layer. The list is empty if the file has no such list.
+    pub(crate) fn key_heads(&self) -> &[f64] {
+        &self.key_heads
     }
 
     /// Returns a cursor at byte `at` of the file.
@@ -273,8 +326,11 @@ fn read_tensors(
         tensor.at += start;
     }
 
-    if family == Some(Family::Qwen3Moe) {
-        tensors = split_experts(cursor, tensors)?;
+    if let Some(family) = family {
+        if family.experts().is_some() {
+            tensors = split_experts(cursor, tensors, family)?;
+        }
+        join(&mut tensors, family);
     }
 
     Ok(tensors.into_iter().map(reshaped).collect())
@@ -291,10 +347,11 @@ fn blocks(metadata: &Metadata) -> Option<u64> {
 fn split_experts(
     cursor: &Cursor<'_>,
     tensors: BTreeMap<String, Tensor>,
+    family: Family,
 ) -> Result<BTreeMap<String, Tensor>, GgufError> {
     let mut parts = BTreeMap::new();
     for (name, tensor) in tensors {
-        let Some((layer, maps)) = names::stacked(&name) else {
+        let Some((experts_of_layer, maps)) = names::stacked(&name, family) else {
             parts.insert(name, tensor);
             continue;
         };
@@ -334,17 +391,42 @@ fn split_experts(
                 at: tensor.at + number as u64 * bytes,
                 ..tensor.clone()
             };
-            parts.insert(format!("{layer}.mlp.experts.{expert}.{map}.weight"), part);
+            parts.insert(format!("{experts_of_layer}.{expert}.{map}.weight"), part);
         }
     }
 
     Ok(parts)
 }
 
-/// Changes a tensor's shape to the one in a folder, where a convolution has a size of 1 in the middle.
+/// Joins the tensors that a folder has as one. If one is missing, the other keeps its name, and no model takes it.
+fn join(tensors: &mut BTreeMap<String, Tensor>, family: Family) {
+    let found: Vec<_> = tensors.keys().filter_map(|name| names::joined(name, family)).collect();
+    for [first, last, whole] in found {
+        let (Some(one), Some(other)) = (tensors.get(&first), tensors.get(&last)) else { continue };
+        if one.shape[1..] != other.shape[1..] {
+            continue;
+        }
+
+        let mut shape = one.shape.clone();
+        shape[0] += other.shape[0];
+        let bytes = one.bytes + other.bytes;
+        let joined = Tensor { shape, bytes, last: Some(Box::new(other.clone())), ..one.clone() };
+        tensors.remove(&first);
+        tensors.remove(&last);
+        tensors.insert(whole, joined);
+    }
+}
+
+/// Changes a tensor's shape to the one in a folder, where a convolution has a size of 1 in the middle, and the gate of
+/// an expert a single row.
 fn reshaped((name, mut tensor): (String, Tensor)) -> (String, Tensor) {
-    if name.ends_with(".linear_attn.conv1d.weight") && tensor.shape.len() == 2 {
+    let convolves =
+        name.ends_with(".linear_attn.conv1d.weight") || name.ends_with(".conv.conv.weight");
+    if convolves && tensor.shape.len() == 2 {
         tensor.shape.insert(1, 1);
+    }
+    if name.ends_with(".mlp.shared_expert_gate.weight") && tensor.shape.len() == 1 {
+        tensor.shape.insert(0, 1);
     }
     (name, tensor)
 }
@@ -419,7 +501,7 @@ fn read_tensor(cursor: &mut Cursor<'_>) -> Result<Tensor, GgufError> {
     while shape.len() > 1 && shape[0] == 1 && sizes > 2 {
         shape.remove(0);
     }
-    Ok(Tensor { name, kind, shape, bytes, at: cursor.u64()? })
+    Ok(Tensor { name, kind, shape, bytes, at: cursor.u64()?, last: None })
 }
 
 /// Returns the name of a type that is not read.

@@ -55,9 +55,15 @@ impl FileType {
         // Programs compute with these in f32, and expect them so.
         let small = shape.len() == 1
             || !name.ends_with(".weight")
-            || ["_norm.weight", "ffn_gate_inp.weight", "ssm_conv1d.weight"]
-                .iter()
-                .any(|end| name.ends_with(end));
+            || [
+                "_norm.weight",
+                "ffn_gate_inp.weight",
+                "ffn_gate_inp_shexp.weight",
+                "ssm_conv1d.weight",
+                "shortconv.conv.weight",
+            ]
+            .iter()
+            .any(|end| name.ends_with(end));
         let row = shape.last().copied().unwrap_or(0);
 
         match self {
@@ -194,6 +200,7 @@ mod tests {
         assert_eq!(of("blk.0.attn_q.bias", &[64]), FileType::F32);
         assert_eq!(of("blk.0.ffn_gate_inp.weight", &[4, 64]), FileType::F32);
         assert_eq!(of("blk.0.ssm_conv1d.weight", &[64, 4]), FileType::F32);
+        assert_eq!(of("blk.0.shortconv.conv.weight", &[64, 3]), FileType::F32);
         assert_eq!(of("blk.0.ssm_a", &[64]), FileType::F32);
         assert_eq!(of("blk.0.ffn_up_exps.weight", &[4, 8, 64]), FileType::Q8_0);
     }

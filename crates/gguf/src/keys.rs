@@ -18,11 +18,12 @@ impl Shape {
         let Some(name) = metadata.text("general.architecture")? else {
             return Err("it has no general.architecture: it is not a model".into());
         };
-        let Some(&(name, family)) = Family::ALL.iter().find(|(known, _)| *known == name) else {
+        let Some(family) = Family::of(metadata) else {
             let known = Family::names();
             return Err(format!("its architecture is {}, expected one of {known}", quoted(name)));
         };
 
+        let name = family.name();
         let keys = Keys { metadata, name };
         let heads = keys.needed("attention.head_count")?;
         let kv_heads = keys.size("attention.head_count_kv")?.unwrap_or(heads);

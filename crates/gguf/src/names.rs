@@ -1,10 +1,15 @@
 //! Names of tensors in a GGUF file and in a folder.
 
-use crate::family::Family;
+use crate::family::{Family, RECURRENT, SHARED};
 
 /// Tensors outside the layers: names in a file and in a folder.
-const WHOLE: [(&str, &str); 3] =
-    [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
+const WHOLE: [(&str, &str); 4] = [
+    ("token_embd", "model.embed_tokens"),
+    ("output_norm", "model.norm"),
+    // LFM2 has its last norm under this name.
+    ("token_embd_norm", "model.embedding_norm"),
+    ("output", "lm_head"),
+];
 
 /// Tensors of a recurrence whose names in a folder have no `.weight` or `.bias` at their end.
 const BARE: [(&str, &str); 2] =
@@ -12,25 +17,65 @@ const BARE: [(&str, &str); 2] =
 
 /// Parts of a layer: names in a file and in a folder, and the families that have them. No family means any. The first
 /// line that fits is taken, in both directions.
-const PARTS: [(&str, &str, &[Family]); 24] = [
+const PARTS: [(&str, &str, &[Family]); 47] = [
     // The second norm of such a layer is after the attention, and the third is before the MLP.
     ("ffn_norm", "pre_feedforward_layernorm", &[Family::Gemma3]),
     (
         "post_attention_norm",
         "post_attention_layernorm",
-        &[Family::Gemma3, Family::Olmo2, Family::Qwen35],
+        &[
+            Family::Gemma3,
+            Family::Olmo2,
+            Family::Qwen3Next,
+            Family::Qwen35,
+            Family::Qwen35Moe,
+            Family::Exaone4,
+            Family::SeedOss,
+        ],
     ),
-    ("post_ffw_norm", "post_feedforward_layernorm", &[Family::Gemma3, Family::Olmo2]),
+    ("post_attention_norm", "post_self_attn_layernorm", &[Family::Glm4]),
+    (
+        "post_ffw_norm",
+        "post_feedforward_layernorm",
+        &[Family::Gemma3, Family::Olmo2, Family::Exaone4],
+    ),
+    ("post_ffw_norm", "post_mlp_layernorm", &[Family::Glm4]),
+    ("attn_q_norm", "self_attn.query_layernorm", &[Family::HunYuan]),
+    ("attn_k_norm", "self_attn.key_layernorm", &[Family::HunYuan]),
     ("attn_qkv", "self_attn.qkv_proj", &[Family::Phi3]),
-    ("ffn_up", "mlp.gate_up_proj", &[Family::Phi3]),
-    ("ffn_gate_inp", "mlp.gate", &[Family::Qwen3Moe]),
-    ("attn_qkv", "linear_attn.in_proj_qkv", &[Family::Qwen35]),
-    ("attn_gate", "linear_attn.in_proj_z", &[Family::Qwen35]),
-    ("ssm_beta", "linear_attn.in_proj_b", &[Family::Qwen35]),
-    ("ssm_alpha", "linear_attn.in_proj_a", &[Family::Qwen35]),
-    ("ssm_conv1d", "linear_attn.conv1d", &[Family::Qwen35]),
-    ("ssm_norm", "linear_attn.norm", &[Family::Qwen35]),
-    ("ssm_out", "linear_attn.out_proj", &[Family::Qwen35]),
+    ("ffn_up", "mlp.gate_up_proj", &[Family::Phi3, Family::Glm4]),
+    ("ffn_down", "shared_mlp.output_linear", &[Family::GraniteHybrid]),
+    (
+        "ffn_gate_inp",
+        "mlp.gate",
+        &[Family::Qwen2Moe, Family::Qwen3Moe, Family::Qwen3Next, Family::Qwen35Moe, Family::Olmoe],
+    ),
+    ("ffn_gate_inp", "block_sparse_moe.gate", &[Family::Mixtral]),
+    ("ffn_gate_inp_shexp", "mlp.shared_expert_gate", SHARED),
+    ("ffn_gate_shexp", "mlp.shared_expert.gate_proj", SHARED),
+    ("ffn_up_shexp", "mlp.shared_expert.up_proj", SHARED),
+    ("ffn_down_shexp", "mlp.shared_expert.down_proj", SHARED),
+    ("attn_qkv", "linear_attn.in_proj_qkv", RECURRENT),
+    ("attn_gate", "linear_attn.in_proj_z", RECURRENT),
+    // Files of the first months have both as one.
+    ("ssm_in", "linear_attn.in_proj_qkvz", &[Family::Qwen3Next]),
+    ("ssm_ba", "linear_attn.in_proj_ba", &[Family::Qwen3Next]),
+    ("ssm_beta", "linear_attn.in_proj_b", &[Family::Qwen35, Family::Qwen35Moe]),
+    ("ssm_alpha", "linear_attn.in_proj_a", &[Family::Qwen35, Family::Qwen35Moe]),
+    ("ssm_conv1d", "linear_attn.conv1d", RECURRENT),
+    ("ssm_norm", "linear_attn.norm", RECURRENT),
+    ("ssm_out", "linear_attn.out_proj", RECURRENT),
+    ("shortconv.conv", "conv.conv", &[Family::Lfm2]),
+    ("shortconv.in_proj", "conv.in_proj", &[Family::Lfm2]),
+    ("shortconv.out_proj", "conv.out_proj", &[Family::Lfm2]),
+    ("attn_norm", "operator_norm", &[Family::Lfm2]),
+    ("ffn_norm", "ffn_norm", &[Family::Lfm2]),
+    ("attn_output", "self_attn.out_proj", &[Family::Lfm2]),
+    ("attn_q_norm", "self_attn.q_layernorm", &[Family::Lfm2]),
+    ("attn_k_norm", "self_attn.k_layernorm", &[Family::Lfm2]),
+    ("ffn_gate", "feed_forward.w1", &[Family::Lfm2]),
+    ("ffn_up", "feed_forward.w3", &[Family::Lfm2]),
+    ("ffn_down", "feed_forward.w2", &[Family::Lfm2]),
     ("attn_norm", "input_layernorm", &[]),
     ("ffn_norm", "post_attention_layernorm", &[]),
     ("attn_q", "self_attn.q_proj", &[]),
@@ -44,12 +89,35 @@ const PARTS: [(&str, &str, &[Family]); 24] = [
     ("ffn_down", "mlp.down_proj", &[]),
 ];
 
-/// Tensors that hold one map, or two, of all experts of a layer. Files are written with one map in each.
-const STACKED: [(&str, &[&str]); 4] = [
-    ("ffn_gate_exps", &["gate_proj"]),
-    ("ffn_up_exps", &["up_proj"]),
-    ("ffn_down_exps", &["down_proj"]),
-    ("ffn_gate_up_exps", &["gate_proj", "up_proj"]),
+/// Tensors that hold one map, or two, of all experts of a layer: names in a file, and in a folder those of the layer's
+/// part and of the maps. The families are as in [`PARTS`]. Files are written with one map in each.
+const STACKED: [(&str, &str, &[&str], &[Family]); 8] = [
+    ("ffn_gate_exps", "block_sparse_moe", &["w1"], &[Family::Mixtral]),
+    ("ffn_up_exps", "block_sparse_moe", &["w3"], &[Family::Mixtral]),
+    ("ffn_down_exps", "block_sparse_moe", &["w2"], &[Family::Mixtral]),
+    ("ffn_gate_up_exps", "block_sparse_moe", &["w1", "w3"], &[Family::Mixtral]),
+    ("ffn_gate_exps", "mlp", &["gate_proj"], &[]),
+    ("ffn_up_exps", "mlp", &["up_proj"], &[]),
+    ("ffn_down_exps", "mlp", &["down_proj"], &[]),
+    ("ffn_gate_up_exps", "mlp", &["gate_proj", "up_proj"], &[]),
+];
+
+/// Tensors that a folder has as one and a file as two, the rows of the first before those of the second: names in a
+/// folder, of the whole and of what the two would be there by themselves, the fields of `config.json` whose product is
+/// the number of rows of the second, and the family.
+const JOINED: [(&str, [&str; 2], &[&str], Family); 2] = [
+    (
+        "shared_mlp.input_linear",
+        ["mlp.gate_proj", "mlp.up_proj"],
+        &["shared_intermediate_size"],
+        Family::GraniteHybrid,
+    ),
+    (
+        "linear_attn.in_proj_qkvz",
+        ["linear_attn.in_proj_qkv", "linear_attn.in_proj_z"],
+        &["linear_num_value_heads", "linear_value_head_dim"],
+        Family::Qwen3Next,
+    ),
 ];
 
 /// Returns a tensor's name in a folder. A tensor that is part of no known model keeps its own name after `model.`,
@@ -78,7 +146,7 @@ pub(crate) fn in_folder(name: &str, family: Option<Family>, layers: Option<u64>)
         return format!("mtp.{name}");
     }
 
-    if family == Some(Family::Qwen35)
+    if family.is_some_and(|family| RECURRENT.contains(&family))
         && let Some((_, bare)) = BARE.iter().find(|(in_file, _)| *in_file == part)
     {
         return format!("model.layers.{layer}.{bare}");
@@ -117,9 +185,12 @@ pub(crate) fn in_file(name: &str, family: Family) -> Option<InFile> {
     }
 
     let (part, kind) = part.rsplit_once('.')?;
-    if let Some(expert) = part.strip_prefix("mlp.experts.") {
+    if let Some((module, expert)) = part.split_once(".experts.") {
         let (expert, map) = expert.split_once('.')?;
-        let (stacked, _) = STACKED.iter().find(|(_, maps)| *maps == [map])?;
+        let fits = |own: &str, maps: &[&str], of: &[Family]| {
+            own == module && maps == [map] && has(of, Some(family))
+        };
+        let (stacked, ..) = STACKED.iter().find(|(_, own, maps, of)| fits(own, maps, of))?;
         let name = format!("blk.{layer}.{stacked}.{kind}");
         return Some(InFile { name, expert: Some(expert.parse().ok()?) });
     }
@@ -129,9 +200,26 @@ pub(crate) fn in_file(name: &str, family: Family) -> Option<InFile> {
     one(format!("blk.{layer}.{part}.{kind}"))
 }
 
-/// Returns the layer and the maps of each expert, in their order, if `name` is that of a stacked tensor.
-pub(crate) fn stacked(name: &str) -> Option<(&str, &'static [&'static str])> {
+/// Returns where a folder has the experts, and the maps of each expert in their order, if `name` is that of a stacked
+/// tensor.
+pub(crate) fn stacked(name: &str, family: Family) -> Option<(String, &'static [&'static str])> {
     let (layer, part) = name.strip_suffix(".weight")?.rsplit_once('.')?;
-    let (_, maps) = STACKED.iter().find(|(in_file, _)| *in_file == part)?;
-    Some((layer, *maps))
+    let fits = |in_file: &str, of: &[Family]| in_file == part && has(of, Some(family));
+    let (_, module, maps, _) = STACKED.iter().find(|(in_file, _, _, of)| fits(in_file, of))?;
+    Some((format!("{layer}.{module}.experts"), *maps))
+}
+
+/// Returns the names that the parts of a folder's tensor would have there, in their order, and the fields whose product
+/// is the number of rows of the last part, if a file has it in parts.
+pub(crate) fn parts(name: &str, family: Family) -> Option<([String; 2], &'static [&'static str])> {
+    let line = JOINED.iter().find(|(whole, .., of)| *of == family && name.contains(whole));
+    let (whole, parts, rows, _) = line?;
+    Some((parts.map(|part| name.replace(whole, part)), *rows))
+}
+
+/// Returns the names of both parts of a folder's tensor, and its own, if `name` is that of the first part.
+pub(crate) fn joined(name: &str, family: Family) -> Option<[String; 3]> {
+    let line = JOINED.iter().find(|(_, [first, _], _, of)| *of == family && name.contains(first));
+    let (whole, [first, second], ..) = line?;
+    Some([name.to_owned(), name.replace(first, second), name.replace(first, whole)])
 }

@@ -33,14 +33,16 @@ pub(crate) struct Steps {
 }
 
 /// Names of the rules in the format. The first name of each is the one that is written.
-const NAMES: [(&str, Pieces); 14] = [
+const NAMES: [(&str, Pieces); 16] = [
     ("gpt-2", Pieces::Gpt2),
     ("gpt2", Pieces::Gpt2),
     ("olmo", Pieces::Gpt2),
+    ("exaone4", Pieces::Gpt2),
     ("smollm", Pieces::SmolLm),
     ("llama-bpe", Pieces::Llama3),
     ("llama3", Pieces::Llama3),
     ("llama-v3", Pieces::Llama3),
+    ("lfm2", Pieces::Llama3),
     ("dbrx", Pieces::Dbrx),
     ("smaug-bpe", Pieces::Dbrx),
     ("qwen2", Pieces::Qwen2),

@@ -17,13 +17,19 @@ pub(crate) const FACTOR: &str = "rope.scaling.attn_factor";
 
 /// Ends of the range in which YaRN blends one scaling into the other, by their names in the file and in a folder, with
 /// the values of a silent file.
-const ENDS: [(&str, &str, f64); 2] = [
+pub(crate) const ENDS: [(&str, &str, f64); 2] = [
     ("rope.scaling.yarn_beta_fast", "beta_fast", 32.0),
     ("rope.scaling.yarn_beta_slow", "beta_slow", 1.0),
 ];
 
 /// Length of the texts that a scaled model was trained with first.
 pub(crate) const CONTEXT: &str = "rope.scaling.original_context_length";
+
+/// How strongly the queries of Ministral 3 grow with their position.
+pub(crate) const GROWTH: &str = "attention.temperature_scale";
+
+/// Number that makes the factor of queries and keys smaller again, in the YaRN of Ministral 3.
+pub(crate) const MULTIPLIER: &str = "rope.scaling.yarn_log_multiplier";
 
 /// Divisors of frequencies.
 pub(crate) const FREQUENCIES: &str = "rope_freqs.weight";
@@ -99,6 +105,13 @@ pub(crate) fn scaling(keys: &Keys<'_>, family: Family) -> Result<Option<Value>, 
             if let Some(actual) = actual {
                 scaling["attention_factor"] = actual.into();
             }
+            if family == Family::Ministral3 {
+                let multiplier = keys.number(MULTIPLIER)?.filter(|actual| *actual != 0.0);
+                if let Some(multiplier) = multiplier {
+                    scaling["mscale"] = 1.0.into();
+                    scaling["mscale_all_dim"] = multiplier.into();
+                }
+            }
             Ok(Some(scaling))
         }
         _ => Err(format!(
@@ -107,6 +120,22 @@ pub(crate) fn scaling(keys: &Keys<'_>, family: Family) -> Result<Option<Value>, 
             if family == Family::Phi3 { "longrope" } else { "yarn" }
         )),
     }
+}
+
+/// Makes the rope of Ministral 3 from its scaling, with the growth of queries. They grow from the length of the texts
+/// that the model was trained with first, as in llama.cpp, which is its whole context if the file does not state it.
+pub(crate) fn growing(
+    keys: &Keys<'_>,
+    scaling: Option<Value>,
+    config: &Map<String, Value>,
+) -> Result<Value, String> {
+    let mut rope = scaling.unwrap_or(json!({ "rope_type": "default" }));
+    let context = keys.size(CONTEXT)?;
+    rope["original_max_position_embeddings"] =
+        context.map_or(config["max_position_embeddings"].clone(), Into::into);
+    rope["rope_theta"] = config["rope_theta"].clone();
+    rope["llama_4_scaling_beta"] = keys.number(GROWTH)?.unwrap_or(0.0).into();
+    Ok(rope)
 }
 
 impl Gguf {

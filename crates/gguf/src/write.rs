@@ -54,10 +54,10 @@ pub struct NewGguf {
     file: File,
     metadata: Metadata,
     /// Tensors that are not written yet, by their names in a folder.
-    missing: BTreeMap<String, Slot>,
+    missing: BTreeMap<String, Vec<Slot>>,
 }
 
-/// Where the values of a folder's tensor go.
+/// Where the values of a folder's tensor go, or some of its rows, if a file has it in parts.
 #[derive(Debug)]
 struct Slot {
     /// Name of the file's tensor.
@@ -136,23 +136,32 @@ impl NewGguf {
     /// it was written already.
     pub fn write(&mut self, name: &str, mut values: Vec<f32>) -> Result<(), GgufError> {
         let unwritable = |problem| GgufError::Unwritable { problem };
-        let slot = self
-            .missing
-            .remove(name)
+        let slots = self.missing.remove(name).unwrap_or_default();
+        let first = slots
+            .first()
             .ok_or_else(|| unwritable(format!("{name} is not among the tensors to write")))?;
 
-        let expected: usize = slot.shape.iter().product();
+        let expected: usize = slots.iter().map(Slot::values).sum();
         if values.len() != expected {
             let actual = values.len();
             return Err(unwritable(format!("{name} has {actual} values, expected {expected}")));
         }
 
-        let changes = changes(&self.metadata, name, &slot.name, &slot.shape).map_err(unwritable)?;
-        for change in changes.into_iter().rev() {
-            change.apply(Towards::File, slot.shape[0], &mut values);
+        // Parts of a tensor are changed together, as when they are read.
+        let mut shape = first.shape.clone();
+        shape[0] = slots.iter().map(|slot| slot.shape[0]).sum();
+        let changes = changes(&self.metadata, name, &first.name, &shape);
+        for change in changes.map_err(unwritable)?.into_iter().rev() {
+            change.apply(Towards::File, shape[0], &mut values);
         }
 
-        self.write_at(name, &slot, &values)
+        let mut rest = values.as_slice();
+        for slot in &slots {
+            let (part, others) = rest.split_at(slot.values());
+            self.write_at(name, slot, part)?;
+            rest = others;
+        }
+        Ok(())
     }
 
     /// Tells that every tensor is written.
@@ -185,6 +194,12 @@ impl NewGguf {
     }
 }
 
+impl Slot {
+    fn values(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
 /// Finds the family whose files hold such a model.
 fn family(config: &Value) -> Result<Family, String> {
     let model_type = config["model_type"].as_str().unwrap_or_default();
@@ -202,7 +217,8 @@ struct Plan {
     tensors: Vec<NewTensor>,
     /// Positions in the list, by names in the file.
     by_name: HashMap<String, usize>,
-    /// Names and shapes in a folder, with the file's tensor and the number of bytes before the values in it.
+    /// Names in a folder and shapes, with the file's tensor and the number of bytes before the values in it. A name
+    /// that occurs twice is of a tensor that the file has in parts.
     pieces: Vec<(String, Vec<usize>, usize, u64)>,
     /// Offset behind the last tensor.
     end: u64,
@@ -220,7 +236,7 @@ impl Plan {
         self.pieces.push((name.to_owned(), shape, tensor, 0));
     }
 
-    /// Adds a tensor of a folder. The matrices of all experts become one tensor, which the first of them adds.
+    /// Adds a tensor of a folder, which the file may have in parts.
     fn add_from_folder(
         &mut self,
         name: &str,
@@ -228,16 +244,51 @@ impl Plan {
         family: Family,
         config: &Value,
     ) -> Result<(), String> {
+        let rows = shape.first().copied().unwrap_or(1);
+        let parts = match names::parts(name, family) {
+            None => vec![(name.to_owned(), rows)],
+            Some(([first, last], fields)) => {
+                let sizes = fields.iter().map(|field| config::size(config, field));
+                let of_last = sizes.product::<Result<usize, _>>()?;
+                let of_first = rows.checked_sub(of_last);
+                let of_first = of_first.ok_or_else(|| {
+                    format!("{name} has {rows} rows, expected at least {of_last}")
+                })?;
+                vec![(first, of_first), (last, of_last)]
+            }
+        };
+
+        for (part, rows) in parts {
+            let mut shape = shape.to_vec();
+            if let Some(first) = shape.first_mut() {
+                *first = rows;
+            }
+            let (tensor, before) = self.add_part(&part, &shape, family, config)?;
+            self.pieces.push((name.to_owned(), shape, tensor, before));
+        }
+        Ok(())
+    }
+
+    /// Adds what has this name and this shape in a folder, and returns the file's tensor and the number of bytes before
+    /// the values in it. The matrices of all experts become one tensor, which the first of them adds.
+    fn add_part(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        family: Family,
+        config: &Value,
+    ) -> Result<(usize, u64), String> {
         let unknown = || format!("{} has no tensor for {name}", family.name());
         let in_file = names::in_file(name, family).ok_or_else(unknown)?;
 
         let mut file_shape = shape.to_vec();
-        if in_file.name.ends_with("conv1d.weight") {
+        if in_file.name.ends_with("conv1d.weight") || in_file.name.ends_with("conv.weight") {
             // A folder has a size of 1 in the middle.
             file_shape.retain(|&size| size != 1);
         }
         if in_file.expert.is_some() {
-            file_shape.insert(0, config::size(config, "num_experts")?);
+            let count = family.experts().ok_or_else(unknown)?;
+            file_shape.insert(0, config::size(config, count)?);
         }
 
         let tensor = match self.by_name.get(&in_file.name) {
@@ -252,9 +303,7 @@ impl Plan {
         if before + part > self.tensors[tensor].kind.bytes(&self.tensors[tensor].shape) {
             return Err(format!("{name} is beyond the experts that config.json counts"));
         }
-
-        self.pieces.push((name.to_owned(), shape.to_vec(), tensor, before));
-        Ok(())
+        Ok((tensor, before))
     }
 
     fn add_tensor(&mut self, name: String, shape: Vec<usize>, kind: FileType) -> usize {
@@ -267,13 +316,15 @@ impl Plan {
     }
 
     /// Returns where the values of each tensor of a folder go, if the first tensor begins at byte `start`.
-    fn slots(self, start: u64) -> BTreeMap<String, Slot> {
-        let slot = |(name, shape, tensor, before): (String, Vec<usize>, usize, u64)| {
+    fn slots(self, start: u64) -> BTreeMap<String, Vec<Slot>> {
+        let mut slots: BTreeMap<String, Vec<Slot>> = BTreeMap::new();
+        for (name, shape, tensor, before) in self.pieces {
             let tensor: &NewTensor = &self.tensors[tensor];
             let at = start + tensor.at + before;
-            (name, Slot { name: tensor.name.clone(), kind: tensor.kind, shape, at })
-        };
-        self.pieces.into_iter().map(slot).collect()
+            let slot = Slot { name: tensor.name.clone(), kind: tensor.kind, shape, at };
+            slots.entry(name).or_default().push(slot);
+        }
+        slots
     }
 }
 

@@ -94,6 +94,15 @@ fn what_is_written_is_read_again() {
         "linear_key_head_dim": 4, "linear_value_head_dim": 5, "linear_conv_kernel_dim": 4,
         "partial_rotary_factor": 0.5,
     });
+    let both = |fields: &Value, more: &Value| {
+        let mut fields = fields.clone();
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        fields
+    };
+    let convolutions = json!({
+        "num_hidden_layers": 2, "layer_types": ["conv", "full_attention"], "conv_L_cache": 3,
+        "norm_eps": 1e-5, "block_auto_adjust_ff_dim": false,
+    });
     let scaled = json!({"rope_scaling": {
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64,
@@ -101,6 +110,31 @@ fn what_is_written_is_read_again() {
     let windows = json!({
         "layer_types": ["sliding_attention"], "sliding_window": 7, "rope_local_base_freq": 500.0,
     });
+
+    let shared = json!({
+        "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": false,
+        "shared_expert_intermediate_size": 48,
+    });
+    // The queries of Ministral 3 grow, whether or not the frequencies are scaled.
+    let growing = json!({"rope_parameters": {
+        "rope_type": "default", "rope_theta": 10_000.0, "original_max_position_embeddings": 64,
+        "llama_4_scaling_beta": 0.5,
+    }});
+    let factors = json!({
+        "attention_multiplier": 0.25, "embedding_multiplier": 12.0, "residual_multiplier": 0.22,
+        "logits_scaling": 8.0,
+    });
+    let hybrid = json!({
+        "layer_types": ["attention"], "num_local_experts": 0, "position_embedding_type": "nope",
+        "shared_intermediate_size": 64,
+    });
+    let shared_and = |more: &Value| {
+        let normalised = json!({"norm_topk_prob": true});
+        both(&both(&shared, more), &normalised)
+    };
+    let types: Vec<_> = (0..64)
+        .map(|layer| if layer % 4 < 3 { "sliding_attention" } else { "full_attention" })
+        .collect();
 
     for (model_type, fields) in [
         ("llama", scaled),
@@ -113,30 +147,105 @@ fn what_is_written_is_read_again() {
             }}),
         ),
         ("qwen3_moe", experts),
+        ("qwen3_next", shared_and(&recurrent)),
+        ("qwen3_5_moe_text", shared_and(&recurrent)),
         ("qwen3_5_text", recurrent),
         ("gemma", json!({})),
         ("gemma3_text", windows),
+        ("mixtral", json!({"num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 9})),
+        ("qwen2_moe", shared),
+        ("olmoe", json!({"num_experts": 3, "num_experts_per_tok": 2, "num_key_value_heads": 4})),
+        ("ministral3", growing),
+        ("granitemoehybrid", both(&hybrid, &factors)),
+        ("granite", factors),
+        ("glm4", json!({"attention_bias": true, "partial_rotary_factor": 0.5})),
+        ("ernie4_5", json!({})),
+        ("exaone4", json!({"num_hidden_layers": 64, "sliding_window": 7, "layer_types": types})),
+        ("hunyuan_v1_dense", json!({})),
+        ("seed_oss", json!({"attention_bias": true, "mlp_bias": false})),
+        (
+            "arcee",
+            json!({"rope_scaling": {
+                "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32,
+            }}),
+        ),
+        ("lfm2", convolutions),
     ] {
         let mut model = Model::new(model_type, 520, fields);
-        if model_type == "qwen3_moe" {
-            model.add("model.layers.0.mlp.gate.weight", &[3, 32]);
-            for (expert, map) in
-                [(2, "up"), (0, "up"), (1, "up"), (0, "down"), (1, "down"), (2, "down")]
-            {
-                let shape = if map == "up" { [64, 32] } else { [32, 64] };
-                model
-                    .add(&format!("model.layers.0.mlp.experts.{expert}.{map}_proj.weight"), &shape);
+        let experts = match model_type {
+            "qwen2_moe" | "qwen3_moe" | "qwen3_next" | "qwen3_5_moe_text" | "olmoe" => {
+                Some(("mlp", ["up_proj", "down_proj"]))
+            }
+            "mixtral" => Some(("block_sparse_moe", ["w3", "w2"])),
+            _ => None,
+        };
+        if let Some((part, [up, down])) = experts {
+            model.add(&format!("model.layers.0.{part}.gate.weight"), &[3, 32]);
+            for (expert, map) in [(2, up), (0, up), (1, up), (0, down), (1, down), (2, down)] {
+                let shape = if map == up { [64, 32] } else { [32, 64] };
+                let name = format!("model.layers.0.{part}.experts.{expert}.{map}.weight");
+                model.add(&name, &shape);
             }
         }
-        if model_type == "qwen3_5_text" {
-            for (name, shape) in [
-                ("in_proj_qkv.weight", &[2 * 2 * 4 + 6 * 5, 32][..]),
+        let further: &[(&str, &[usize])] = match model_type {
+            "qwen2_moe" | "qwen3_next" | "qwen3_5_moe_text" => &[
+                ("mlp.shared_expert_gate.weight", &[1, 32]),
+                ("mlp.shared_expert.up_proj.weight", &[48, 32]),
+            ],
+            "granitemoehybrid" => &[
+                ("shared_mlp.input_linear.weight", &[128, 32]),
+                ("shared_mlp.output_linear.weight", &[32, 64]),
+            ],
+            "glm4" => &[
+                ("mlp.gate_up_proj.weight", &[128, 32]),
+                ("post_self_attn_layernorm.weight", &[32]),
+                ("post_mlp_layernorm.weight", &[32]),
+            ],
+            "exaone4" | "seed_oss" => &[("post_attention_layernorm.weight", &[32])],
+            "hunyuan_v1_dense" => &[
+                ("self_attn.query_layernorm.weight", &[8]),
+                ("self_attn.key_layernorm.weight", &[8]),
+            ],
+            "lfm2" => &[
+                ("operator_norm.weight", &[32]),
+                ("ffn_norm.weight", &[32]),
+                ("conv.conv.weight", &[32, 1, 3]),
+                ("conv.in_proj.weight", &[96, 32]),
+                ("self_attn.out_proj.weight", &[32, 32]),
+                ("self_attn.q_layernorm.weight", &[8]),
+                ("feed_forward.w3.weight", &[64, 32]),
+            ],
+            _ => &[],
+        };
+        for (name, shape) in further {
+            model.add(&format!("model.layers.0.{name}"), shape);
+        }
+        if model_type == "lfm2" {
+            // It has these norms under other names.
+            let usual = ["model.norm.weight", "model.layers.0.input_layernorm.weight"];
+            model.tensors.retain(|(name, ..)| !usual.contains(&name.as_str()));
+            model.add("model.embedding_norm.weight", &[32]);
+        }
+
+        let projections: &[(&str, &[usize])] = match model_type {
+            "qwen3_5_text" | "qwen3_5_moe_text" => {
+                &[("in_proj_qkv.weight", &[2 * 2 * 4 + 6 * 5, 32])]
+            }
+            "qwen3_next" => &[
+                ("in_proj_qkvz.weight", &[2 * 2 * 4 + 2 * 6 * 5, 32]),
+                ("in_proj_ba.weight", &[2 * 6, 32]),
+            ],
+            _ => &[],
+        };
+        if !projections.is_empty() {
+            let others: [(&str, &[usize]); 5] = [
                 ("conv1d.weight", &[2 * 2 * 4 + 6 * 5, 1, 4]),
                 ("A_log", &[6]),
                 ("dt_bias", &[6]),
                 ("out_proj.weight", &[32, 30]),
                 ("norm.weight", &[5]),
-            ] {
+            ];
+            for (name, shape) in projections.iter().chain(&others) {
                 model.add(&format!("model.layers.0.linear_attn.{name}"), shape);
             }
         }
@@ -297,6 +406,19 @@ fn what_the_format_can_not_say_is_refused() {
     refused(model(json!({"head_dim": null})), &tokenizer, "\"head_dim\"");
     let dense = json!({"mlp_only_layers": [0]});
     refused(Model::new("qwen3_moe", 520, dense), &tokenizer, "its mlp_only_layers is [0]");
+    let biased = json!({"mlp_bias": true});
+    refused(Model::new("arcee", 520, biased), &tokenizer, "its mlp_bias is true");
+    refused(Model::new("olmoe", 520, json!({})), &tokenizer, "its num_key_value_heads is 2");
+    let narrow = json!({"head_dim": 4, "layer_types": ["full_attention"]});
+    refused(Model::new("exaone4", 520, narrow), &tokenizer, "its head_dim is 4");
+    let gated = json!({"attention_bias": true});
+    refused(Model::new("qwen3_next", 520, gated), &tokenizer, "its attention_bias is true");
+    let narrow = json!({"head_dim": 4, "layer_types": ["conv"]});
+    refused(Model::new("lfm2", 520, narrow), &tokenizer, "its head_dim is 4");
+    let small = json!({"sliding_window": 7, "layer_types": ["sliding_attention"]});
+    refused(Model::new("exaone4", 520, small), &tokenizer, "its sliding_window is 7");
+    let divided = json!({"rope_scaling": {"rope_type": "llama3"}});
+    refused(Model::new("glm4", 520, divided), &tokenizer, "\"llama3\"");
     refused(Model::new("llama", 7, json!({})), &tokenizer, "its embedding 7 rows");
     refused(model(json!({})), &tokenizer.replace("\"BPE\"", "\"Unigram\""), "\"Unigram\"");
     refused(
