@@ -9,9 +9,11 @@ use std::{
 };
 
 use burn::tensor::Device;
+use firebrick_core::Seed;
 use firebrick_models::{
-    Decoder, FrozenFormat, Inventory, Loaded, SaveOptions, WeightDtype, inventory, load,
-    load_config, load_noting, save, save_as, unread_tensors,
+    Decoder, DecoderConfig, Family, FrozenFormat, Inventory, Loaded, SaveOptions, Sizes,
+    WeightDtype, inventory, load, load_config, load_noting, parameters, random, save, save_as,
+    unread_tensors,
 };
 use serde_json::{Map, Value, json};
 
@@ -603,6 +605,83 @@ fn a_list_of_types_does_not_count_in_a_whole_mistral() {
 }
 
 /// Loads a model whose tensors have several formats, saves it as it was, and compares the bytes of every tensor.
+/// The text part of Mistral 3 is a Mistral, or a Ministral 3.
+#[test]
+fn a_whole_model_has_a_text_part_of_one_family_or_another() {
+    let folder = Folder::of("mistral3-f32-pictures");
+    folder.config(|config| {
+        let text = config["text_config"].as_object_mut().unwrap();
+        text.insert("model_type".into(), "ministral3".into());
+        let rope = text["rope_parameters"].as_object_mut().unwrap();
+        rope.insert("llama_4_scaling_beta".into(), 0.25.into());
+        rope.insert("original_max_position_embeddings".into(), 4.into());
+    });
+    let (config, fields) = load_config(folder.0.path()).unwrap();
+    let growth = config.query_growth.unwrap();
+    assert_eq!((config.family, growth.beta, growth.context), (Family::Ministral3, 0.25, 4));
+    assert_eq!(fields["architectures"], json!(["Ministral3ForCausalLM"]));
+    load(folder.0.path(), &Device::flex()).unwrap();
+
+    folder.config(|config| config["text_config"]["model_type"] = "llama".into());
+    folder.refused(&["mistral3"]);
+}
+
+/// Experts of a layer in one tensor are as many as their sizes say, and not as many as a small file may claim.
+#[test]
+fn stacked_experts_are_those_of_a_layer() {
+    let of_experts = "model.layers.0.mlp.experts.gate_up_proj";
+    let folder = Folder::of("qwen3_5_moe-f32");
+    let names: Vec<String> =
+        inventory(folder.0.path()).unwrap().tensors.into_iter().map(|it| it.name).collect();
+    assert!(names.contains(&"model.layers.0.mlp.experts.4.up_proj.weight".to_owned()));
+    assert!(!names.contains(&of_experts.to_owned()));
+
+    folder.tensors(|tensors| {
+        let bytes = vec![0; 4 * 4096 * 2];
+        tensors.add("x.mlp.experts.gate_up_proj", "F32", &[4096, 2, 1], bytes);
+    });
+    let unread = unread_tensors(folder.0.path()).unwrap();
+    assert_eq!(unread, ["x.mlp.experts.gate_up_proj"]);
+
+    // Sizes of nothing would be as many tensors as anybody likes.
+    for shape in
+        [vec![5, 40, 0], vec![1 << 40, 0, 40], vec![5, 0, 40], vec![5, 39, 40], vec![200, 40]]
+    {
+        let folder = Folder::of("qwen3_5_moe-f32");
+        folder.tensors(|tensors| {
+            let bytes = vec![0; 4 * shape.iter().product::<usize>()];
+            tensors.add(of_experts, "F32", &shape, bytes);
+        });
+        folder.refused(&["model.layers.0.mlp.experts."]);
+    }
+}
+
+/// A large parameter is read from the device in parts.
+#[test]
+fn a_parameter_of_many_values_is_saved_whole() {
+    let sizes = Sizes {
+        vocab_size: 70_000,
+        hidden_size: 64,
+        layers: 1,
+        heads: 1,
+        kv_heads: 1,
+        head_dim: 4,
+        intermediate_size: 4,
+        max_position_embeddings: 16,
+        rope_theta: 10_000.0,
+        tied: true,
+    };
+    let config = DecoderConfig::new(Family::Llama, sizes);
+    let decoder = random(&config, Seed::run(1), &Device::flex()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    save(&decoder, &config.to_json(None, 0), folder.path(), &SaveOptions::default()).unwrap();
+
+    let read = load(folder.path(), &Device::flex()).unwrap();
+    for (ours, theirs) in parameters(&read).iter().zip(parameters(&decoder)) {
+        assert_eq!(ours.values.to_data(), theirs.values.to_data(), "{}", ours.path);
+    }
+}
+
 #[test]
 fn each_tensor_keeps_its_format() {
     let qwen = Folder::of("qwen3_5-f32");

@@ -17,18 +17,26 @@ use firebrick_models::{
 use firebrick_tests::{
     expected::Tokens,
     fixture::for_each_checkpoint,
-    gguf::{GgufFile, TensorOfFile, array_bytes, can_be_written},
+    gguf::{GgufFile, TensorOfFile, array_bytes, can_be_written, shares_the_width},
 };
 use serde_json::{Map, Value, json};
 
 /// Fixtures that no file can hold, and the fields for which llama.cpp has a value of its own.
-const UNSAID: [(&str, &str); 8] = [
+const UNSAID: [(&str, &str); 16] = [
+    ("arcee-f32", "mlp_bias"),
+    ("ernie4_5-f32", "use_bias"),
+    ("exaone4-f32", "head_dim"),
     ("gemma3-f32", "query_pre_attn_scalar"),
     ("gemma3-f32-nested", "query_pre_attn_scalar"),
     ("gemma3-f32-pictures", "query_pre_attn_scalar"),
+    ("hunyuan-f32", "attention_bias"),
     ("olmo3-f32", "rope_scaling"),
+    ("olmoe-f32", "num_key_value_heads"),
+    ("qwen2_moe-f32", "mlp_only_layers"),
     ("qwen3-f32-yarn", "rope_scaling"),
     ("qwen3-moe-f32", "mlp_only_layers"),
+    ("qwen3_next-f32", "mlp_only_layers"),
+    ("seed_oss-f32", "attention_out_bias"),
     ("smollm3-f32", "no_rope_layers"),
     ("smollm3-f32-window", "layer_types"),
 ];
@@ -48,8 +56,14 @@ fn a_checkpoint_as_gguf_is_the_same_model() {
         };
 
         fs::write(&path, GgufFile::of_folder(&fixture.folder, Some(pre)).bytes()).unwrap();
-        let (theirs, _) = load_config(&fixture.folder).unwrap();
-        let (ours, _) = load_config(&path).unwrap();
+        let [ours, theirs] = [&path, &fixture.folder].map(|path| {
+            let (mut config, _) = load_config(path).unwrap();
+            // Hunyuan's base is computed, and has 32 bits in a file.
+            if config.family == Family::HunYuan {
+                config.rope.theta = f64::from(config.rope.theta as f32);
+            }
+            config
+        });
         assert_eq!(ours, theirs, "{}", fixture.name);
 
         let values = |path: &Path| -> Vec<(String, Vec<f32>)> {
@@ -145,7 +159,7 @@ fn a_new_model_of_any_family_is_the_same_as_gguf() {
             layers: 7,
             heads: 4,
             kv_heads: 2,
-            head_dim: if family == Family::Phi3 { 6 } else { 8 },
+            head_dim: if shares_the_width(family) { 6 } else { 8 },
             intermediate_size: 20,
             max_position_embeddings: 64,
             rope_theta: 10_000.0,
@@ -160,6 +174,10 @@ fn a_new_model_of_any_family_is_the_same_as_gguf() {
         if family == Family::Olmo3 {
             // In a file, layers with a window have the base of the others, unless the file says otherwise.
             config.local_rope = Some(config.rope.clone());
+        }
+        if matches!(family, Family::Granite | Family::GraniteHybrid) {
+            // A file has the scale of scores in 32 bits.
+            config.query_scale = 0.5 * (config.head_dim as f64).sqrt();
         }
 
         let decoder = random(&config, Seed::run(3), &Device::flex()).unwrap();
@@ -206,6 +224,33 @@ fn further_blocks_are_left_out() {
     assert_eq!(load_config(&path).unwrap().0, load_config(fixture).unwrap().0);
     load(&path, &Device::flex()).unwrap();
     assert!(Inspection::read(&path).faults.is_empty(), "{:?}", Inspection::read(&path).faults);
+}
+
+/// The first files of Qwen3-Next have the first projection of a recurrence as a folder has it.
+#[test]
+fn an_older_file_of_qwen3_next_is_the_same_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, older] = ["model.gguf", "older.gguf"].map(|name| folder.path().join(name));
+    let mut file = GgufFile::of_folder(Path::new("fixtures/qwen3_next-f32"), Some("qwen2"));
+    fs::write(&path, file.bytes()).unwrap();
+
+    let new = Gguf::open(&path).unwrap();
+    let parts = ["attn_qkv", "attn_gate"];
+    file.tensors.retain(|tensor| !parts.iter().any(|part| tensor.name.contains(part)));
+    for (name, tensor) in new.tensors() {
+        let Some((layer, _)) = name.split_once(".linear_attn.in_proj_qkvz.") else { continue };
+        let mut values = Vec::new();
+        new.read(name, &mut values).unwrap();
+        let layer = layer.replace("model.layers", "blk");
+        file.tensor(&format!("{layer}.ssm_in.weight"), &tensor.shape, &values);
+    }
+    fs::write(&older, file.bytes()).unwrap();
+
+    let values = |path: &Path| {
+        let decoder = load(path, &Device::flex()).unwrap();
+        parameters(&decoder).into_iter().map(|it| it.values.to_data()).collect::<Vec<_>>()
+    };
+    assert_eq!(values(&older), values(&path));
 }
 
 /// A key or tensor that no model here computes, or that contradicts another, is refused by its name.
@@ -295,6 +340,35 @@ fn what_a_file_can_not_mean_is_refused_by_name() {
         "yarn_ext_factor is 0.5",
     );
     refused("olmo2-f32", &without("blk.0.post_ffw_norm.weight"), "post_feedforward_layernorm");
+
+    refused("granite-f32", &|it| it.number("granite.expert_count", 4), "mixture of experts");
+    refused("granitemoehybrid-f32", &without("blk.0.ffn_up.weight"), "shared_mlp.input_linear");
+    refused(
+        "granitemoehybrid-f32",
+        &|it| it.numbers("granite.attention.head_count_kv", &[2, 1]),
+        "head_count_kv\" should be a whole number from 0, but is an array of 2 elements",
+    );
+    refused(
+        "glm4-f32",
+        &|it| it.numbers("glm4.rope.dimension_sections", &[2, 1, 1, 0]),
+        "it has glm4.rope.dimension_sections",
+    );
+    refused("mixtral-f32", &|it| it.number("llama.expert_count", 0), "mlp.");
+
+    refused("qwen3_next-f32", &without("blk.0.attn_gate.weight"), "linear_attn.in_proj_qkvz");
+    refused("qwen3_next-f32", &|it| it.number("qwen3next.ssm.state_size", 7), "linear_attn.");
+    refused("qwen3_5_moe-f32", &without("blk.0.ffn_up_shexp.weight"), "shared_expert.up_proj");
+    refused(
+        "lfm2-f32",
+        &|it| it.numbers("lfm2.attention.head_count_kv", &[0, 2]),
+        "head_count_kv\" has 2 numbers, expected one for each of 3 layers",
+    );
+    refused("lfm2-f32", &|it| it.numbers("lfm2.attention.head_count_kv", &[0, 0, 2]), "conv.");
+    refused(
+        "lfm2-f32",
+        &|it| it.number("lfm2.attention.sliding_window", 7),
+        "lfm2.attention.sliding_window is 7",
+    );
 }
 
 /// A file without a tokenizer takes the one in its folder.
@@ -585,8 +659,20 @@ fn a_broken_file_is_named_once() {
 fn any_bits_are_read_or_refused() {
     let scaled = GgufFile::of_folder(Path::new("fixtures/llama3-f32-scaled"), Some("llama-bpe"));
     let mut good = vec![("scaled".to_owned(), scaled.bytes())];
-    for architecture in ["llama", "qwen2", "qwen3", "gemma", "gemma3", "phi3", "qwen3moe", "qwen35"]
-    {
+    for architecture in [
+        "llama",
+        "qwen2",
+        "qwen3",
+        "gemma",
+        "gemma3",
+        "phi3",
+        "qwen2moe",
+        "qwen3moe",
+        "qwen35",
+        "granite",
+        "qwen3next",
+        "lfm2",
+    ] {
         for scores in [false, true] {
             let name = format!("{architecture}-{}", if scores { "scores" } else { "merges" });
             good.push((name, GgufFile::of_every_type(architecture, scores).bytes()));

@@ -13,8 +13,8 @@ use firebrick_core::{Seed, SftExample};
 use firebrick_data::Tokenizer;
 use firebrick_gguf::FileType;
 use firebrick_models::{
-    Biases, Decoder, DecoderConfig, Family, LayerKind, Llama3, LongRope, Lora, RopeKind,
-    RopeScaling, SaveOptions, Sizes, WeightDtype, Yarn, load, load_adapter, load_config,
+    Biases, Decoder, DecoderConfig, Family, LayerKind, Llama3, LongRope, Lora, QueryGrowth,
+    RopeKind, RopeScaling, SaveOptions, Sizes, WeightDtype, Yarn, load, load_adapter, load_config,
     parameters, random, save, save_adapter, save_gguf,
 };
 use firebrick_tests::{
@@ -274,6 +274,16 @@ fn interop_adapters_of_peft_are_read_and_written_again() {
                 "alpha_pattern": { "model.language_model.layers.0.mlp.up_proj": 11 },
             }),
         ),
+        // Rows that are in another order here than in the file.
+        (("glm4-f32", "AutoModelForCausalLM"), json!({ "target_modules": "all-linear" })),
+        (
+            ("qwen3_next-f32", "AutoModelForCausalLM"),
+            json!({ "target_modules": ["in_proj_qkvz", "k_proj"] }),
+        ),
+        (
+            ("lfm2-f32", "AutoModelForCausalLM"),
+            json!({ "target_modules": ["in_proj", "out_proj", "w1"] }),
+        ),
         (
             ("qwen2-f32", "AutoModelForCausalLM"),
             json!({ "target_modules": ["q_proj"], "init_lora_weights": "mica" }),
@@ -391,6 +401,26 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
     let mut qwen3_5 = new(Family::Qwen35, 2, 8, true);
     qwen3_5.kinds[1].recurrent = false;
 
+    let qwen2_moe = new(Family::Qwen2Moe, 2, 8, false);
+    let mut qwen3_next = new(Family::Qwen3Next, 2, 8, false);
+    qwen3_next.kinds[1].recurrent = false;
+    let mut qwen3_5_moe = new(Family::Qwen35Moe, 2, 8, true);
+    qwen3_5_moe.kinds[1].recurrent = false;
+    let mut ministral3 = new(Family::Ministral3, 2, 8, true);
+    ministral3.query_growth = Some(QueryGrowth { beta: 0.4, context: 3 });
+    let mut granite = new(Family::Granite, 2, 8, true);
+    granite.embedding_scale = 3.0;
+    granite.residual_scale = 0.4;
+    granite.query_scale = 1.5;
+    granite.logit_scale = 0.5;
+    let mut hybrid = new(Family::GraniteHybrid, 1, 8, true);
+    hybrid.kinds.iter_mut().for_each(|kind| kind.rope = RopeKind::None);
+    let mut lfm2 = new(Family::Lfm2, 2, 8, true);
+    lfm2.kinds[1].recurrent = false;
+    let mut exaone4 = new(Family::Exaone4, 2, 8, false);
+    exaone4.kinds[0].window = Some(4);
+    exaone4.kinds[1] = LayerKind { rope: RopeKind::None, ..LayerKind::default() };
+
     vec![
         (gemma3, whole),
         (smollm3, parts),
@@ -406,6 +436,21 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
         (untied, parts),
         (moe, parts),
         (qwen3_5, parts),
+        (qwen2_moe, parts),
+        (ministral3, parts),
+        (qwen3_next, parts),
+        (qwen3_5_moe, whole),
+        (new(Family::Mixtral, 1, 8, false), whole),
+        (new(Family::Olmoe, 2, 8, false), parts),
+        (granite, whole),
+        (hybrid, parts),
+        (new(Family::Glm4, 2, 8, false), whole),
+        (new(Family::Ernie45, 2, 8, true), parts),
+        (exaone4, parts),
+        (lfm2, parts),
+        (new(Family::HunYuan, 1, 8, true), whole),
+        (new(Family::SeedOss, 3, 8, false), parts),
+        (new(Family::Arcee, 2, 4, false), parts),
     ]
 }
 

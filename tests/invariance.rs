@@ -458,6 +458,11 @@ fn drawn() -> impl Strategy<Value = Drawn> {
             if family == Family::Mistral {
                 config.kinds.fill(LayerKind { window: windows[0], ..LayerKind::default() });
             }
+            // What a recurrence reads may be all but 0. Its norm then divides by next to nothing, and f32 keeps few digits
+            // of the gradient, whoever computes it. A larger epsilon bounds the quotient.
+            if config.is_recurrent() {
+                config.norm_epsilon = 1e-2;
+            }
             config
         },
     );

@@ -98,6 +98,7 @@ impl Attention {
         let projected = self.normed(projected, context);
         let [query, key, value] =
             ops::qkv_rope(projected, self.counts(), self.norms(context), rotary, context.compute);
+        let [query, key] = self.weighted([query, key]);
         Qkv { query: self.scaled(query), key, value, before_norms, gate }
     }
 
@@ -114,11 +115,15 @@ impl Attention {
         let projected = self.normed(projected, context);
         let heads = self.counts();
         let norms = self.norms(context);
-        let query = cache.append(layer, &projected, heads, norms.as_ref(), rotary);
+        let query = match self.qk_norm {
+            QkNorm::Rotated => None,
+            _ => cache.append(layer, &projected, heads, norms.as_ref(), rotary),
+        };
         // A device that can't do this in one kernel rotates first, and then writes.
         let query = query.unwrap_or_else(|| {
             let [query, key, value] =
                 ops::qkv_rope(projected, heads, norms, rotary, context.compute);
+            let [query, key] = self.weighted([query, key]);
             cache.fill(layer, &key, &value);
             query
         });
@@ -138,11 +143,15 @@ impl Attention {
     ) -> Tensor<2> {
         // `qkv_rope` in reverse: rotation and norms of heads, then the norms of all heads, the gates, the matmul.
         let [d_query, d_key, d_value] = gradients;
-        let gradients = [self.scaled(d_query), d_key, d_value];
         let norms = self.norms(context).map(|(rule, weights)| (rule, weights.map(Tensor::inner)));
         let norms = norms.zip(before_norms.clone());
+        let (d_rotated, d_weights) =
+            self.weighted_backward([self.scaled(d_query), d_key], norms.clone(), rotary);
+
+        let [d_query, d_key] = d_rotated;
         let (d_projected, d_norms) =
-            ops::qkv_rope_backward(self.counts(), norms, rotary, gradients);
+            ops::qkv_rope_backward(self.counts(), norms, rotary, [d_query, d_key, d_value]);
+        let d_norms = d_weights.or(d_norms);
 
         let norms = [&self.query_norm, &self.key_norm].into_iter().flatten();
         for (norm, d_norm) in norms.zip(d_norms.into_iter().flatten()) {
@@ -234,12 +243,57 @@ impl Attention {
         Heads { query: self.heads, key: self.kv_heads, width: self.head_dim }
     }
 
+    /// Returns the norms of single heads before RoPE. A norm after RoPE begins as one before it, since a rotation
+    /// changes no head's length; only its weights have to wait until the head is rotated ([`Attention::weighted`]).
     fn norms(&self, context: &DecoderContext) -> Option<(Norm, [Tensor<1>; 2])> {
-        let (query, key) = self.query_norm.as_ref().zip(self.key_norm.as_ref())?;
-        if self.qk_norm != QkNorm::Heads {
-            return None;
+        let weights = [self.query_norm.as_ref()?, self.key_norm.as_ref()?].map(Param::val);
+        match self.qk_norm {
+            QkNorm::Heads => Some((context.norm, weights)),
+            QkNorm::Rotated => Some((context.norm, weights.map(|it| it.ones_like()))),
+            QkNorm::None | QkNorm::Whole => None,
         }
-        Some((context.norm, [query, key].map(|norm| norm.val())))
+    }
+
+    /// Multiplies rotated queries and keys by the weights of their norms, if these norms are after RoPE.
+    fn weighted(&self, rotated: [Tensor<3>; 2]) -> [Tensor<3>; 2] {
+        match self.weights_after_rope() {
+            Some([query, key]) => {
+                let [queries, keys] = rotated;
+                [(queries, query), (keys, key)].map(|(x, weight)| {
+                    let dtype = x.dtype();
+                    x * by_head(weight.val()).cast(dtype)
+                })
+            }
+            None => rotated,
+        }
+    }
+
+    /// Computes the gradients of the inputs of [`Attention::weighted`] and of the weights, given those of its results.
+    fn weighted_backward(
+        &self,
+        d: [Tensor<3>; 2],
+        norms: Option<((Norm, [Tensor<1>; 2]), Tensor<2>)>,
+        rotary: &RopeTable,
+    ) -> ([Tensor<3>; 2], Option<[Tensor<1>; 2]>) {
+        let Some((weights, (norms, projected))) = self.weights_after_rope().zip(norms) else {
+            return (d, None);
+        };
+        let [queries, keys, _] =
+            ops::qkv_rope(projected, self.counts(), Some(norms), rotary, Compute::F32);
+
+        let [d_query, d_key] = d;
+        let d_weights = [(d_query.clone(), queries), (d_key.clone(), keys)].map(|(d, rotated)| {
+            let width = self.head_dim;
+            (d * rotated).sum_dim(0).sum_dim(1).reshape([width])
+        });
+
+        let [query, key] = weights.map(|weight| by_head(weight.val().inner()));
+        ([d_query * query, d_key * key], Some(d_weights))
+    }
+
+    fn weights_after_rope(&self) -> Option<[&Param<Tensor<1>>; 2]> {
+        let after = self.qk_norm == QkNorm::Rotated;
+        Some([self.query_norm.as_ref()?, self.key_norm.as_ref()?]).filter(|_| after)
     }
 }
 
@@ -290,6 +344,11 @@ impl Qkv {
         let qkv = [&self.query, &self.key, &self.value];
         ops::attention_backward(qkv, &out, &d_output, context.mask(), options)
     }
+}
+
+/// Shapes the weights of a head, `[head_dim]`, for all heads of all tokens, `[tokens, heads, head_dim]`.
+fn by_head(weights: Tensor<1>) -> Tensor<3> {
+    weights.unsqueeze()
 }
 
 /// Multiplies the output of an attention by the sigmoid of its gates.

@@ -11,9 +11,7 @@ use firebrick_kernels::{
     paged_attention,
 };
 
-use crate::{
-    DecodeCache, DraftedCache, ReplayedCache, TokenBatch, gated_delta_net::GatedDeltaState,
-};
+use crate::{DecodeCache, DraftedCache, ReplayedCache, TokenBatch, recurrence::RecurrentState};
 
 /// Keys and values of the rows that are being decoded, and the states of recurrent layers.
 ///
@@ -30,7 +28,7 @@ pub struct KvCache {
     pools: Vec<Pool>,
     table: BlockTable,
     /// One state for each recurrent layer, in their order.
-    states: Vec<GatedDeltaState>,
+    states: Vec<RecurrentState>,
     /// Slots of the tokens that are written now, by pool.
     slot_mapping: Vec<(usize, SlotMapping)>,
     /// How many slots are opened next for each row; empty if it is one for each.
@@ -271,11 +269,11 @@ impl KvCache {
 
     /// Returns the state of recurrent layer `index`, counted among the recurrent layers, which the layer then replaces
     /// with [`KvCache::set_state`].
-    pub(crate) fn state(&self, index: usize) -> Option<GatedDeltaState> {
+    pub(crate) fn state(&self, index: usize) -> Option<RecurrentState> {
         self.states.get(index).cloned()
     }
 
-    pub(crate) fn set_state(&mut self, index: usize, state: GatedDeltaState) {
+    pub(crate) fn set_state(&mut self, index: usize, state: RecurrentState) {
         match self.states.get_mut(index) {
             Some(old) => *old = state,
             None => self.states.push(state),

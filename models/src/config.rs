@@ -1,8 +1,10 @@
 //! The configuration of a decoder: its sizes, and everything that its family computes differently.
 
+use burn::tensor::{Int, Tensor};
+use firebrick_core::config::Family;
 use firebrick_kernels::Activation;
 
-use crate::{family::Family, fields::ConfigError, rope::Rope};
+use crate::{fields::ConfigError, rope::Rope};
 
 /// Sizes of a decoder, and everything that its family computes differently, under names that do not depend on the
 /// family.
@@ -34,30 +36,44 @@ pub struct DecoderConfig {
     pub norm_epsilon: f64,
     /// Number that is added to a norm's weight before it multiplies: 1 in Gemma, whose weights are kept around 0.
     pub norm_offset: f64,
-    /// Factor of the embedding: √hidden_size in Gemma, else 1.
+    /// Factor of the embedding: √hidden_size in Gemma, a number of the file in Granite, else 1.
     pub embedding_scale: f64,
     /// Activation of the MLP's gate.
     pub activation: Activation,
+    /// True if the MLP has no gate, and the square of ReLU instead (So et al. 2021): `down(relu(up(x))²)`.
+    pub squared_relu: bool,
     /// Projections that have biases.
     pub biases: Biases,
-    /// Normalisation of queries and keys before RoPE.
+    /// Normalisation of queries and keys.
     pub qk_norm: QkNorm,
-    /// Factor of queries besides 1/√head_dim, which all models have. It is not 1 in larger models of Gemma 3.
+    /// Factor of queries besides 1/√head_dim, which all models have. It is not 1 in larger models of Gemma 3, and in
+    /// Granite.
     pub query_scale: f64,
+    /// How queries grow with their position, in Ministral 3.
+    pub query_growth: Option<QueryGrowth>,
+    /// Factor of what a sublayer adds to the residual stream: 1, except in Granite.
+    pub residual_scale: f64,
+    /// Factor of the logits: 1, except in Granite.
+    pub logit_scale: f64,
     /// Where a layer has norms: before its sublayers, after them, or both.
     pub norms: LayerNorms,
     /// Kind of each layer.
     pub kinds: Vec<LayerKind>,
     /// True if the head is the embedding.
     pub tied: bool,
-    /// True if a file has queries, keys and values in one matrix, and gate and up in another.
-    pub fused: bool,
+    /// Which matrices a file has as one.
+    pub fused: Fused,
+    /// True if the numbers of a head that RoPE rotates together are next to each other in a folder's files. Here, as in
+    /// most folders, they are half of the rotated numbers apart. (GGUF files have them side by side in other families.)
+    pub paired: bool,
     /// True if each query has a gate next to it in the matrix of queries, which multiplies the attention's output.
     pub gated: bool,
     /// Experts of the layers that have them.
     pub experts: Option<ExpertSizes>,
     /// Recurrence of the layers that have one.
     pub delta: Option<GatedDeltaSizes>,
+    /// How many tokens the convolution of LFM2's layers sees, the token itself included.
+    pub convolution: Option<usize>,
 }
 
 /// What a layer is made of.
@@ -67,7 +83,8 @@ pub struct LayerKind {
     pub window: Option<usize>,
     /// Rope of queries and keys.
     pub rope: RopeKind,
-    /// True if the layer has a GatedDeltaNet instead of attention ([`DecoderConfig::delta`]).
+    /// True if the layer decodes from a state instead of keys and values: it has a GatedDeltaNet
+    /// ([`DecoderConfig::delta`]) or a short convolution ([`DecoderConfig::convolution`]) instead of attention.
     pub recurrent: bool,
     /// True if the layer has experts instead of an MLP ([`DecoderConfig::experts`]).
     pub sparse: bool,
@@ -84,6 +101,28 @@ pub struct ExpertSizes {
     pub inner: usize,
     /// True if the weights of a token's experts sum to 1.
     pub normalised: bool,
+    /// Width of the inner layer of one more expert, which all tokens go through, times the sigmoid of a number that the
+    /// token decides. `None` if there is none.
+    pub shared: Option<usize>,
+}
+
+/// How queries grow with their position `t`: by the factor `1 + beta · ln(1 + ⌊t / context⌋)`, as in Llama 4.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueryGrowth {
+    /// How strongly they grow.
+    pub beta: f64,
+    /// Number of tokens up to which they do not grow.
+    pub context: usize,
+}
+
+impl QueryGrowth {
+    /// Computes the factors at `positions`, `[rows, tokens]`, as `[rows · tokens, 1, 1]`.
+    pub(crate) fn factors(&self, positions: Tensor<2, Int>) -> Tensor<3> {
+        let tokens = positions.dims().iter().product();
+        let contexts = positions.float().div_scalar(self.context as f64).floor();
+        let growth = contexts.add_scalar(1.0).log().mul_scalar(self.beta).add_scalar(1.0);
+        growth.reshape([tokens, 1, 1])
+    }
 }
 
 /// Sizes of a GatedDeltaNet: linear attention whose memory is one matrix for each head (Yang et al. 2024).
@@ -134,6 +173,20 @@ pub enum QkNorm {
     Heads,
     /// All heads of queries are normalised together, and all heads of keys.
     Whole,
+    /// Each head is normalised by itself after RoPE.
+    Rotated,
+}
+
+/// Which matrices of a layer a file has as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fused {
+    /// None of them.
+    #[default]
+    None,
+    /// The MLP's gate and up.
+    GateUp,
+    /// Queries, keys and values, and the MLP's gate and up.
+    All,
 }
 
 /// Where the norms of a layer's two sublayers are, attention and MLP.
@@ -227,16 +280,22 @@ impl DecoderConfig {
             norm_offset: 0.0,
             embedding_scale: 1.0,
             activation: Activation::Silu,
+            squared_relu: false,
             biases: Biases::default(),
             qk_norm: QkNorm::None,
             query_scale: 1.0,
+            query_growth: None,
+            residual_scale: 1.0,
+            logit_scale: 1.0,
             norms: LayerNorms::Pre,
             kinds: vec![LayerKind::default(); sizes.layers],
             tied: sizes.tied,
-            fused: false,
+            fused: Fused::None,
+            paired: false,
             gated: false,
             experts: None,
             delta: None,
+            convolution: None,
         }
     }
 
@@ -283,7 +342,7 @@ impl DecoderConfig {
         }
 
         // The classes of these families ask for it even if head_dim is there.
-        let asks = matches!(self.family, Family::Llama | Family::Gemma3);
+        let asks = matches!(self.family, Family::Llama | Family::Gemma3 | Family::Arcee);
         if asks && !self.hidden_size.is_multiple_of(self.heads) {
             return Err(ConfigError::Size(format!(
                 "hidden_size is {}, which {} attention heads cannot share; expected a multiple",
@@ -310,10 +369,24 @@ impl DecoderConfig {
         }
 
         self.check_parts()?;
-        if !(self.query_scale.is_finite() && self.query_scale > 0.0) {
+        for (what, factor) in [
+            ("queries", self.query_scale),
+            ("embeddings", self.embedding_scale),
+            ("the outputs of sublayers", self.residual_scale),
+            ("logits", self.logit_scale),
+        ] {
+            if !(factor.is_finite() && factor > 0.0) {
+                return Err(ConfigError::Size(format!(
+                    "{what} are multiplied by {factor}; expected a positive number"
+                )));
+            }
+        }
+
+        if let Some(QueryGrowth { beta, context }) = self.query_growth
+            && !(beta >= 0.0 && beta.is_finite() && context > 0)
+        {
             return Err(ConfigError::Size(format!(
-                "queries are multiplied by {}; expected a positive number",
-                self.query_scale
+                "queries grow by {beta} beyond {context} tokens; expected 0 or more, and at least one token"
             )));
         }
 
@@ -366,10 +439,21 @@ impl DecoderConfig {
                 size("num_experts", experts.count, 1 << 12)?;
                 size("num_experts_per_tok", experts.chosen, experts.count)?;
                 size("moe_intermediate_size", experts.inner, 1 << 24)?;
-                largest("the experts", 2 * experts.inner)?;
+                let shared = experts.shared.unwrap_or(1);
+                size("shared_expert_intermediate_size", shared, 1 << 24)?;
+                largest("the experts", 2 * experts.inner.max(shared))?;
             }
             None if self.kinds.iter().any(|kind| kind.sparse) => return without("experts"),
             None => {}
+        }
+
+        if let Some(tokens) = self.convolution {
+            if !(2..=64).contains(&tokens) {
+                return Err(ConfigError::Size(format!(
+                    "conv_L_cache is {tokens}; expected 2 to 64"
+                )));
+            }
+            largest("the convolutions", 3 * self.hidden_size)?;
         }
 
         match &self.delta {
@@ -394,10 +478,26 @@ impl DecoderConfig {
                     )));
                 }
             }
-            None if self.kinds.iter().any(|kind| kind.recurrent) => return without("a recurrence"),
+            None if self.convolution.is_none() && self.is_recurrent() => {
+                return without("a recurrence");
+            }
             None => {}
         }
         Ok(())
+    }
+
+    /// Tells whether some layers are recurrent.
+    pub fn is_recurrent(&self) -> bool {
+        self.kinds.iter().any(|kind| kind.recurrent)
+    }
+
+    /// Counts the numbers of a recurrent layer's state for a text of any length; 0 if there is no such layer.
+    pub fn recurrent_state(&self) -> usize {
+        match (&self.delta, self.convolution) {
+            (Some(delta), _) => delta.state(),
+            (None, Some(tokens)) => (tokens - 1) * self.hidden_size,
+            (None, None) => 0,
+        }
     }
 
     /// Returns the window of the layers that have one.
@@ -409,7 +509,7 @@ impl DecoderConfig {
     pub(crate) fn qk_norm_widths(&self) -> [usize; 2] {
         match self.qk_norm {
             QkNorm::None => [0, 0],
-            QkNorm::Heads => [self.head_dim; 2],
+            QkNorm::Heads | QkNorm::Rotated => [self.head_dim; 2],
             QkNorm::Whole => [self.query_width(), self.key_width()],
         }
     }

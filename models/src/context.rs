@@ -20,8 +20,12 @@ pub struct DecoderContext {
     /// 1 at tokens and 0 at padding, `[tokens, 1]`, if the model has a recurrence and the pass is over a batch.
     pub(crate) token_mask: Option<Tensor<2>>,
     pub(crate) rotary: PerRopeKind<RopeTable>,
+    /// Factor of the queries of each token, `[tokens, 1, 1]`, if queries grow with their position.
+    pub(crate) growth: Option<Tensor<3>>,
     pub(crate) norm: Norm,
     pub(crate) activation: Activation,
+    pub(crate) squared_relu: bool,
+    pub(crate) residual_scale: f64,
     pub(crate) compute: Compute,
     pub(crate) chunk_sizes: ChunkSizes,
     /// Counts the experts' loads, if the pass is made for that.
@@ -97,6 +101,31 @@ impl DecoderContext {
         }
     }
 
+    /// Multiplies the queries of all tokens, `[tokens, heads, head_dim]`, or their gradient, by what their positions
+    /// make of them.
+    pub(crate) fn grown(&self, query: Tensor<3>) -> Tensor<3> {
+        match &self.growth {
+            Some(factor) => {
+                let dtype = query.dtype();
+                query * factor.clone().cast(dtype)
+            }
+            None => query,
+        }
+    }
+
+    /// Multiplies the output of a sublayer, or its gradient, by the factor with which it joins the residual stream.
+    pub(crate) fn scaled(&self, branch: Tensor<2>) -> Tensor<2> {
+        if self.residual_scale == 1.0 { branch } else { branch.mul_scalar(self.residual_scale) }
+    }
+
+    /// Computes what a sublayer adds to the residual stream: its output, after the post-norm if there is one.
+    pub(crate) fn joining(&self, branch: Tensor<2>, norm: &Option<Param<Tensor<1>>>) -> Tensor<2> {
+        self.scaled(match norm {
+            Some(norm) => self.norm.apply(branch, norm.val(), Compute::F32),
+            None => branch,
+        })
+    }
+
     /// Computes the gradient of a sublayer's output, given that of the sum that it is added to. If there is a
     /// post-norm, `branch` recomputes the output.
     pub(crate) fn post_norm_backward(
@@ -106,6 +135,7 @@ impl DecoderContext {
         d: Tensor<2>,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
+        let d = self.scaled(d);
         match norm {
             Some(norm) => self.norm_backward(branch(), norm, d, None, sum),
             None => d,

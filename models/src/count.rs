@@ -86,6 +86,10 @@ impl DecoderConfig {
             return Part::of(&matrices, others);
         }
 
+        if let Some(tokens) = self.convolution.filter(|_| kind.recurrent) {
+            return Part::of(&[[hidden, 3 * hidden], [hidden, hidden]], hidden * tokens);
+        }
+
         let qkv = self.query_outputs() + 2 * self.key_width();
         let biases = usize::from(self.biases.qkv) * qkv + usize::from(self.biases.output) * hidden;
         let norms = self.qk_norm_widths().iter().sum::<usize>();
@@ -96,13 +100,18 @@ impl DecoderConfig {
     fn inner(&self, kind: &LayerKind) -> Part {
         let hidden = self.hidden_size;
         let mlp = |inner: usize, bias: bool| {
-            let biases = usize::from(bias) * (2 * inner + hidden);
-            Part::of(&[[hidden, 2 * inner], [inner, hidden]], biases)
+            // The projection to the inner layer has a gate next to it, or not.
+            let first = if self.squared_relu { inner } else { 2 * inner };
+            let biases = usize::from(bias) * (first + hidden);
+            Part::of(&[[hidden, first], [inner, hidden]], biases)
         };
 
         match self.experts.filter(|_| kind.sparse) {
             Some(experts) => Part::of(&[[hidden, experts.count]], 0)
-                .and(mlp(experts.inner, false).times(experts.count, experts.chosen)),
+                .and(mlp(experts.inner, false).times(experts.count, experts.chosen))
+                .and(experts.shared.map_or(Part::default(), |inner| {
+                    mlp(inner, false).and(Part::of(&[[hidden, 1]], 0))
+                })),
             None => mlp(self.intermediate_size, self.biases.mlp),
         }
     }

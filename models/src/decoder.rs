@@ -189,10 +189,13 @@ impl Decoder {
         let config = &self.config;
         DecoderContext {
             mask: batch.map(TokenBatch::mask),
-            token_mask: batch.filter(|_| config.delta.is_some()).map(token_mask),
+            token_mask: batch.filter(|_| config.is_recurrent()).map(token_mask),
             rotary: self.frequencies.map(|it| RopeTable::new(&positions.clone().inner(), it)),
+            growth: config.query_growth.map(|growth| growth.factors(positions.clone().inner())),
             norm: self.norm_rule(),
-            activation: self.config.activation,
+            activation: config.activation,
+            squared_relu: config.squared_relu,
+            residual_scale: config.residual_scale,
             compute: self.compute,
             chunk_sizes: self.chunk_sizes,
             counter: None,
@@ -269,7 +272,7 @@ impl PolicyModel for Decoder {
 
     /// Tells whether no layer is recurrent: a recurrence needs one text in each row.
     fn packs(&self) -> bool {
-        !self.config.kinds.iter().any(|kind| kind.recurrent)
+        !self.config.is_recurrent()
     }
 
     fn forward_saving<'a>(
@@ -298,7 +301,10 @@ impl PolicyModel for Decoder {
 
     fn finish(&self, x: Tensor<3>) -> Tensor<3> {
         // The result is in the matmul precision of the head.
-        self.norm_rule().apply(x, self.norm.val(), self.compute)
+        let x = self.norm_rule().apply(x, self.norm.val(), self.compute);
+        // The head is linear, so what multiplies its result may multiply its input.
+        let scale = self.config.logit_scale;
+        if scale == 1.0 { x } else { x.mul_scalar(scale) }
     }
 
     fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, KvCache) {
@@ -367,9 +373,10 @@ impl PolicyModel for Decoder {
         }
     }
 
-    /// Removes the head. `tied` is true in the result's sizes.
+    /// Removes the head, and the factor of its logits. `tied` is true in the result's sizes.
     fn trunk(mut self) -> Self {
         self.head = None;
+        self.config.logit_scale = 1.0;
         self.config.tied = true;
         self
     }

@@ -5,7 +5,10 @@
 
 use burn::{
     module::{Module, Param},
-    tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData, activation::softmax},
+    tensor::{
+        DType, Device, IndexingUpdateOp, Int, Tensor, TensorData,
+        activation::{sigmoid, softmax},
+    },
 };
 
 use firebrick_kernels::{self as ops, Compute};
@@ -24,6 +27,10 @@ use crate::{
 pub(crate) struct Experts {
     router: Param<Tensor<2>>, // [hidden, experts]
     each: Vec<Expert>,
+    /// Expert that all tokens go through.
+    shared: Option<Expert>,
+    /// The sigmoid of a token's product with it is the weight of that expert's output.
+    shared_gate: Option<Param<Tensor<2>>>, // [hidden, 1]
     #[module(skip)]
     sizes: ExpertSizes,
     /// Gradient of the load-balancing loss, which the backward pass adds to that of a token's router probability of
@@ -52,22 +59,28 @@ impl Experts {
         let shape = [hidden, sizes.count];
         let router = exact(source, &format!("{layer}.experts.router"), shape, device)?;
 
-        let mut part = |number: usize, name: &str, inputs: usize| {
-            let path = format!("{layer}.experts.each.{number}.{name}");
-            Projection::from_source(config, &path, inputs, false, source, device)
-        };
-        let mut expert = |number: usize| {
-            let gate_up = part(number, "gate_up", hidden)?;
-            let down = part(number, "down", sizes.inner)?;
-            Ok(Expert { gate_up, down })
+        let mut expert = |name: &str, inner: usize| {
+            let mut part = |part: &str, inputs: usize| {
+                let path = format!("{layer}.experts.{name}.{part}");
+                Projection::from_source(config, &path, inputs, false, source, device)
+            };
+            Ok(Expert { gate_up: part("gate_up", hidden)?, down: part("down", inner)? })
         };
 
-        let each = (0..sizes.count).map(&mut expert).collect::<Result<_, CheckpointError>>()?;
-        Ok(Experts { router, each, sizes, load_balancing: Vec::new() })
+        let each = (0..sizes.count)
+            .map(|number| expert(&format!("each.{number}"), sizes.inner))
+            .collect::<Result<_, CheckpointError>>()?;
+
+        let shared = sizes.shared.map(|inner| expert("shared", inner)).transpose()?;
+        let path = format!("{layer}.experts.shared_gate");
+        let gate = shared.is_some().then(|| exact(source, &path, [hidden, 1], device));
+        let shared_gate = gate.transpose()?;
+        Ok(Experts { router, each, shared, shared_gate, sizes, load_balancing: Vec::new() })
     }
 
     pub(crate) fn projections_mut(&mut self) -> impl Iterator<Item = &mut Projection> {
-        self.each.iter_mut().flat_map(|expert| [&mut expert.gate_up, &mut expert.down])
+        let all = self.each.iter_mut().chain(&mut self.shared);
+        all.flat_map(|expert| [&mut expert.gate_up, &mut expert.down])
     }
 
     /// Makes the backward pass add `gradient` to the gradient of each token's router probabilities.
@@ -76,13 +89,24 @@ impl Experts {
     }
 
     /// Sums the outputs of the chosen experts by their weights, `[tokens, hidden]` to `[tokens, hidden]`.
-    pub(crate) fn forward(&self, x: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
+    /// `token_mask`, `[tokens, 1]`, is 0 at padding, whose experts are not counted.
+    pub(crate) fn forward(
+        &self,
+        x: Tensor<2>,
+        token_mask: Option<&Tensor<2>>,
+        context: &DecoderContext,
+    ) -> Tensor<2> {
         let routes = self.routes(&x);
         if let Some(counter) = &context.counter {
-            counter.count(&routes.expert_ids, &routes.probs);
+            counter.count(&routes.expert_ids, &routes.probs, token_mask);
         }
         let weights = routes.flat_weights();
-        let sum = x.zeros_like().cast(DType::F32);
+        let sum = match self.shared() {
+            Some((shared, gate)) => {
+                shared.forward(x.clone(), context).cast(DType::F32) * open(&x, gate)
+            }
+            None => x.zeros_like().cast(DType::F32),
+        };
         routes.tokens.iter().zip(&self.each).fold(sum, |sum, (chosen, expert)| {
             let Some(chosen) = chosen else { return sum };
             let y = expert.forward(x.clone().select(0, chosen.indices.clone()), context);
@@ -97,14 +121,16 @@ impl Experts {
     pub(crate) fn backward(
         &self,
         plain: &Experts,
-        x: &Tensor<2>,
+        (x, token_mask): (&Tensor<2>, Option<&Tensor<2>>),
         d_y: Tensor<2>,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
         let routes = plain.routes(x);
         let weights = routes.flat_weights();
-        let mut d_x = x.zeros_like().cast(DType::F32);
+        let mut d_x = self
+            .shared_backward(plain, x, &d_y, context, sum)
+            .unwrap_or_else(|| x.zeros_like().cast(DType::F32));
         let mut d_weights = weights.zeros_like();
 
         let experts = routes.tokens.iter().zip(self.each.iter().zip(&plain.each));
@@ -119,7 +145,7 @@ impl Experts {
         }
 
         let d_weights = d_weights.reshape(routes.weights.dims());
-        let d_logits = self.router_backward(&routes, d_weights);
+        let d_logits = self.router_backward(&routes, d_weights, token_mask);
         let x = x.clone().cast(DType::F32);
         if self.router.is_require_grad() {
             sum.add_product(&self.router, x.transpose(), d_logits.clone(), Compute::F32);
@@ -127,6 +153,34 @@ impl Experts {
 
         let router = self.router.val().inner().cast(DType::F32);
         d_x + ops::product(d_logits, router.transpose(), Compute::F32)
+    }
+
+    fn shared(&self) -> Option<(&Expert, &Param<Tensor<2>>)> {
+        self.shared.as_ref().zip(self.shared_gate.as_ref())
+    }
+
+    /// Computes the gradient of `x` through the expert that all tokens go through, given that of the sum.
+    fn shared_backward(
+        &self,
+        plain: &Experts,
+        x: &Tensor<2>,
+        d_y: &Tensor<2>,
+        context: &DecoderContext,
+        sum: &mut GradientSum,
+    ) -> Option<Tensor<2>> {
+        let ((expert, gate), (plain, plain_gate)) = self.shared().zip(plain.shared())?;
+        let open = open(x, plain_gate);
+        let [d_x, d_open] =
+            expert.backward(plain, x.clone(), d_y.clone(), open.clone(), context, sum);
+
+        // The derivative of the sigmoid is s·(1 − s).
+        let d_product = d_open * open.clone() * open.neg().add_scalar(1.0);
+        if gate.is_require_grad() {
+            let x = x.clone().cast(DType::F32).transpose();
+            sum.add_product(gate, x, d_product.clone(), Compute::F32);
+        }
+        let through_gate = ops::product(d_product, plain_gate.val().transpose(), Compute::F32);
+        Some(d_x.cast(DType::F32) + through_gate)
     }
 
     /// Chooses the experts of each token. The router computes in f32, so that sampling and training choose the
@@ -151,7 +205,12 @@ impl Experts {
     }
 
     /// Computes the gradient of the router's logits, `[tokens, experts]`, given that of the weights.
-    fn router_backward(&self, routes: &Routes, d_weights: Tensor<2>) -> Tensor<2> {
+    fn router_backward(
+        &self,
+        routes: &Routes,
+        d_weights: Tensor<2>,
+        token_mask: Option<&Tensor<2>>,
+    ) -> Tensor<2> {
         let d_top = if self.sizes.normalised {
             // The divisor is the sum of the chosen probabilities, so each of them changes all weights of its token.
             let weighted = (d_weights.clone() * routes.weights.clone()).sum_dim(1);
@@ -165,7 +224,12 @@ impl Experts {
 
         if !self.load_balancing.is_empty() {
             let gradient = TensorData::new(self.load_balancing.clone(), [1, self.sizes.count]);
-            d_probs = d_probs.clone() + Tensor::from_data(gradient, &d_probs.device());
+            let gradient: Tensor<2> = Tensor::from_data(gradient, &d_probs.device());
+            d_probs = d_probs
+                + match token_mask {
+                    Some(mask) => mask.clone() * gradient,
+                    None => gradient,
+                };
         }
 
         // Backward pass of the softmax: the probabilities times `d` minus its mean under the probabilities.
@@ -206,6 +270,12 @@ impl Expert {
         let d_weight = (d_y * y).sum_dim(1);
         [self.gate_up.backward(&x, d_gate_up, compute, sum), d_weight]
     }
+}
+
+/// Computes the weight that each token gives to the output of the expert that all go through, `[tokens, 1]`, in f32 as
+/// the router does.
+fn open(x: &Tensor<2>, gate: &Param<Tensor<2>>) -> Tensor<2> {
+    sigmoid(ops::product(x.clone().cast(DType::F32), gate.val(), Compute::F32))
 }
 
 /// Which experts each token goes through.

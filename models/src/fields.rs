@@ -100,7 +100,7 @@ pub enum ConfigError {
         model_type: String,
         /// Architecture in the file.
         architecture: String,
-        /// Architectures that can be read.
+        /// Model types that can be read, or the architecture of that model type.
         known: String,
     },
     /// A field is missing or has another type.

@@ -16,8 +16,8 @@ use crate::{
     checkpoint::CheckpointError,
     config::{DecoderConfig, GatedDeltaSizes},
     gradient::GradientSum,
-    policy::arrange_rows,
     projection::Projection,
+    recurrence::{Recurrence, RecurrentState, backward_by_autodiff, convolved},
     source::{ParameterSource, exact},
 };
 
@@ -44,27 +44,6 @@ pub(crate) struct GatedDeltaNet {
     sizes: GatedDeltaSizes,
     #[module(skip)]
     norm_epsilon: f64,
-}
-
-/// A layer's state of the rows that are being decoded.
-#[derive(Clone, Debug)]
-pub(crate) struct GatedDeltaState {
-    /// Newest tokens, which the convolution still sees, `[rows, kernel - 1, channels]`.
-    recent: Tensor<3>,
-    /// One matrix for each head, `[rows, value_heads, key_dim, value_dim]`.
-    memory: Tensor<4>,
-}
-
-impl GatedDeltaState {
-    /// Runs [`DecodeCache::arrange`](crate::DecodeCache::arrange) for this state.
-    pub(crate) fn arrange(self, keep: &[usize], newcomers: Option<(&Self, &[usize])>) -> Self {
-        let recent = newcomers.map(|(state, join)| (state.recent.clone(), join));
-        let memory = newcomers.map(|(state, join)| (state.memory.clone(), join));
-        GatedDeltaState {
-            recent: arrange_rows(self.recent, keep, recent),
-            memory: arrange_rows(self.memory, keep, memory),
-        }
-    }
 }
 
 /// Inputs of the recurrence, by head. Queries and keys have length 1; queries are then divided by the root of their
@@ -108,82 +87,6 @@ impl GatedDeltaNet {
         })
     }
 
-    /// Runs over `rows` texts of equal length, which continue `before`. Takes the outputs of the first projection,
-    /// `[tokens, outputs]`. Returns the inputs of the last one, `[tokens, values]`, and the state after the texts.
-    pub(crate) fn forward(
-        &self,
-        projected: Tensor<2>,
-        rows: usize,
-        before: Option<GatedDeltaState>,
-    ) -> (Tensor<2>, GatedDeltaState) {
-        let [all, width] = projected.dims();
-        let sizes = self.sizes;
-        let tokens = all / rows;
-
-        let projected = projected.cast(DType::F32).reshape([rows, tokens, width]);
-        let part = |start: usize, width: usize| projected.clone().narrow(2, start, width);
-        let channels = sizes.channels();
-        let heads = sizes.value_heads;
-        let gate = part(channels, sizes.values());
-        let beta = part(channels + sizes.values(), heads);
-        let log_decay = part(channels + sizes.values() + heads, heads);
-
-        let (recent, memory) = before.map(|it| (it.recent, it.memory)).unzip();
-        let (convolved, recent) = self.convolved(part(0, channels), recent);
-
-        let signals = self.signals(convolved, beta, log_decay);
-        let (output, memory) = match memory {
-            Some(memory) if tokens == 1 => signals.step(memory),
-            memory => signals.scan(memory),
-        };
-
-        // From [rows, heads, tokens, value_dim] to [rows, tokens, heads, value_dim], then a gated RMSNorm of each head.
-        let output = output.swap_dims(1, 2);
-        let square = output.clone().powf_scalar(2.0).mean_dim(3).add_scalar(self.norm_epsilon);
-        let scale = self.scale.val().cast(DType::F32).reshape([1, 1, 1, sizes.value_dim]);
-        let gate = silu(gate.reshape([rows, tokens, heads, sizes.value_dim]));
-        let output = output / square.sqrt() * scale * gate;
-        (output.reshape([all, sizes.values()]), GatedDeltaState { recent, memory })
-    }
-
-    /// Computes the gradient of `projected`, given that of the output of [`GatedDeltaNet::forward`] from an empty
-    /// state. The gradients of the parameters are added to `sum`. It is computed by autodiff, which keeps the memory
-    /// after each chunk, not after each token.
-    pub(crate) fn backward(
-        &self,
-        projected: Tensor<2>,
-        rows: usize,
-        d_output: Tensor<2>,
-        sum: &mut GradientSum,
-    ) -> Tensor<2> {
-        let projected = Tensor::from_inner(projected.cast(DType::F32)).require_grad();
-        let (output, _) = self.forward(projected.clone(), rows, None);
-        let mut gradients = (output * Tensor::from_inner(d_output)).sum().backward();
-        sum.take(self, &mut gradients);
-        projected.grad_remove(&mut gradients).unwrap_or_else(|| projected.inner().zeros_like())
-    }
-
-    /// Convolves each channel, causally. Also returns the inputs that the next token still needs.
-    fn convolved(&self, x: Tensor<3>, recent: Option<Tensor<3>>) -> (Tensor<3>, Tensor<3>) {
-        let [rows, tokens, channels] = x.dims();
-        let kernel = self.sizes.kernel;
-
-        let recent = recent.unwrap_or_else(|| {
-            Tensor::zeros([rows, kernel - 1, channels], (&x.device(), DType::F32))
-        });
-
-        let all = Tensor::cat(vec![recent, x], 1);
-        let weights = self.convolution.val().cast(DType::F32);
-
-        let of = |offset: usize| {
-            let weight = weights.clone().narrow(2, offset, 1).reshape([1, 1, channels]);
-            all.clone().narrow(1, offset, tokens) * weight
-        };
-
-        let sum = (1..kernel).map(of).fold(of(0), |sum, more| sum + more);
-        (silu(sum), all.narrow(1, tokens, kernel - 1))
-    }
-
     /// Splits the channels, `[rows, tokens, channels]`, and the two other maps, `[rows, tokens, heads]`, into heads.
     fn signals(&self, convolved: Tensor<3>, beta: Tensor<3>, log_decay: Tensor<3>) -> Signals {
         let [rows, tokens, _] = convolved.dims();
@@ -217,6 +120,63 @@ impl GatedDeltaNet {
             beta: of_head(sigmoid(beta)),
             log_decay: of_head(log_decay),
         }
+    }
+}
+
+impl Recurrence for GatedDeltaNet {
+    fn input(&self) -> &Projection {
+        &self.input
+    }
+
+    fn output(&self) -> &Projection {
+        &self.output
+    }
+
+    fn forward(
+        &self,
+        projected: Tensor<2>,
+        rows: usize,
+        before: Option<RecurrentState>,
+    ) -> (Tensor<2>, RecurrentState) {
+        let [all, width] = projected.dims();
+        let sizes = self.sizes;
+        let tokens = all / rows;
+
+        let projected = projected.cast(DType::F32).reshape([rows, tokens, width]);
+        let part = |start: usize, width: usize| projected.clone().narrow(2, start, width);
+        let channels = sizes.channels();
+        let heads = sizes.value_heads;
+        let gate = part(channels, sizes.values());
+        let beta = part(channels + sizes.values(), heads);
+        let log_decay = part(channels + sizes.values() + heads, heads);
+
+        let (recent, memory) = before.map(|it| (it.recent, it.memory)).unzip();
+        let (convolved, recent) = convolved(part(0, channels), self.convolution.val(), recent);
+
+        let signals = self.signals(silu(convolved), beta, log_decay);
+        let (output, memory) = match memory.flatten() {
+            Some(memory) if tokens == 1 => signals.step(memory),
+            memory => signals.scan(memory),
+        };
+
+        // From [rows, heads, tokens, value_dim] to [rows, tokens, heads, value_dim], then a gated RMSNorm of each head.
+        let output = output.swap_dims(1, 2);
+        let square = output.clone().powf_scalar(2.0).mean_dim(3).add_scalar(self.norm_epsilon);
+        let scale = self.scale.val().cast(DType::F32).reshape([1, 1, 1, sizes.value_dim]);
+        let gate = silu(gate.reshape([rows, tokens, heads, sizes.value_dim]));
+        let output = output / square.sqrt() * scale * gate;
+        (output.reshape([all, sizes.values()]), RecurrentState { recent, memory: Some(memory) })
+    }
+
+    /// Autodiff keeps the memory after each chunk, not after each token.
+    fn backward(
+        &self,
+        projected: Tensor<2>,
+        rows: usize,
+        d_output: Tensor<2>,
+        sum: &mut GradientSum,
+    ) -> Tensor<2> {
+        backward_by_autodiff(self, projected, rows, d_output, sum)
     }
 }
 

@@ -71,7 +71,7 @@ impl ParameterSource for Random {
                 let rate = |head: u64| (16.0 * (1.0 - stream.uniform_at(head))).max(0.01);
                 return Ok((0..count as u64).map(rate).map(|rate| rate.ln() as f32).collect());
             }
-            "convolution" => 1.0 / (shape[2] as f64).sqrt(),
+            "convolution" | "kernel" => 1.0 / (shape[2] as f64).sqrt(),
             "embedding" | "head" => 0.02,
             "output" | "down" => 1.0 / (shape[0] as f64 * 2.0 * self.layers as f64).sqrt(),
             _ => 1.0 / (shape[0] as f64).sqrt(),

@@ -11,7 +11,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 
-use firebrick_kernels::{Compute, joined};
+use firebrick_kernels::joined;
 
 use crate::{
     attention::Attention,
@@ -25,6 +25,7 @@ use crate::{
     mixer::{Mixer, SavedMixer},
     mlp::{Mlp, SavedMlp},
     projection::Projection,
+    short_convolution::ShortConvolution,
     source::{ParameterSource, vector},
 };
 
@@ -37,6 +38,7 @@ pub(crate) struct Layer {
     attention_norm: Option<Param<Tensor<1>>>,
     attention: Option<Attention>,
     delta: Option<GatedDeltaNet>,
+    convolution: Option<ShortConvolution>,
     attention_post_norm: Option<Param<Tensor<1>>>,
     mlp_norm: Option<Param<Tensor<1>>>,
     gate_up: Option<Projection>,
@@ -69,11 +71,14 @@ impl Layer {
             norm(pre, "mlp_norm")?,
             norm(post, "mlp_post_norm")?,
         ];
-        let (attention, delta) = if kind.recurrent {
-            (None, Some(GatedDeltaNet::from_source(config, &path, source, device)?))
+        let (mut attention, mut delta, mut convolution) = (None, None, None);
+        if !kind.recurrent {
+            attention = Some(Attention::from_source(config, &path, source, device)?);
+        } else if config.convolution.is_some() {
+            convolution = Some(ShortConvolution::from_source(config, &path, source, device)?);
         } else {
-            (Some(Attention::from_source(config, &path, source, device)?), None)
-        };
+            delta = Some(GatedDeltaNet::from_source(config, &path, source, device)?);
+        }
 
         let mut projection = |name: &str, inputs: usize| {
             Projection::from_source(config, &format!("{path}.{name}"), inputs, bias, source, device)
@@ -94,6 +99,7 @@ impl Layer {
             attention_norm,
             attention,
             delta,
+            convolution,
             attention_post_norm,
             mlp_norm,
             gate_up,
@@ -151,7 +157,7 @@ impl Layer {
         for range in context.chunks(&x) {
             let [residual, normed] =
                 plain.middle(token_slice(&x, &range), token_slice(&output, &range), context);
-            let saved_mlp = plain.mlp().gate_up(normed, context);
+            let saved_mlp = plain.mlp().gate_up(normed, &range, context);
             y.push(plain.add_down(saved_mlp.clone(), residual.clone(), context));
             chunks.push((residual, saved_mlp));
         }
@@ -209,9 +215,13 @@ impl Layer {
             let (middle, saved_mlp) = match chunks.next() {
                 Some((residual, saved_mlp)) => {
                     let normed = context.pre_norm(residual.clone(), &plain.mlp_norm);
-                    ([residual, normed], Some(saved_mlp))
+                    ([residual, normed], saved_mlp)
                 }
-                None => (plain.middle(token_slice(&x, &range), output.clone(), context), None),
+                None => {
+                    let middle = plain.middle(token_slice(&x, &range), output.clone(), context);
+                    let saved_mlp = plain.mlp().gate_up(middle[1].clone(), &range, context);
+                    (middle, saved_mlp)
+                }
             };
             let d = self.mlp_backward(
                 plain,
@@ -251,12 +261,11 @@ impl Layer {
         &self,
         plain: &Layer,
         [residual, normed]: [Tensor<2>; 2],
-        saved_mlp: Option<SavedMlp>,
+        saved_mlp: SavedMlp,
         d_y: Tensor<2>,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let saved_mlp = saved_mlp.unwrap_or_else(|| plain.mlp().gate_up(normed.clone(), context));
         let branch = || plain.mlp().down(saved_mlp.clone(), None, context);
         let d_branch = context.post_norm_backward(branch, &self.mlp_post_norm, d_y.clone(), sum);
         let d_normed = self.mlp().backward(plain.mlp(), &normed, saved_mlp, d_branch, context, sum);
@@ -268,7 +277,7 @@ impl Layer {
         let chunks = context.chunks(x).into_iter().map(|range| {
             let [residual, normed] =
                 self.middle(token_slice(x, &range), token_slice(mixer_output, &range), context);
-            self.add_down(self.mlp().gate_up(normed, context), residual, context)
+            self.add_down(self.mlp().gate_up(normed, &range, context), residual, context)
         });
         joined(chunks.collect(), 0)
     }
@@ -280,13 +289,12 @@ impl Layer {
         residual: Tensor<2>,
         context: &DecoderContext,
     ) -> Tensor<2> {
-        match &self.mlp_post_norm {
-            None => self.mlp().down(saved_mlp, Some(residual), context),
-            Some(norm) => {
-                let branch = self.mlp().down(saved_mlp, None, context);
-                residual + context.norm.apply(branch, norm.val(), Compute::F32)
-            }
+        let plainly = self.mlp_post_norm.is_none() && context.residual_scale == 1.0;
+        if plainly {
+            return self.mlp().down(saved_mlp, Some(residual), context);
         }
+        let branch = self.mlp().down(saved_mlp, None, context);
+        residual + context.joining(branch, &self.mlp_post_norm)
     }
 
     /// Computes the residual stream between the two sublayers, and its norm.
@@ -297,10 +305,7 @@ impl Layer {
         context: &DecoderContext,
     ) -> [Tensor<2>; 2] {
         let branch = self.mixer().output().forward(mixer_output, None, context.compute);
-        let branch = match &self.attention_post_norm {
-            None => branch,
-            Some(norm) => context.norm.apply(branch, norm.val(), Compute::F32),
-        };
+        let branch = context.joining(branch, &self.attention_post_norm);
 
         match &self.mlp_norm {
             Some(norm) => context.norm.of_sum(x, branch, norm.val(), context.compute),
@@ -312,10 +317,11 @@ impl Layer {
     }
 
     fn mixer(&self) -> Mixer<'_> {
-        match (&self.attention, &self.delta) {
-            (Some(attention), _) => Mixer::Attention(attention),
-            (None, Some(delta)) => Mixer::GatedDeltaNet(delta),
-            (None, None) => unreachable!("a layer is made with one of the two"),
+        match (&self.attention, &self.delta, &self.convolution) {
+            (Some(attention), ..) => Mixer::Attention(attention),
+            (_, Some(delta), _) => Mixer::Recurrence(delta),
+            (.., Some(convolution)) => Mixer::Recurrence(convolution),
+            _ => unreachable!("a layer is made with one of the three"),
         }
     }
 
@@ -344,9 +350,14 @@ impl Layer {
             [("delta.input", input), ("delta.output", output)]
         });
 
+        let convolution = self.convolution.as_mut().map(|convolution| {
+            let ShortConvolution { input, output, .. } = convolution;
+            [("convolution.input", input), ("convolution.output", output)]
+        });
+
         let mlp = [("gate_up", self.gate_up.as_mut()), ("down", self.down.as_mut())];
         let mlp = mlp.into_iter().filter_map(|(name, projection)| Some((name, projection?)));
-        attention.into_iter().chain(delta).flatten().chain(mlp)
+        attention.into_iter().chain(delta).chain(convolution).flatten().chain(mlp)
     }
 }
 

@@ -1,11 +1,13 @@
 //! The fields of a `config.json` that say which layers have full attention, which have a sliding window, and which have
 //! a recurrence instead of attention. Files that contradict themselves here are decided as in transformers, or refused.
 
+use std::collections::BTreeSet;
+
+use firebrick_core::config::Family;
 use serde_json::{Value, json};
 
 use crate::{
     config::{DecoderConfig, LayerKind, RopeKind},
-    family::Family,
     fields::{ConfigError, Fields},
 };
 
@@ -25,6 +27,8 @@ pub(crate) enum LayerType {
     Sliding,
     /// Has a recurrence.
     Recurrent,
+    /// Has a short convolution.
+    Convolution,
 }
 
 impl LayerType {
@@ -34,6 +38,7 @@ impl LayerType {
             "full_attention" | "attention" => Some(LayerType::Full),
             "sliding_attention" => Some(LayerType::Sliding),
             "linear_attention" | "mamba" => Some(LayerType::Recurrent),
+            "conv" => Some(LayerType::Convolution),
             _ => None,
         }
     }
@@ -42,10 +47,18 @@ impl LayerType {
     fn fits(self, family: Family) -> bool {
         match self {
             LayerType::Full => true,
-            LayerType::Sliding => family != Family::Qwen35,
-            LayerType::Recurrent => family == Family::Qwen35,
+            LayerType::Sliding => {
+                !recurs(family) && !matches!(family, Family::Lfm2 | Family::GraniteHybrid)
+            }
+            LayerType::Recurrent => recurs(family),
+            LayerType::Convolution => family == Family::Lfm2,
         }
     }
+}
+
+/// Tells whether layers of `family` may be recurrent.
+fn recurs(family: Family) -> bool {
+    matches!(family, Family::Qwen35 | Family::Qwen35Moe | Family::Qwen3Next)
 }
 
 /// Reads `layer_types`: the type of each layer. `None` if there is no such list.
@@ -80,7 +93,9 @@ pub(crate) fn listed(
         let kind = value.as_str().and_then(LayerType::of).filter(|kind| kind.fits(family));
         kind.ok_or_else(|| {
             let known = match family {
-                Family::Qwen35 => "full_attention or linear_attention",
+                Family::Lfm2 => "full_attention or conv",
+                Family::GraniteHybrid => "full_attention",
+                _ if recurs(family) => "full_attention or linear_attention",
                 _ => "full_attention or sliding_attention",
             };
             ConfigError::Size(format!(
@@ -91,6 +106,20 @@ pub(crate) fn listed(
         })
     };
     types.iter().enumerate().map(read).collect::<Result<_, _>>().map(Some)
+}
+
+/// Reads a list of layers by their numbers. `None` if there is no such list.
+pub(crate) fn numbers(fields: &Fields, name: &str) -> Result<Option<BTreeSet<u64>>, ConfigError> {
+    let list = match fields.0.get(name) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(list) => list,
+    };
+    let numbers = list.as_array().and_then(|list| list.iter().map(Value::as_u64).collect());
+    numbers.map(Some).ok_or_else(|| ConfigError::Field {
+        field: name.into(),
+        expected: "a list of layers",
+        actual: list.to_string(),
+    })
 }
 
 /// Tells for each layer whether it slides: as `layer_types` says, or as `default` says if there is no such list.
@@ -149,13 +178,10 @@ pub(crate) fn switched(fields: &Fields, config: &mut DecoderConfig) -> Result<()
         return Ok(());
     };
 
-    let sliding: Vec<bool> = types.into_iter().map(|kind| kind == LayerType::Sliding).collect();
-    if let (Some(layer), Some(false)) = (sliding.iter().position(|sliding| *sliding), switch) {
-        return Err(ConfigError::Size(format!(
-            "layer_types says that layer {layer} slides, but use_sliding_window is false; expected true, or \
-             full_attention for every layer"
-        )));
+    if switch == Some(false) {
+        refuse_sliding(&types)?;
     }
+    let sliding: Vec<bool> = types.into_iter().map(|kind| kind == LayerType::Sliding).collect();
 
     // Without a switch the list decides, but then the default size may be wrong, so it is not used.
     let window = window_of(fields, DEFAULT_WINDOW.filter(|_| switch.is_some()), &sliding)?;
@@ -163,6 +189,17 @@ pub(crate) fn switched(fields: &Fields, config: &mut DecoderConfig) -> Result<()
         kind.window = window;
     }
     Ok(())
+}
+
+/// Refuses types of layers of which some slide, for a model whose switch for windows is off.
+pub(crate) fn refuse_sliding(types: &[LayerType]) -> Result<(), ConfigError> {
+    match types.iter().position(|kind| *kind == LayerType::Sliding) {
+        None => Ok(()),
+        Some(layer) => Err(ConfigError::Size(format!(
+            "layer_types says that layer {layer} slides, but use_sliding_window is false; expected true, or \
+             full_attention for every layer"
+        ))),
+    }
 }
 
 /// Sets a window and the local rope in the layers that `sliding` selects, and neither in the others.
@@ -210,6 +247,7 @@ pub(crate) fn switched_to_json(config: &DecoderConfig) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::family::needed;
 
     /// Reads a model of four layers, and returns the windows of its layers.
     fn windows(family: Family, own: Value) -> Result<Vec<Option<usize>>, String> {
@@ -225,7 +263,9 @@ mod tests {
         });
 
         let fields = fields.as_object_mut().unwrap();
-        fields.extend(own.as_object().unwrap().clone());
+        for more in [needed(family, 4), own] {
+            fields.extend(more.as_object().unwrap().clone());
+        }
         let config = DecoderConfig::from_json(fields).map_err(|error| error.to_string())?;
         Ok(config.kinds.iter().map(|kind| kind.window).collect())
     }
@@ -262,9 +302,25 @@ mod tests {
         let off = json!({"layer_types": SOME, "sliding_window": 8, "use_sliding_window": false});
         assert_eq!(windows(Family::SmolLm3, off.clone()), eight);
 
+        assert_eq!(windows(Family::Exaone4, off.clone()), eight);
+
         // These families have one window for all layers, or none, whatever the list says.
-        assert_eq!(windows(Family::Phi3, off.clone()), Ok(vec![Some(8); 4]));
-        for family in [Family::Llama, Family::Olmo2, Family::Gemma, Family::Qwen3Moe] {
+        for family in [Family::Phi3, Family::Mixtral, Family::Ministral3] {
+            assert_eq!(windows(family, off.clone()), Ok(vec![Some(8); 4]), "{family:?}");
+        }
+        for family in [
+            Family::Llama,
+            Family::Olmo2,
+            Family::Olmoe,
+            Family::Gemma,
+            Family::Qwen3Moe,
+            Family::Granite,
+            Family::Glm4,
+            Family::Ernie45,
+            Family::HunYuan,
+            Family::SeedOss,
+            Family::Arcee,
+        ] {
             assert_eq!(windows(family, off.clone()), Ok(vec![None; 4]), "{family:?}");
         }
 
@@ -287,6 +343,7 @@ mod tests {
             Family::Mistral,
             Family::Gemma3,
             Family::Olmo3,
+            Family::Exaone4,
         ] {
             refused(family, json!({"layer_types": SOME, "sliding_window": null}), &size);
         }
@@ -295,6 +352,15 @@ mod tests {
         for family in [Family::Gemma3, Family::Olmo3] {
             refused(family, json!({"sliding_window": null}), &size);
         }
+
+        // Without a window and without a list, transformers divides by zero.
+        refused(Family::Exaone4, json!({"sliding_window": null}), &["\"layer_types\" should be"]);
+
+        let off = json!({"layer_types": SOME, "sliding_window": 8});
+        assert_eq!(windows(Family::Lfm2, json!({})), Ok(vec![None; 4]));
+        refused(Family::Qwen2Moe, off, &["layer 0 slides, but use_sliding_window is false"]);
+        let on = json!({"use_sliding_window": true, "max_window_layers": 2, "sliding_window": 8});
+        assert_eq!(windows(Family::Qwen2Moe, on), Ok(vec![Some(8), None, None, None]));
 
         for family in [Family::Qwen2, Family::Qwen3] {
             let off =
@@ -314,14 +380,15 @@ mod tests {
             for types in [json!([full, full, full]), json!([full, full, full, full, full])] {
                 refused(family, with(types), &["layer_types has ", "num_hidden_layers is 4"]);
             }
-            for unknown in [json!("chunked_attention"), json!("conv"), json!(1), json!(null)] {
+            for unknown in [json!("chunked_attention"), json!("hybrid"), json!(1), json!(null)] {
                 let words =
                     [&format!("layer_types has {unknown} for layer 3")[..], "expected full"];
                 refused(family, with(json!([full, full, full, unknown])), &words);
             }
 
             let foreign = match family {
-                Family::Qwen35 => "sliding_attention",
+                Family::Llama => "conv",
+                _ if recurs(family) => "sliding_attention",
                 _ => "linear_attention",
             };
             refused(family, with(json!([full, foreign, full, full])), &[foreign, "for layer 1"]);
@@ -335,7 +402,10 @@ mod tests {
             (Family::Gemma3, "sliding_window_pattern"),
             (Family::SmolLm3, "no_rope_layer_interval"),
             (Family::Qwen35, "full_attention_interval"),
+            (Family::Qwen3Next, "decoder_sparse_step"),
             (Family::Qwen3Moe, "decoder_sparse_step"),
+            (Family::Qwen2Moe, "decoder_sparse_step"),
+            (Family::Exaone4, "sliding_window_pattern"),
         ] {
             refused(family, json!({field: 0}), &[field, "a number of layers from 1, but is 0"]);
             refused(family, json!({field: null}), &[field, "but is null"]);

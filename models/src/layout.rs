@@ -2,11 +2,11 @@
 //! `rope_scaling` and `torch_dtype` next to the sizes, while transformers 5 has `rope_parameters`, `dtype` and
 //! `layer_types`.
 
+use firebrick_core::config::Family;
 use serde_json::{Value, json};
 
 use crate::{
     config::{DecoderConfig, Sizes},
-    family::Family,
     fields::{ConfigError, Fields, not_implemented},
     layer_types,
     rope::Rope,
@@ -162,7 +162,7 @@ pub(crate) fn activation_in(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rope::RopeScaling;
+    use crate::{family::needed, rope::RopeScaling};
 
     fn config(family: Family, own: Value) -> DecoderConfig {
         read(family, own).unwrap()
@@ -179,7 +179,9 @@ mod tests {
         });
 
         let fields = fields.as_object_mut().unwrap();
-        fields.extend(own.as_object().unwrap().clone());
+        for more in [needed(family, 2), own] {
+            fields.extend(more.as_object().unwrap().clone());
+        }
         DecoderConfig::from_json(fields)
     }
 
@@ -242,11 +244,18 @@ mod tests {
         for family in Family::ALL {
             let null = json!({HEAD_DIM: null, KV_HEADS: 4});
             match family {
-                Family::Llama | Family::Mistral => assert_eq!(config(family, null).head_dim, 2),
+                Family::Llama
+                | Family::Mistral
+                | Family::Mixtral
+                | Family::SeedOss
+                | Family::Arcee
+                | Family::Ernie45 => assert_eq!(config(family, null).head_dim, 2),
                 _ => refused(family, null, "\"head_dim\" should be a whole number, but is null"),
             }
             refused(family, json!({"rope_theta": null}), "\"rope_theta\" should be a number");
-            refused(family, json!({"rms_norm_eps": null}), "\"rms_norm_eps\" should be a number");
+            let epsilon = if family == Family::Lfm2 { "norm_eps" } else { "rms_norm_eps" };
+            let words = format!("{epsilon:?} should be a number");
+            refused(family, json!({epsilon: null}), &words);
             refused(family, json!({"tie_word_embeddings": null}), "but is null");
         }
 

@@ -1,7 +1,7 @@
 //! Decoder-only policies on burn, and their Hugging Face checkpoints.
 //!
-//! [`Decoder`] is one implementation for every family. A family is a file that reads its `config.json` and names
-//! its tensors ([`Family`]). Sampling and training need no more of a model than the trait [`PolicyModel`], so you can
+//! [`Decoder`] is one implementation for every family. A family is a file that reads and writes its
+//! `config.json` ([`Family`]). Sampling and training need no more of a model than the trait [`PolicyModel`], so you can
 //! replace the decoder by another architecture. [`DecodeCache`] is the state of a model while it decodes. Families
 //! are read from Hugging Face folders and written to them. [`save_parameters`] and [`load_parameters`] keep the
 //! weights of any module.
@@ -51,36 +51,26 @@ mod experts;
 mod family;
 mod fields;
 mod gated_delta_net;
-mod gemma;
-mod gemma3;
 mod gradient;
 mod init;
 mod layer;
 mod layer_types;
 mod layout;
-mod llama;
 mod load_balancing;
 mod lora;
-mod mistral;
 mod mixer;
 mod mlp;
 mod names;
 mod normal;
-mod olmo;
 mod parameters;
 mod pattern;
-mod phi3;
 mod policy;
 mod projection;
-mod qwen2;
-mod qwen3;
-mod qwen3_5;
-mod qwen3_moe;
-mod registry;
+mod recurrence;
 mod reward_model;
 mod rope;
 mod selection;
-mod smollm3;
+mod short_convolution;
 mod source;
 
 pub use base::FrozenFormat;
@@ -94,14 +84,15 @@ pub use checkpoint::{
 };
 pub use chunk_sizes::ChunkSizes;
 pub use config::{
-    Biases, DecoderConfig, ExpertSizes, GatedDeltaSizes, LayerKind, LayerNorms, QkNorm, RopeKind,
-    Sizes,
+    Biases, DecoderConfig, ExpertSizes, Fused, GatedDeltaSizes, LayerKind, LayerNorms, QkNorm,
+    QueryGrowth, RopeKind, Sizes,
 };
 pub use context::DecoderContext;
 pub use count::ParameterCount;
 pub use decoder::Decoder;
-pub use family::Family;
+
 pub use fields::ConfigError;
+pub use firebrick_core::config::Family;
 pub use firebrick_kernels::{
     Activation, AttentionOptions, AttentionOutput, Compute, PackedMask, Segment, TokenLogProbs,
     attention, attention_backward, head_logits, head_logprobs, head_logprobs_saving,

@@ -74,17 +74,29 @@ impl Loads {
 }
 
 impl Load {
-    /// Counts some tokens' choices, `[tokens · chosen]`, and router probabilities, `[tokens, experts]`.
-    fn count(&mut self, choices: &[i64], probs: &Tensor<2>) {
+    /// Counts some tokens' choices, `[tokens · chosen]`, and router probabilities, `[tokens, experts]`. `token_mask`,
+    /// `[tokens, 1]`, is 0 at padding, which is not counted.
+    fn count(&mut self, choices: &[i64], probs: &Tensor<2>, token_mask: Option<&Tensor<2>>) {
         let [tokens, experts] = probs.dims();
         let mut chosen = vec![0; experts];
 
-        for &expert in choices {
-            chosen[expert as usize] += 1;
+        let is_token: Vec<bool> = match token_mask {
+            Some(mask) => mask.to_data().iter::<f32>().map(|it| it != 0.0).collect(),
+            None => vec![true; tokens],
+        };
+        for (choices, _) in
+            choices.chunks(choices.len() / tokens.max(1)).zip(&is_token).filter(|(_, is)| **is)
+        {
+            choices.iter().for_each(|&expert| chosen[expert as usize] += 1);
         }
 
-        let probs = probs.clone().sum_dim(0).into_data().iter::<f64>().collect();
-        self.add(&Load { tokens: tokens as u64, chosen, probs });
+        let probs = match token_mask {
+            Some(mask) => probs.clone() * mask.clone(),
+            None => probs.clone(),
+        };
+        let probs = probs.sum_dim(0).into_data().iter::<f64>().collect();
+        let tokens = is_token.into_iter().filter(|is| *is).count() as u64;
+        self.add(&Load { tokens, chosen, probs });
     }
 
     fn add(&mut self, other: &Load) {
@@ -106,8 +118,9 @@ impl Load {
 pub(crate) struct Counter(Mutex<Load>);
 
 impl Counter {
-    pub(crate) fn count(&self, choices: &[i64], probs: &Tensor<2>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).count(choices, probs);
+    pub(crate) fn count(&self, choices: &[i64], probs: &Tensor<2>, token_mask: Option<&Tensor<2>>) {
+        let mut load = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        load.count(choices, probs, token_mask);
     }
 
     /// Returns the loads so far, and resets them.

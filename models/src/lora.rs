@@ -6,13 +6,14 @@ use burn::{
     module::{Module, Param},
     tensor::{DType, Device, Tensor, TensorData},
 };
+use firebrick_core::config::Family;
 use firebrick_kernels::{self as ops, Compute};
 use serde_json::Value;
 
 use crate::{
-    config::DecoderConfig,
+    config::{DecoderConfig, Fused},
     gradient::{GradientSum, Piece},
-    names::TextPrefix,
+    names::{self, TextPrefix},
     pattern::Pattern,
 };
 
@@ -68,9 +69,17 @@ impl Lora {
     pub const WHOLE: [&str; 2] = ["embed_tokens", "lm_head"];
 
     /// Other names of projections: of those that a family keeps in one matrix, and those of a recurrence.
-    pub(crate) const OTHERS: [&str; 7] = [
+    pub(crate) const OTHERS: [&str; 15] = [
         "qkv_proj",
         "gate_up_proj",
+        "input_linear",
+        "output_linear",
+        "in_proj",
+        "w1",
+        "w2",
+        "w3",
+        "in_proj_qkvz",
+        "in_proj_ba",
         "in_proj_qkv",
         "in_proj_z",
         "in_proj_b",
@@ -82,30 +91,43 @@ impl Lora {
     /// one adapter. If layers have a recurrence instead of attention, the targets of the attention also stand for the
     /// recurrence's projections.
     pub(crate) fn named_in(mut self, config: &DecoderConfig) -> Self {
-        if config.delta.is_some() {
+        if config.is_recurrent() {
             let has = |names: &[&str]| self.targets.iter().any(|it| names.contains(&it.as_str()));
             let qkv = has(&["q_proj", "k_proj", "v_proj"]);
             let output = has(&["o_proj"]);
-            self.targets.extend(qkv.then(|| "in_proj_qkv".into()));
-            self.targets.extend(qkv.then(|| "in_proj_z".into()));
+            let names = match config.family {
+                Family::Lfm2 => &["in_proj"][..],
+                Family::Qwen3Next => &["in_proj_qkvz"],
+                _ => &["in_proj_qkv", "in_proj_z"],
+            };
+            self.targets.extend(names.iter().filter(|_| qkv).map(ToString::to_string));
             self.targets.extend(output.then(|| "out_proj".into()));
             self.targets.sort();
             self.targets.dedup();
         }
 
         // One matrix takes one adapter, so the targets that it joins get its name.
-        if config.fused {
-            for target in &mut self.targets {
-                match target.as_str() {
-                    "q_proj" | "k_proj" | "v_proj" => *target = "qkv_proj".into(),
-                    "gate_proj" | "up_proj" => *target = "gate_up_proj".into(),
-                    _ => {}
+        let before = self.targets.clone();
+        for target in &mut self.targets {
+            let usual = match target.as_str() {
+                "q_proj" | "k_proj" | "v_proj" if config.fused == Fused::All => {
+                    "self_attn.qkv_proj"
                 }
-            }
+                "gate_proj" | "up_proj" if config.fused != Fused::None => "mlp.gate_up_proj",
+                "gate_proj" if config.squared_relu => "mlp.up_proj",
+                "gate_proj" => "mlp.gate_proj",
+                "up_proj" => "mlp.up_proj",
+                "down_proj" => "mlp.down_proj",
+                "o_proj" => "self_attn.o_proj",
+                _ => continue,
+            };
+            let name = names::own(config.family, usual);
+            *target = name.rsplit('.').next().unwrap_or(name).to_owned();
+        }
+        if self.targets != before {
             self.targets.sort();
             self.targets.dedup();
         }
-
         self
     }
 

@@ -10,16 +10,16 @@ use crate::{
     cache::KvCache,
     config::LayerKind,
     context::{DecoderContext, token_slice},
-    gated_delta_net::GatedDeltaNet,
     gradient::GradientSum,
     projection::Projection,
+    recurrence::Recurrence,
 };
 
 /// Sublayer in which tokens see each other, without its pre-norm and without its last projection.
 #[derive(Clone, Copy)]
 pub(crate) enum Mixer<'a> {
     Attention(&'a Attention),
-    GatedDeltaNet(&'a GatedDeltaNet),
+    Recurrence(&'a dyn Recurrence),
 }
 
 /// What the backward pass needs of a forward pass.
@@ -27,14 +27,14 @@ pub(crate) enum Mixer<'a> {
 pub(crate) enum SavedMixer {
     Attention(Qkv, AttentionOutput),
     /// Output of the first projection.
-    GatedDeltaNet(Tensor<2>),
+    Recurrence(Tensor<2>),
 }
 
 /// Gradients of the first projection's output.
 #[allow(clippy::large_enum_variant, reason = "one of it is there at a time")]
 pub(crate) enum MixerGradient {
     Attention { before_norms: Option<Tensor<2>>, qkv: [Tensor<3>; 3], gate: Option<Tensor<2>> },
-    GatedDeltaNet(Tensor<2>),
+    Recurrence(Tensor<2>),
 }
 
 /// Norm before a sublayer, if there is one.
@@ -45,7 +45,7 @@ impl<'a> Mixer<'a> {
     pub(crate) fn output(self) -> &'a Projection {
         match self {
             Mixer::Attention(attention) => &attention.output,
-            Mixer::GatedDeltaNet(delta) => &delta.output,
+            Mixer::Recurrence(recurrence) => recurrence.output(),
         }
     }
 
@@ -66,10 +66,10 @@ impl<'a> Mixer<'a> {
                 let output = gate_output(join_heads(out.output.clone()), qkv.gate.clone());
                 (output, SavedMixer::Attention(qkv, out))
             }
-            Mixer::GatedDeltaNet(delta) => {
-                let projected = projected(delta, x, norm, context);
-                let (output, _) = delta.forward(projected.clone(), rows, None);
-                (output, SavedMixer::GatedDeltaNet(projected))
+            Mixer::Recurrence(recurrence) => {
+                let projected = projected(recurrence, x, norm, context);
+                let (output, _) = recurrence.forward(projected.clone(), rows, None);
+                (output, SavedMixer::Recurrence(projected))
             }
         }
     }
@@ -96,13 +96,13 @@ impl<'a> Mixer<'a> {
                 let normed = context.pre_norm(x.clone(), norm);
                 let rotary = context.rotary(kind);
                 let (query, gate) = attention.append(normed, (&mut *cache, index), rotary, context);
-                gate_output(cache.attend(index, query, kind.window), gate)
+                gate_output(cache.attend(index, context.grown(query), kind.window), gate)
             }
 
-            Mixer::GatedDeltaNet(delta) => {
+            Mixer::Recurrence(recurrence) => {
                 let before = cache.state(index);
-                let projected = projected(delta, x, norm, context);
-                let (output, state) = delta.forward(projected, rows, before);
+                let projected = projected(recurrence, x, norm, context);
+                let (output, state) = recurrence.forward(projected, rows, before);
                 cache.set_state(index, state);
                 output
             }
@@ -127,12 +127,13 @@ impl<'a> Mixer<'a> {
                 let output = join_heads(out.output.clone());
                 let (d_output, gate) = gate_output_backward(output, gate, d_output);
                 let d_output = d_output.reshape(out.output.dims());
-                let qkv = qkv.attend_backward(out, d_output, kind, context);
+                let [d_query, d_key, d_value] = qkv.attend_backward(out, d_output, kind, context);
+                let qkv = [context.grown(d_query), d_key, d_value];
                 MixerGradient::Attention { before_norms, qkv, gate }
             }
 
-            (Mixer::GatedDeltaNet(delta), SavedMixer::GatedDeltaNet(projected)) => {
-                MixerGradient::GatedDeltaNet(delta.backward(projected, rows, d_output, sum))
+            (Mixer::Recurrence(recurrence), SavedMixer::Recurrence(projected)) => {
+                MixerGradient::Recurrence(recurrence.backward(projected, rows, d_output, sum))
             }
             _ => unreachable!("a layer keeps what it is made of"),
         }
@@ -165,10 +166,15 @@ impl<'a> Mixer<'a> {
                 )
             }
 
-            (Mixer::GatedDeltaNet(delta), MixerGradient::GatedDeltaNet(d)) => {
+            (Mixer::Recurrence(recurrence), MixerGradient::Recurrence(d)) => {
                 // The input is 0 at padding, so its gradient must be 0 there too.
                 let normed = context.zero_padding(normed, range);
-                let d = delta.input.backward(&normed, token_slice(d, range), context.compute, sum);
+                let d = recurrence.input().backward(
+                    &normed,
+                    token_slice(d, range),
+                    context.compute,
+                    sum,
+                );
                 context.zero_padding(d, range)
             }
             _ => unreachable!("a layer's gradients are those of what it is made of"),
@@ -188,19 +194,20 @@ fn qkv(
         let normed = context.pre_norm(token_slice(x, &range), norm);
         attention.qkv_rope(normed, &context.rotary(kind).slice(range), context)
     });
-    Qkv::joined(chunks.collect())
+    let qkv = Qkv::joined(chunks.collect());
+    Qkv { query: context.grown(qkv.query), ..qkv }
 }
 
 /// Computes the first projection of a recurrence, whose input is 0 at padding, for all tokens.
 fn projected(
-    delta: &GatedDeltaNet,
+    recurrence: &dyn Recurrence,
     x: &Tensor<2>,
     norm: &PreNorm,
     context: &DecoderContext,
 ) -> Tensor<2> {
     let chunks = context.chunks(x).into_iter().map(|range| {
         let normed = context.pre_norm(token_slice(x, &range), norm);
-        delta.input.forward(context.zero_padding(normed, &range), None, context.compute)
+        recurrence.input().forward(context.zero_padding(normed, &range), None, context.compute)
     });
     joined(chunks.collect(), 0)
 }

@@ -1,10 +1,15 @@
-//! The sublayer that every token goes through by itself: a gated MLP, or experts.
+//! The sublayer that every token goes through by itself: an MLP, which has a gate in most families, or experts.
 
-use burn::tensor::Tensor;
+use std::ops::Range;
+
+use burn::tensor::{DType, Tensor, activation::relu};
 use firebrick_kernels as ops;
 
 use crate::{
-    context::DecoderContext, experts::Experts, gradient::GradientSum, projection::Projection,
+    context::{DecoderContext, token_slice},
+    experts::Experts,
+    gradient::GradientSum,
+    projection::Projection,
 };
 
 /// Sublayer that every token goes through by itself, without its pre-norm.
@@ -16,21 +21,31 @@ pub(crate) enum Mlp<'a> {
 
 /// What a pass saves of an MLP.
 #[derive(Clone)]
+#[allow(clippy::large_enum_variant, reason = "one of it is there at a time")]
 pub(crate) enum SavedMlp {
-    /// Gate and up.
+    /// Gate and up, or up alone.
     GateUp(Tensor<2>),
-    /// Input of the experts; the rest is recomputed.
-    Input(Tensor<2>),
+    /// Input of the experts; the rest is recomputed. Its second part is 0 at padding, `[tokens, 1]`; `None` if there is
+    /// no padding.
+    Input(Tensor<2>, Option<Tensor<2>>),
 }
 
 impl Mlp<'_> {
-    /// Computes the first matmul, gate and up, or saves the input for experts.
-    pub(crate) fn gate_up(self, normed: Tensor<2>, context: &DecoderContext) -> SavedMlp {
+    /// Computes the first matmul, gate and up, or saves the input for experts. `normed` is of the tokens `range`.
+    pub(crate) fn gate_up(
+        self,
+        normed: Tensor<2>,
+        range: &Range<usize>,
+        context: &DecoderContext,
+    ) -> SavedMlp {
         match self {
             Mlp::Dense { gate_up, .. } => {
                 SavedMlp::GateUp(gate_up.forward(normed, None, context.compute))
             }
-            Mlp::Experts(_) => SavedMlp::Input(normed),
+            Mlp::Experts(_) => {
+                let token_mask = context.token_mask.as_ref();
+                SavedMlp::Input(normed, token_mask.map(|mask| token_slice(mask, range)))
+            }
         }
     }
 
@@ -43,12 +58,11 @@ impl Mlp<'_> {
     ) -> Tensor<2> {
         match (self, saved) {
             (Mlp::Dense { down, .. }, SavedMlp::GateUp(both)) => {
-                let inner = ops::gated(both, context.activation, context.compute);
-                down.forward(inner, onto, context.compute)
+                down.forward(inner(both, context), onto, context.compute)
             }
 
-            (Mlp::Experts(experts), SavedMlp::Input(x)) => {
-                let y = experts.forward(x, context);
+            (Mlp::Experts(experts), SavedMlp::Input(x, token_mask)) => {
+                let y = experts.forward(x, token_mask.as_ref(), context);
                 match onto {
                     Some(onto) => onto + y,
                     None => y,
@@ -75,18 +89,35 @@ impl Mlp<'_> {
                 // Down first, because its gradient is backpropagated through the activation to gate and up.
                 let upstream = down.upstream(d_y, compute);
                 let d_inner = down.backward_input(&upstream, compute);
-                let [inner, d_both] =
-                    ops::gated_backward(both, d_inner, context.activation, compute);
+                let [inner, d_both] = inner_backward(both, d_inner, context);
                 down.backward_weights(&inner, &upstream, compute, sum);
                 // Freed before the backward pass of gate and up, which needs memory too.
                 drop((inner, upstream));
                 gate_up.backward(normed, d_both, compute, sum)
             }
 
-            (Mlp::Experts(experts), Mlp::Experts(plain), _) => {
-                experts.backward(plain, normed, d_y, context, sum)
+            (Mlp::Experts(experts), Mlp::Experts(plain), SavedMlp::Input(_, token_mask)) => {
+                experts.backward(plain, (normed, token_mask.as_ref()), d_y, context, sum)
             }
             _ => unreachable!("a layer keeps what it is made of"),
         }
     }
+}
+
+/// Computes the input of the projection down, given what the projection before it computed: gate and up, or up alone.
+fn inner(both: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
+    if !context.squared_relu {
+        return ops::gated(both, context.activation, context.compute);
+    }
+    relu(both.cast(DType::F32)).square().cast(context.compute.dtype())
+}
+
+/// Computes [`inner`] again, and the gradient of its input, given that of its result.
+fn inner_backward(both: Tensor<2>, d: Tensor<2>, context: &DecoderContext) -> [Tensor<2>; 2] {
+    if !context.squared_relu {
+        return ops::gated_backward(both, d, context.activation, context.compute);
+    }
+    let positive = relu(both.cast(DType::F32));
+    let d = positive.clone().mul_scalar(2.0) * d.cast(DType::F32);
+    [positive.square(), d].map(|x| x.cast(context.compute.dtype()))
 }

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::config::DecoderConfig;
+use firebrick_core::config::Family;
+
+use crate::config::{DecoderConfig, Fused};
 
 /// What a class of `transformers` puts before the names of the text model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,13 +39,16 @@ pub(crate) struct Piece {
 }
 
 /// Returns the checkpoint names of the parameter at `path`, with the rows of each. A fused projection has several, in
-/// the order in which they are joined. All families agree on them so far.
+/// the order in which they are joined.
 pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
     let piece = |name: String, rows| Piece { name, rows };
     let hidden = config.hidden_size;
     let (layer, rest) = match path {
         "embedding" => return vec![piece("model.embed_tokens.weight".into(), config.vocab_size)],
-        "norm" => return vec![piece("model.norm.weight".into(), hidden)],
+        "norm" => {
+            let name = own(config.family, "model.norm");
+            return vec![piece(format!("{name}.weight"), hidden)];
+        }
         "head" => return vec![piece("lm_head.weight".into(), config.vocab_size)],
         _ => {
             let mut parts = path.splitn(3, '.').skip(1);
@@ -52,7 +57,9 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
     };
 
     let name = |rest: &str| format!("model.layers.{layer}.{rest}");
-    let vector = |rest: &str, rows| vec![piece(name(&format!("{rest}.weight")), rows)];
+    let vector = |usual: &str, rows| {
+        vec![piece(name(&format!("{}.weight", own(config.family, usual))), rows)]
+    };
 
     match rest {
         "attention_norm" => return vector("input_layernorm", hidden),
@@ -80,6 +87,8 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
             return vector("linear_attn.norm", config.delta.map_or(0, |delta| delta.value_dim));
         }
 
+        "convolution.kernel" => return vector("conv.conv", hidden),
+        "experts.shared_gate" => return vector("mlp.shared_expert_gate", 1),
         "attention.query_norm" => return vector("self_attn.q_norm", config.qk_norm_widths()[0]),
         "attention.key_norm" => return vector("self_attn.k_norm", config.qk_norm_widths()[1]),
         _ => {}
@@ -105,13 +114,21 @@ pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(String, us
     let inner = config.intermediate_size;
 
     let delta = || config.delta.expect("a recurrent layer has its sizes");
+    let shared = || config.experts.and_then(|experts| experts.shared).unwrap_or(0);
     let maps = match path {
-        "attention.qkv" if config.fused => vec![("self_attn.qkv_proj", query + 2 * key)],
-        "gate_up" if config.fused => vec![("mlp.gate_up_proj", 2 * inner)],
+        "attention.qkv" if config.fused == Fused::All => {
+            vec![("self_attn.qkv_proj", query + 2 * key)]
+        }
+        "gate_up" if config.fused != Fused::None => vec![("mlp.gate_up_proj", 2 * inner)],
+        "gate_up" if config.squared_relu => vec![("mlp.up_proj", inner)],
         "attention.qkv" => {
             vec![("self_attn.q_proj", query), ("self_attn.k_proj", key), ("self_attn.v_proj", key)]
         }
         "attention.output" => vec![("self_attn.o_proj", config.hidden_size)],
+        "delta.input" if config.family == Family::Qwen3Next => vec![
+            ("linear_attn.in_proj_qkvz", delta().channels() + delta().values()),
+            ("linear_attn.in_proj_ba", 2 * delta().value_heads),
+        ],
         "delta.input" => vec![
             ("linear_attn.in_proj_qkv", delta().channels()),
             ("linear_attn.in_proj_z", delta().values()),
@@ -119,17 +136,58 @@ pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(String, us
             ("linear_attn.in_proj_a", delta().value_heads),
         ],
         "delta.output" => vec![("linear_attn.out_proj", config.hidden_size)],
+        "convolution.input" => vec![("conv.in_proj", 3 * config.hidden_size)],
+        "convolution.output" => vec![("conv.out_proj", config.hidden_size)],
         "gate_up" => vec![("mlp.gate_proj", inner), ("mlp.up_proj", inner)],
         "down" => vec![("mlp.down_proj", config.hidden_size)],
+        "experts.shared.gate_up" => {
+            vec![("mlp.shared_expert.gate_proj", shared()), ("mlp.shared_expert.up_proj", shared())]
+        }
+        "experts.shared.down" => vec![("mlp.shared_expert.down_proj", config.hidden_size)],
         other => return of_expert(other, config),
     };
-    maps.into_iter().map(|(name, outputs)| (name.to_owned(), outputs)).collect()
+    maps.into_iter().map(|(name, outputs)| (own(config.family, name).to_owned(), outputs)).collect()
+}
+
+/// What a family calls by another name than the other families: the usual name and its own.
+const OWN: [(Family, &str, &str); 21] = [
+    // GLM calls the norm before the MLP by the name that other families with norms on both sides have for the norm
+    // after the attention.
+    (Family::Glm4, "post_attention_layernorm", "post_self_attn_layernorm"),
+    (Family::Glm4, "pre_feedforward_layernorm", "post_attention_layernorm"),
+    (Family::Glm4, "post_feedforward_layernorm", "post_mlp_layernorm"),
+    (Family::GraniteHybrid, "mlp.gate_up_proj", "shared_mlp.input_linear"),
+    (Family::GraniteHybrid, "mlp.down_proj", "shared_mlp.output_linear"),
+    (Family::HunYuan, "self_attn.q_norm", "self_attn.query_layernorm"),
+    (Family::HunYuan, "self_attn.k_norm", "self_attn.key_layernorm"),
+    (Family::Lfm2, "model.norm", "model.embedding_norm"),
+    (Family::Lfm2, "input_layernorm", "operator_norm"),
+    (Family::Lfm2, "post_attention_layernorm", "ffn_norm"),
+    (Family::Lfm2, "self_attn.q_norm", "self_attn.q_layernorm"),
+    (Family::Lfm2, "self_attn.k_norm", "self_attn.k_layernorm"),
+    (Family::Lfm2, "self_attn.o_proj", "self_attn.out_proj"),
+    (Family::Lfm2, "mlp.gate_proj", "feed_forward.w1"),
+    (Family::Lfm2, "mlp.up_proj", "feed_forward.w3"),
+    (Family::Lfm2, "mlp.down_proj", "feed_forward.w2"),
+    (Family::Mixtral, "mlp.gate", "block_sparse_moe.gate"),
+    (Family::Mixtral, "mlp.experts", "block_sparse_moe.experts"),
+    (Family::Mixtral, "gate_proj", "w1"),
+    (Family::Mixtral, "up_proj", "w3"),
+    (Family::Mixtral, "down_proj", "w2"),
+];
+
+/// Returns the name that `family` has for a part of a layer, or for the last norm.
+pub(crate) fn own(family: Family, usual: &str) -> &str {
+    let line = OWN.iter().find(|(of, name, _)| *of == family && *name == usual);
+    line.map_or(usual, |(.., own)| own)
 }
 
 /// Lists every projection that may have an adapter, with its numbers of inputs and outputs.
 pub(crate) fn adaptable(config: &DecoderConfig) -> impl Iterator<Item = (String, [usize; 2])> + '_ {
     config.kinds.iter().enumerate().flat_map(move |(layer, kind)| {
-        let mut paths = if kind.recurrent {
+        let mut paths = if kind.recurrent && config.convolution.is_some() {
+            vec!["convolution.input", "convolution.output"]
+        } else if kind.recurrent {
             vec!["delta.input", "delta.output"]
         } else {
             vec!["attention.qkv", "attention.output"]
@@ -153,10 +211,13 @@ pub(crate) fn adaptable(config: &DecoderConfig) -> impl Iterator<Item = (String,
 /// stream.
 pub(crate) fn inputs(path: &str, config: &DecoderConfig) -> usize {
     let of_expert = path.starts_with("experts.each.");
+    let of_shared = path.starts_with("experts.shared.");
     match path.rsplit('.').next().unwrap_or(path) {
         "output" if path.starts_with("delta.") => config.delta.map_or(0, |delta| delta.values()),
+        "output" if path.starts_with("convolution.") => config.hidden_size,
         "output" => config.query_width(),
         "down" if of_expert => config.experts.map_or(0, |experts| experts.inner),
+        "down" if of_shared => config.experts.and_then(|experts| experts.shared).unwrap_or(0),
         "down" => config.intermediate_size,
         _ => config.hidden_size,
     }
@@ -170,7 +231,8 @@ fn of_expert(path: &str, config: &DecoderConfig) -> Vec<(String, usize)> {
     };
 
     let inner = config.experts.map_or(0, |experts| experts.inner);
-    let name = |map: &str| format!("mlp.experts.{number}.{map}");
+    let of_family = |usual| own(config.family, usual);
+    let name = |map| format!("{}.{number}.{}", of_family("mlp.experts"), of_family(map));
     match part {
         "gate_up" => vec![(name("gate_proj"), inner), (name("up_proj"), inner)],
         _ => vec![(name("down_proj"), config.hidden_size)],

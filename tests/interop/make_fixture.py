@@ -29,7 +29,7 @@ import transformers
 # If the likeliest token is not likelier than the next by this much, other kernels may choose the next.
 MARGIN = 1e-3
 # Families whose norms multiply by one plus their weight, and whose embedding is scaled.
-AROUND_ZERO = ("gemma", "gemma3_text", "qwen3_5_text")
+AROUND_ZERO = ("gemma", "gemma3_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 # The norm in these families that multiplies by its weight alone.
 AROUND_ONE = "linear_attn.norm"
 NOT_COPIED = ("config.json", "expected.json", "expected.safetensors")
@@ -67,9 +67,26 @@ def write_model(auto, folder, args, seed):
     size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
     shard = size if args.shards == 1 else int(1.1 * size / args.shards)
     model.save_pretrained(folder, max_shard_size=shard)
+    if args.stacked:
+        stack(folder / "model.safetensors")
     for path, content in verbatim.items():
         path.write_bytes(content)
     return opened(auto, folder)
+
+
+def stack(path):
+    """Joins the experts of each layer in one tensor, as files of some published models have them."""
+    tensors = safetensors.torch.load_file(path)
+    for layer in {name.split(".experts.")[0] for name in tensors if ".experts." in name}:
+        all = lambda part: [
+            tensors.pop(f"{layer}.experts.{expert}.{part}.weight")
+            for expert in range(sum(f"{layer}.experts." in name and part in name for name in tensors))
+        ]
+        gates, ups = all("gate_proj"), all("up_proj")
+        both = [torch.cat(pair) for pair in zip(gates, ups, strict=True)]
+        tensors[f"{layer}.experts.gate_up_proj"] = torch.stack(both)
+        tensors[f"{layer}.experts.down_proj"] = torch.stack(all("down_proj"))
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
 # ---- blocks ---------------------------------------------------------------------------------
@@ -177,6 +194,10 @@ def in_text_part(name):
     return name.replace("model.language_model.", "model.", 1)
 
 
+# Names that files of Mixtral have for the parts of experts.
+MIXTRAL = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2", ".mlp.": ".block_sparse_moe."}
+
+
 def by_expert(name, gradient):
     """Splits a gradient by the tensors of a checkpoint: transformers keeps all experts of a layer in one."""
     if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
@@ -195,6 +216,9 @@ def gradient_norms(model):
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             gradients |= by_expert(in_text_part(name), parameter.grad)
+    if model.config.model_type == "mixtral":
+        for old, new in MIXTRAL.items():
+            gradients = {name.replace(old, new): values for name, values in gradients.items()}
     norms = {name: gradient.double().norm().item() for name, gradient in gradients.items()}
     return gradients, norms, sum(norm**2 for norm in norms.values()) ** 0.5
 
@@ -310,7 +334,7 @@ def language_model(folder, before, args, tensors, auto=transformers.AutoModelFor
         greedy = greedy_block(model, before["greedy"], tokenizer, pad)
         if greedy["min_top2_margin"] > MARGIN:
             break
-    experts = hasattr(model, "num_experts_per_tok")
+    experts = getattr(model, "num_experts_per_tok", 0) > 0
     return {
         "seed": seed,
         "tokenizer": before["tokenizer"],
@@ -431,5 +455,6 @@ if __name__ == "__main__":
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--float32", nargs="*", default=[], help="parts of names that stay float32")
     parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--stacked", action="store_true", help="all experts of a layer in one tensor")
     parser.add_argument("--seed", type=int, default=1)
     main(parser.parse_args())

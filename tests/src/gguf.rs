@@ -46,12 +46,30 @@ pub struct TensorOfFile {
 }
 
 /// Tells whether a file can describe such a model completely: llama.cpp fixes which layers of SmolLM3 rotate
-/// nothing.
+/// nothing, and gives no layer of Qwen2 with experts a window.
 pub fn can_be_written(config: &DecoderConfig) -> bool {
     let ropes = |(layer, kind): (usize, &firebrick_models::LayerKind)| {
         (kind.rope == RopeKind::None) == ((layer + 1) % 4 == 0)
     };
-    config.family != Family::SmolLm3 || config.kinds.iter().enumerate().all(ropes)
+    match config.family {
+        Family::SmolLm3 => config.kinds.iter().enumerate().all(ropes),
+        Family::Qwen2Moe => config.kinds.iter().all(|kind| kind.window.is_none()),
+        _ => true,
+    }
+}
+
+/// Tells whether the converter passes over the width of a head, or finds none: a head then has its share of the hidden
+/// size.
+pub fn shares_the_width(family: Family) -> bool {
+    matches!(
+        family,
+        Family::Phi3
+            | Family::Qwen2Moe
+            | Family::Olmoe
+            | Family::Granite
+            | Family::GraniteHybrid
+            | Family::Lfm2
+    )
 }
 
 impl GgufFile {
@@ -149,16 +167,30 @@ impl GgufFile {
         let decoder = load(folder, &Device::flex()).unwrap();
         let config = decoder.config().clone();
         let name = match config.family {
-            Family::Llama | Family::Mistral => "llama",
+            Family::Llama | Family::Mistral | Family::Mixtral => "llama",
+            Family::Ministral3 => "mistral3",
             Family::Qwen2 => "qwen2",
+            Family::Qwen2Moe => "qwen2moe",
             Family::Qwen3 => "qwen3",
             Family::Qwen3Moe => "qwen3moe",
+            Family::Qwen3Next => "qwen3next",
             Family::Qwen35 => "qwen35",
+            Family::Qwen35Moe => "qwen35moe",
             Family::Gemma => "gemma",
             Family::Gemma3 => "gemma3",
             Family::SmolLm3 => "smollm3",
             Family::Olmo2 | Family::Olmo3 => "olmo2",
+            Family::Olmoe => "olmoe",
             Family::Phi3 => "phi3",
+            // Without recurrent layers, Granite 4 has the architecture of Granite 3.
+            Family::Granite | Family::GraniteHybrid => "granite",
+            Family::Glm4 => "glm4",
+            Family::Ernie45 => "ernie4_5",
+            Family::Exaone4 => "exaone4",
+            Family::HunYuan => "hunyuan-dense",
+            Family::SeedOss => "seed_oss",
+            Family::Arcee => "arcee",
+            Family::Lfm2 => "lfm2",
         };
 
         let mut file = GgufFile::new();
@@ -174,7 +206,18 @@ impl GgufFile {
             file.number(&format!("{name}.{key}"), size as u32);
         }
 
-        if config.family != Family::Phi3 {
+        if config.family == Family::Qwen35Moe {
+            // The folder has no width of an MLP besides the experts, so the converter writes none.
+            file.keys.retain(|(key, ..)| !key.ends_with(".feed_forward_length"));
+        }
+        if let Some(tokens) = config.convolution {
+            file.number(&format!("{name}.shortconv.l_cache"), tokens as u32);
+            let attends = config.kinds.iter().map(|kind| i32::from(!kind.recurrent));
+            let key_heads: Vec<i32> = attends.map(|it| it * config.kv_heads as i32).collect();
+            file.numbers(&format!("{name}.attention.head_count_kv"), &key_heads);
+        }
+
+        if !shares_the_width(config.family) {
             file.number(&format!("{name}.attention.key_length"), config.head_dim as u32);
         }
         file.float(&format!("{name}.rope.freq_base"), config.rope.theta as f32);
@@ -188,8 +231,35 @@ impl GgufFile {
 
         if let Some(local) = &config.local_rope {
             file.float(&format!("{name}.rope.freq_base_swa"), local.theta as f32);
+        }
+        if config.local_rope.is_some() || (config.family == Family::Exaone4 && window.is_some()) {
             let windows = config.kinds.iter().map(|kind| u8::from(kind.window.is_some()));
             file.flags(&format!("{name}.attention.sliding_window_pattern"), windows);
+        }
+
+        if name == "granite" {
+            // The model has the whole scale beyond 1/√head_dim, and the inverse of what the logits are divided by.
+            let scale = config.query_scale / (config.head_dim as f64).sqrt();
+            for (key, factor) in [
+                ("attention.scale", scale),
+                ("embedding_scale", config.embedding_scale),
+                ("residual_scale", config.residual_scale),
+                ("logit_scale", 1.0 / config.logit_scale),
+            ] {
+                file.float(&format!("{name}.{key}"), factor as f32);
+            }
+        }
+        if config.family == Family::GraniteHybrid {
+            // The converter takes it that all models without recurrent layers rotate, and llama.cpp asks this key.
+            let rotates = config.kinds.iter().all(|kind| kind.rope != RopeKind::None);
+            file.key("granite.rope.scaling.finetuned", 7, vec![u8::from(rotates)]);
+            // It lists the key heads of each layer, although all are alike.
+            let key_heads = vec![config.kv_heads as i32; config.layers];
+            file.numbers("granite.attention.head_count_kv", &key_heads);
+        }
+
+        if let Some(growth) = &config.query_growth {
+            file.float(&format!("{name}.attention.temperature_scale"), growth.beta as f32);
         }
 
         if config.family == Family::Gemma3 && config.query_scale != 1.0 {
@@ -207,8 +277,13 @@ impl GgufFile {
                 ("expert_count", experts.count),
                 ("expert_used_count", experts.chosen),
                 ("expert_feed_forward_length", experts.inner),
+                ("expert_shared_feed_forward_length", experts.shared.unwrap_or(0)),
             ] {
-                file.number(&format!("{name}.{key}"), size as u32);
+                // The experts of other families are as wide as the key for a single MLP says.
+                let has_width = name.starts_with("qwen") && size > 0;
+                if has_width || !key.ends_with("length") {
+                    file.number(&format!("{name}.{key}"), size as u32);
+                }
             }
         }
 
@@ -240,11 +315,20 @@ impl GgufFile {
                 file.text(&format!("{name}.rope.scaling.type"), "yarn");
                 let context = yarn.original_max_position_embeddings as u32;
                 file.number(&format!("{name}.rope.scaling.original_context_length"), context);
+                // Ministral 3 has a field by which the factor of queries and keys is made smaller.
+                let grown = 0.1 * yarn.factor.ln();
+                let attention = match config.family {
+                    Family::Ministral3 => {
+                        let smaller = ((grown + 1.0) / yarn.attention_factor - 1.0) / grown;
+                        ("yarn_log_multiplier", smaller)
+                    }
+                    _ => ("yarn_attn_factor", yarn.attention_factor),
+                };
                 for (key, value) in [
                     ("factor", yarn.factor),
                     ("yarn_beta_fast", yarn.beta_fast),
                     ("yarn_beta_slow", yarn.beta_slow),
-                    ("yarn_attn_factor", yarn.attention_factor),
+                    attention,
                 ] {
                     file.float(&format!("{name}.rope.scaling.{key}"), value as f32);
                 }
@@ -306,6 +390,8 @@ impl GgufFile {
         }
         file.text("tokenizer.chat_template", "{{ messages[0].content }}");
 
+        let recurs = ["qwen35", "qwen3next"].contains(&architecture);
+        let has_experts = architecture.ends_with("moe") || architecture == "qwen3next";
         for (key, size) in [
             ("expert_count", 4),
             ("expert_used_count", 2),
@@ -315,19 +401,34 @@ impl GgufFile {
             ("ssm.time_step_rank", 4),
             ("ssm.inner_size", 4),
         ] {
-            let own = if key.starts_with("ssm") { "qwen35" } else { "qwen3moe" };
-            if architecture == own {
+            let is_own = if key.starts_with("ssm") { recurs } else { has_experts };
+            if is_own {
                 file.number(&format!("{architecture}.{key}"), size);
             }
         }
 
-        if architecture == "qwen3moe" {
+        if has_experts {
             file.tensor("blk.0.ffn_gate_up_exps.weight", &[4, 2, 3], &[0.5; 24]);
+            file.tensor("blk.0.ffn_gate_inp_shexp.weight", &[4], &[0.5; 4]);
         }
-        if architecture == "qwen35" {
+        if architecture == "granite" {
+            // Its gate and up, which are of two types, are one tensor in a folder.
+            file.key("granite.rope.scaling.finetuned", 7, vec![1]);
+        }
+        if architecture == "lfm2" {
+            file.numbers("lfm2.attention.head_count_kv", &[2]);
+            file.number("lfm2.shortconv.l_cache", 3);
+            file.tensor("blk.0.shortconv.conv.weight", &[4, 3], &[0.5; 12]);
+        }
+        if recurs {
             file.tensor("blk.0.ssm_conv1d.weight", &[12, 4], &[0.5; 48]);
             file.tensor("blk.0.ssm_out.weight", &[3, 4], &[0.5; 12]);
             file.tensor("blk.0.ssm_a", &[4], &[-0.5; 4]);
+        }
+        if architecture == "qwen3next" {
+            // A folder has both as one.
+            file.tensor("blk.0.attn_qkv.weight", &[12, 3], &[0.5; 36]);
+            file.tensor("blk.0.attn_gate.weight", &[4, 3], &[0.5; 12]);
         }
 
         let names = [
@@ -365,11 +466,30 @@ impl GgufFile {
         for parameter in parameters(decoder) {
             let values = parameter.values.to_data().try_to_vec::<f32>().unwrap();
             for tensor in named_tensors(config, &parameter.path, &parameter.shape, &values) {
+                if let Some(layer) = tensor.name.strip_suffix(".shared_mlp.input_linear.weight") {
+                    let layer = layer.replace("model.layers", "blk");
+                    let shape = [tensor.shape[0] / 2, tensor.shape[1]];
+                    let (gate, up) = tensor.values.split_at(tensor.values.len() / 2);
+                    self.tensor(&format!("{layer}.ffn_gate.weight"), &shape, gate);
+                    self.tensor(&format!("{layer}.ffn_up.weight"), &shape, up);
+                    continue;
+                }
+                if let Some(layer) = tensor.name.strip_suffix(".linear_attn.in_proj_qkvz.weight") {
+                    let layer = layer.replace("model.layers", "blk");
+                    let width = tensor.shape[1];
+                    let [channels, gates] = by_kind(config, &tensor.values);
+                    for (part, values) in [("attn_qkv", channels), ("attn_gate", gates)] {
+                        let shape = [values.len() / width, width];
+                        self.tensor(&format!("{layer}.{part}.weight"), &shape, &values);
+                    }
+                    continue;
+                }
+
                 let values = converted(config, &tensor.name, &tensor.shape, tensor.values);
                 let name = in_file(config.family, &tensor.name);
                 let mut shape = tensor.shape;
                 // The file leaves out the size of 1 in a convolution's kernel.
-                shape.retain(|&size| size != 1 || !name.contains("conv1d"));
+                shape.retain(|&size| size != 1 || !name.contains("conv"));
 
                 if let Some((layer, rest)) = name.split_once(".ffn_experts.") {
                     // The rest is the expert's number, the matrix, and `weight`.
@@ -462,26 +582,57 @@ impl GgufFile {
 
 /// Returns a tensor's name in a GGUF file.
 fn in_file(family: Family, name: &str) -> String {
-    let around = matches!(family, Family::Gemma3 | Family::Olmo2 | Family::Olmo3);
     let behind_attention = match family {
-        _ if around || family == Family::Qwen35 => "post_attention_norm",
+        Family::Gemma3
+        | Family::Olmo2
+        | Family::Olmo3
+        | Family::Qwen3Next
+        | Family::Qwen35
+        | Family::Qwen35Moe
+        | Family::Exaone4
+        | Family::SeedOss => "post_attention_norm",
         _ => "ffn_norm",
     };
 
+    if let Some((layer, part)) = name.split_once(".conv.") {
+        return format!("{}.shortconv.{part}", layer.replace("model.layers", "blk"));
+    }
+
     let name = name
         .replace("model.embed_tokens", "token_embd")
+        .replace("model.embedding_norm", "token_embd_norm")
         .replace("model.norm", "output_norm")
         .replace("lm_head", "output")
         .replace("model.layers.", "blk.")
         .replace("post_attention_layernorm", behind_attention)
+        .replace("post_self_attn_layernorm", "post_attention_norm")
+        .replace("post_mlp_layernorm", "post_ffw_norm")
         .replace("pre_feedforward_layernorm", "ffn_norm")
         .replace("post_feedforward_layernorm", "post_ffw_norm")
         .replace("input_layernorm", "attn_norm")
+        .replace("operator_norm", "attn_norm")
         .replace("self_attn.o_proj", "attn_output")
+        .replace("self_attn.out_proj", "attn_output")
+        .replace("self_attn.query_layernorm", "attn_q_norm")
+        .replace("self_attn.key_layernorm", "attn_k_norm")
+        .replace("self_attn.q_layernorm", "attn_q_norm")
+        .replace("self_attn.k_layernorm", "attn_k_norm")
         .replace("mlp.gate.", "ffn_gate_inp.")
+        .replace("mlp.shared_expert_gate", "ffn_gate_inp_shexp")
+        .replace("mlp.shared_expert.gate_proj", "ffn_gate_shexp")
+        .replace("mlp.shared_expert.up_proj", "ffn_up_shexp")
+        .replace("mlp.shared_expert.down_proj", "ffn_down_shexp")
+        .replace("block_sparse_moe.gate.", "ffn_gate_inp.")
+        .replace("block_sparse_moe.experts", "ffn_experts")
+        .replace(".w1.", ".gate.")
+        .replace(".w2.", ".down.")
+        .replace(".w3.", ".up.")
+        .replace("feed_forward.", "ffn_")
+        .replace("shared_mlp.output_linear", "ffn_down")
         .replace("mlp.gate_up_proj", "ffn_up")
         .replace("linear_attn.in_proj_qkv", "attn_qkv")
         .replace("linear_attn.in_proj_z", "attn_gate")
+        .replace("linear_attn.in_proj_ba", "ssm_ba")
         .replace("linear_attn.in_proj_b", "ssm_beta")
         .replace("linear_attn.in_proj_a", "ssm_alpha")
         .replace("linear_attn.out_proj", "ssm_out")
@@ -497,12 +648,25 @@ fn converted(config: &DecoderConfig, name: &str, shape: &[usize], values: Vec<f3
         return of_recurrence(config, name, shape, values);
     }
     // llama.cpp multiplies by the norm's weight as it is, while these families add 1 to it first.
-    let adds_one = matches!(config.family, Family::Gemma | Family::Gemma3 | Family::Qwen35);
+    let adds_one = matches!(
+        config.family,
+        Family::Gemma | Family::Gemma3 | Family::Qwen3Next | Family::Qwen35 | Family::Qwen35Moe
+    );
     if adds_one && name.ends_with("norm.weight") {
         return values.into_iter().map(|value| value + 1.0).collect();
     }
 
-    let paired = matches!(config.family, Family::Llama | Family::Mistral | Family::SmolLm3);
+    let paired = matches!(
+        config.family,
+        Family::Llama
+            | Family::Mistral
+            | Family::Mixtral
+            | Family::Ministral3
+            | Family::SmolLm3
+            | Family::Granite
+            | Family::GraniteHybrid
+            | Family::Arcee
+    );
     let heads = match name {
         _ if !paired => return values,
         name if name.contains("q_proj") => config.heads,
@@ -525,7 +689,7 @@ fn converted(config: &DecoderConfig, name: &str, shape: &[usize], values: Vec<f3
 }
 
 /// Converts the values of a recurrence's tensor. Heads of values that share a head of keys follow one another in a
-/// folder, while in a file they are as far apart as there are heads of keys.
+/// folder, while in a file they are as far apart as there are heads of keys, except in Qwen3-Next.
 fn of_recurrence(
     config: &DecoderConfig,
     name: &str,
@@ -534,7 +698,10 @@ fn of_recurrence(
 ) -> Vec<f32> {
     let delta = config.delta.unwrap();
     let keys = delta.key_heads;
-    let shared = delta.value_heads / delta.key_heads;
+    let shared = match config.family {
+        Family::Qwen3Next => 1,
+        _ => delta.value_heads / delta.key_heads,
+    };
     let position = |head: usize| (head % shared) * keys + head / shared;
 
     let (before, of_head, by_column) = match name.split_once(".linear_attn.").unwrap().1 {
@@ -561,6 +728,27 @@ fn of_recurrence(
         return moved.into_iter().map(|value| -f64::from(value).exp() as f32).collect();
     }
     moved
+}
+
+/// Takes apart the first projection of Qwen3-Next's recurrence, in which a folder has one head of keys after the other:
+/// first the rows of all queries, then those of all keys and of all values; and the rows of all gates.
+fn by_kind(config: &DecoderConfig, values: &[f32]) -> [Vec<f32>; 2] {
+    let delta = config.delta.unwrap();
+    let width = values.len() / (delta.channels() + delta.values());
+    let of_head = delta.values() / delta.key_heads;
+    let widths = [delta.key_dim, delta.key_dim, of_head, of_head];
+
+    let mut kinds: [Vec<f32>; 4] = Default::default();
+    for head in values.chunks(values.len() / delta.key_heads) {
+        let mut rest = head;
+        for (kind, rows) in kinds.iter_mut().zip(widths) {
+            let (own, others) = rest.split_at(rows * width);
+            kind.extend(own);
+            rest = others;
+        }
+    }
+    let [queries, keys, values, gates] = kinds;
+    [[queries, keys, values].concat(), gates]
 }
 
 /// Computes the numbers by which Llama 3.1's scaling divides the frequencies.

@@ -210,6 +210,7 @@ impl Inspection {
                 "windows": config.kinds.iter().map(|kind| kind.window).collect::<Vec<_>>(),
                 "experts": config.experts.map(|experts| json!({
                     "count": experts.count, "chosen": experts.chosen, "inner": experts.inner,
+                    "shared": experts.shared,
                     "layers": config.kinds.iter().map(|kind| kind.sparse).collect::<Vec<_>>(),
                 })),
                 "recurrence": config.delta.map(|delta| json!({
@@ -217,6 +218,7 @@ impl Inspection {
                     "state": delta.state(),
                     "layers": config.kinds.iter().map(|kind| kind.recurrent).collect::<Vec<_>>(),
                 })),
+                "convolution": config.convolution,
                 "norm_epsilon": config.norm_epsilon,
                 "tied": config.tied,
                 "qk_norm": config.qk_norm != QkNorm::None,

@@ -76,7 +76,8 @@ pub fn check_adapter(
 /// Fails if a file is missing or broken, or if a tensor has another shape than the model asks for, or is for a part
 /// that has no adapter here.
 pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, CheckpointError> {
-    let planned = Planned::of(folder, decoder.config())?;
+    let config = decoder.config().clone();
+    let planned = Planned::of(folder, &config)?;
     let file = &planned.file;
 
     let read = |key: &str, shape: [usize; 2]| -> Result<Vec<f32>, CheckpointError> {
@@ -94,9 +95,11 @@ pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, Checkpoi
         };
         // PEFT's matrices are the transposes of ours.
         let shapes = ([*rank, inputs], [outputs, *rank]);
+        let mut values_of_b = read(b, shapes.1)?;
+        layout::in_order(&config, b, &mut values_of_b);
         let values = (
             layout::transposed(read(a, shapes.0)?, shapes.0),
-            layout::transposed(read(b, shapes.1)?, shapes.1),
+            layout::transposed(values_of_b, shapes.1),
         );
         let adapter = Adapter::new([inputs, *rank, outputs], *scale, values, device);
         Ok::<_, CheckpointError>(Some(adapter))

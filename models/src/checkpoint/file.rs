@@ -99,7 +99,7 @@ impl TensorFile {
 
     /// Appends the values of a tensor to `values`, and tells whether all are finite.
     ///
-    /// `info` comes from [`TensorFile::info`].
+    /// `info` comes from [`TensorFile::info`], or is of a part of such a tensor.
     pub(super) fn read(
         &self,
         info: &TensorInfo,

@@ -1,7 +1,12 @@
 //! The mapping from a checkpoint's tensors to parameters. A parameter here is one tensor of a checkpoint or several:
-//! fused projections are joined, and matrices are transposed.
+//! fused projections are joined, matrices are transposed, and rows get the same order in all families.
 
-use crate::{config::DecoderConfig, names};
+use firebrick_core::config::Family;
+
+use crate::{
+    config::{DecoderConfig, GatedDeltaSizes},
+    names,
+};
 
 /// A tensor with the name and the layout of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +32,7 @@ pub fn named_tensors(
     shape: &[usize],
     values: &[f32],
 ) -> Vec<NamedTensor> {
-    let values = to_checkpoint(path, shape, values.to_vec());
+    let values = to_checkpoint(config, path, shape, values.to_vec());
     let mut rest = values.as_slice();
 
     let take = |(name, shape): (String, Vec<usize>)| {
@@ -69,17 +74,129 @@ pub(super) fn inputs(config: &DecoderConfig, path: &str) -> usize {
 }
 
 /// Makes the values of a parameter of `shape` from the concatenated values of its [`pieces`].
-pub(super) fn from_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
+pub(super) fn from_checkpoint(
+    config: &DecoderConfig,
+    path: &str,
+    shape: &[usize],
+    mut values: Vec<f32>,
+) -> Vec<f32> {
+    for_each_piece(config, path, shape, &mut values, in_order);
     if is_transposed(path, shape) { transpose(&values, shape[1], shape[0]) } else { values }
 }
 
 /// Undoes [`from_checkpoint`].
-pub(super) fn to_checkpoint(path: &str, shape: &[usize], values: Vec<f32>) -> Vec<f32> {
-    if is_transposed(path, shape) { transpose(&values, shape[0], shape[1]) } else { values }
+pub(super) fn to_checkpoint(
+    config: &DecoderConfig,
+    path: &str,
+    shape: &[usize],
+    mut values: Vec<f32>,
+) -> Vec<f32> {
+    if is_transposed(path, shape) {
+        values = transpose(&values, shape[0], shape[1]);
+    }
+    // Other values may be a part of the parameter alone.
+    if is_reordered(config, path, shape) {
+        for_each_piece(config, path, shape, &mut values, in_file_order);
+    }
+    values
 }
 
-/// Tells whether a parameter's values are in another order in a checkpoint.
-pub(super) fn is_transposed(path: &str, shape: &[usize]) -> bool {
+/// Changes the values of each of the [`pieces`] by `change`, which also gets the piece's name.
+fn for_each_piece(
+    config: &DecoderConfig,
+    path: &str,
+    shape: &[usize],
+    mut values: &mut [f32],
+    change: fn(&DecoderConfig, &str, &mut [f32]),
+) {
+    for (name, shape) in pieces(config, path, shape) {
+        let (piece, others) = values.split_at_mut(shape.iter().product());
+        change(config, &name, piece);
+        values = others;
+    }
+}
+
+/// Puts the rows of the checkpoint's tensor `name` in the order that they have here.
+pub(super) fn in_order(config: &DecoderConfig, name: &str, values: &mut [f32]) {
+    let Some(rows) = rows_in_file(config, name) else { return };
+    let width = values.len() / rows.len();
+    let in_file = values.to_vec();
+    for (row, values) in rows.into_iter().zip(values.chunks_mut(width)) {
+        values.copy_from_slice(&in_file[row * width..][..width]);
+    }
+}
+
+/// Undoes [`in_order`].
+fn in_file_order(config: &DecoderConfig, name: &str, values: &mut [f32]) {
+    let Some(rows) = rows_in_file(config, name) else { return };
+    let width = values.len() / rows.len();
+    let ordered = values.to_vec();
+    for (row, ordered) in rows.into_iter().zip(ordered.chunks(width)) {
+        values[row * width..][..width].copy_from_slice(ordered);
+    }
+}
+
+/// Returns the row in a checkpoint's tensor of each row here. `None` if they are in the same order, as in most
+/// families.
+fn rows_in_file(config: &DecoderConfig, name: &str) -> Option<Vec<usize>> {
+    if name.contains(".lora_A.") {
+        return None;
+    }
+    match name.rsplit_once("self_attn.") {
+        Some((_, part)) if config.paired => side_by_side(config, part),
+        Some(_) => None,
+        None if config.family == Family::Qwen3Next => by_key_head(&config.delta?, name),
+        None => None,
+    }
+}
+
+/// Finds the rows of queries or keys whose file has the two numbers of a rotated pair next to each other.
+fn side_by_side(config: &DecoderConfig, part: &str) -> Option<Vec<usize>> {
+    let heads = match part.split_once('.')? {
+        ("q_proj", _) => config.heads,
+        ("k_proj", _) => config.kv_heads,
+        _ => return None,
+    };
+
+    let width = config.head_dim;
+    let pairs = config.rope.pairs(width);
+    // The two numbers of pair `i` are in the places `i` and `pairs + i` here, and in `2i` and `2i + 1` there.
+    let in_head = |at: usize| if at < 2 * pairs { 2 * (at % pairs) + at / pairs } else { at };
+    Some((0..heads * width).map(|row| row / width * width + in_head(row % width)).collect())
+}
+
+/// Finds the rows of a recurrence's first projections whose file has everything of a key head together. Here, all
+/// queries are together, then all keys, all values and all gates; or the strengths of all heads, and then their decays.
+fn by_key_head(delta: &GatedDeltaSizes, name: &str) -> Option<Vec<usize>> {
+    let each = delta.value_heads / delta.key_heads;
+    let values = each * delta.value_dim;
+    let widths = match name.rsplit_once("linear_attn.")?.1.split_once('.')?.0 {
+        "in_proj_qkvz" => vec![delta.key_dim, delta.key_dim, values, values],
+        "in_proj_ba" => vec![each; 2],
+        _ => return None,
+    };
+
+    let of_head: usize = widths.iter().sum();
+    let mut before = 0;
+    let mut rows = Vec::new();
+    for width in widths {
+        rows.extend((0..delta.key_heads).flat_map(|head| {
+            let first = head * of_head + before;
+            first..first + width
+        }));
+        before += width;
+    }
+    Some(rows)
+}
+
+/// Tells whether a parameter's values are in another order in a checkpoint, so that it is needed as a whole.
+pub(super) fn is_reordered(config: &DecoderConfig, path: &str, shape: &[usize]) -> bool {
+    let rows = |(name, _): &(String, _)| rows_in_file(config, name).is_some();
+    is_transposed(path, shape) || pieces(config, path, shape).iter().any(rows)
+}
+
+/// Tells whether a parameter is the transpose of a matrix in a checkpoint.
+fn is_transposed(path: &str, shape: &[usize]) -> bool {
     shape.len() == 2 && !is_lookup(path)
 }
 

@@ -87,7 +87,11 @@ impl Names {
             head_dim: 2,
             intermediate_size: 1,
             kinds: names.kinds.iter().map(|(kind, _)| *kind).collect(),
-            experts: config.experts.map(|experts| ExpertSizes { inner: 1, ..experts }),
+            experts: config.experts.map(|experts| ExpertSizes {
+                inner: 1,
+                shared: experts.shared.map(|_| 1),
+                ..experts
+            }),
             delta: config.delta.map(|_| GatedDeltaSizes {
                 key_heads: 1,
                 value_heads: 1,
@@ -152,7 +156,8 @@ impl ParameterSource for Asked<'_> {
         let true_shape = match shape {
             [_, _] => vec![layout::inputs(self.config, path); 2],
             [channels, one, _] => {
-                vec![*channels, *one, self.config.delta.map_or(0, |delta| delta.kernel)]
+                let kernel = self.config.delta.map(|delta| delta.kernel);
+                vec![*channels, *one, kernel.or(self.config.convolution).unwrap_or(0)]
             }
             other => other.to_vec(),
         };

@@ -1,16 +1,19 @@
 //! The text part of a model that also sees pictures: its part of `config.json`, and its tensors' names. Such a model is
 //! read as its text part alone, which is a model of a known family.
 
+use firebrick_core::config::Family;
 use serde_json::{Map, Value, json};
 
-use crate::{Family, names::TextPrefix};
+use crate::names::TextPrefix;
 
 /// Model types, the families whose models compute the same as their text part, and whether the head is the embedding if
 /// the file is silent. That may differ from the default of the text part by itself.
-const KNOWN: [(&str, Family, bool); 3] = [
+const KNOWN: [(&str, Family, bool); 5] = [
     ("gemma3", Family::Gemma3, true),
     ("mistral3", Family::Mistral, true),
+    ("mistral3", Family::Ministral3, true),
     ("qwen3_5", Family::Qwen35, false),
+    ("qwen3_5_moe", Family::Qwen35Moe, false),
 ];
 
 /// Prefixes of the text part's tensors, and their prefixes in the text part alone. Files of transformers 5 and 4
@@ -31,13 +34,16 @@ pub(super) fn text_part(mut fields: Map<String, Value>) -> Map<String, Value> {
     };
 
     let model_type = of(&fields, "model_type");
-    let known = KNOWN.iter().find(|(name, ..)| model_type.as_deref() == Some(name));
+    let text = fields.get("text_config").and_then(Value::as_object);
+    let text_type = text.and_then(|text| of(text, "model_type"));
+    let known = KNOWN.iter().find(|(name, family, _)| {
+        let of_text = text_type.as_deref().is_none_or(|text_type| text_type == family.model_type());
+        of_text && model_type.as_deref() == Some(name)
+    });
     let Some((_, family, tied)) = known else { return fields };
 
     match fields.remove("text_config") {
-        Some(Value::Object(mut text))
-            if of(&text, "model_type").is_none_or(|it| it == family.model_type()) =>
-        {
+        Some(Value::Object(mut text)) => {
             text.insert("model_type".into(), family.model_type().into());
             text.insert("architectures".into(), json!([family.language_model()]));
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
+use firebrick_core::config::Family;
 use serde_json::{Map, Value};
 
 use super::{CheckpointError, head, json, layout, names, pictures, tensors::Tensors};
@@ -10,7 +11,6 @@ use crate::{
     base::FrozenFormat,
     config::DecoderConfig,
     decoder::Decoder,
-    family::Family,
     fields::{ConfigError, not_implemented},
     names::TextPrefix,
     rope::RopeScaling,
@@ -156,7 +156,9 @@ pub(crate) fn scorer_config(
             "a reward model whose rope depends on the length of texts",
         )));
     }
-    config.tied = true; // There is no head over the vocabulary to read.
+    // There is no head over the vocabulary to read, and no logits.
+    config.tied = true;
+    config.logit_scale = 1.0;
     Ok((config, fields))
 }
 
@@ -176,15 +178,26 @@ fn pad(fields: &Map<String, Value>, config: &DecoderConfig) -> Option<u32> {
     match fields.get("pad_token_id") {
         None => match config.family {
             Family::Gemma | Family::Gemma3 => Some(0),
-            Family::Olmo2 | Family::Olmo3 => Some(1),
+            Family::Olmo2 | Family::Olmo3 | Family::Olmoe | Family::SeedOss => Some(1),
+            Family::Ernie45 | Family::HunYuan | Family::Lfm2 => Some(0),
+            Family::Ministral3 => Some(11),
+            Family::Glm4 => Some(151_329),
             Family::Phi3 => Some(32000),
             Family::SmolLm3 => Some(128_004),
             Family::Qwen2
             | Family::Qwen3
             | Family::Qwen3Moe
+            | Family::Qwen3Next
             | Family::Qwen35
+            | Family::Qwen35Moe
+            | Family::Qwen2Moe
             | Family::Llama
-            | Family::Mistral => None,
+            | Family::Mistral
+            | Family::Mixtral
+            | Family::Granite
+            | Family::GraniteHybrid
+            | Family::Exaone4
+            | Family::Arcee => None,
         },
         Some(id) => id.as_u64().and_then(|id| u32::try_from(id).ok()),
     }
@@ -246,7 +259,7 @@ impl ParameterSource for Weights<'_> {
         for (name, piece) in layout::pieces(self.config, path, shape) {
             self.read(&name, &piece, &mut joined)?;
         }
-        Ok(layout::from_checkpoint(path, shape, joined))
+        Ok(layout::from_checkpoint(self.config, path, shape, joined))
     }
 
     fn base(&self) -> FrozenFormat {

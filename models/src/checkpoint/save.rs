@@ -67,7 +67,7 @@ pub fn save_as(
     max_shard_bytes: u64,
 ) -> Result<(), CheckpointError> {
     let parameters = saved_parameters(decoder, folder)?;
-    let mut values = Values::new(&parameters);
+    let mut values = Values::new(decoder.config(), &parameters);
     let shards = shards(decoder.config(), &parameters, formats, max_shard_bytes);
     let single = folder.join(SINGLE);
     let index = folder.join(INDEX);
@@ -137,7 +137,7 @@ pub(super) fn write_adapter(
     for tensor in &mut tensors {
         tensor.name = named(std::mem::take(&mut tensor.name));
     }
-    write_tensors(path, &tensors, &mut Values::new(&parameters))
+    write_tensors(path, &tensors, &mut Values::new(decoder.config(), &parameters))
 }
 
 /// A tensor of the checkpoint that will be written.
@@ -185,9 +185,10 @@ fn shards(
 }
 
 /// All values of a model in the order and layout of its checkpoint. They are read from the device when they are asked
-/// for, a parameter at a time, or a part at a time if they are not transposed, because the largest are among these: the
+/// for, a parameter at a time, or a part at a time if they have the same order there, because the largest are among these: the
 /// embedding of a small model is a third of it.
 struct Values<'a> {
+    config: &'a DecoderConfig,
     parts: std::vec::IntoIter<(&'a Parameter, Range<usize>)>,
     current: Vec<f32>,
     taken: usize,
@@ -214,14 +215,14 @@ pub(super) fn read(parameter: &Parameter, part: Range<usize>) -> Result<Vec<f32>
 }
 
 impl<'a> Values<'a> {
-    fn new(parameters: &'a [Parameter]) -> Self {
+    fn new(config: &'a DecoderConfig, parameters: &'a [Parameter]) -> Self {
         // A transposed parameter is needed as a whole, because its columns become rows.
         let parts = |parameter: &'a Parameter| {
-            let transposed = layout::is_transposed(&parameter.path, &parameter.shape);
-            parts(parameter, if transposed { usize::MAX } else { PART })
+            let whole = layout::is_reordered(config, &parameter.path, &parameter.shape);
+            parts(parameter, if whole { usize::MAX } else { PART })
         };
         let parts: Vec<_> = parameters.iter().flat_map(parts).collect();
-        Values { parts: parts.into_iter(), current: Vec::new(), taken: 0 }
+        Values { config, parts: parts.into_iter(), current: Vec::new(), taken: 0 }
     }
 
     /// Takes the next values: at least one, and at most `limit`.
@@ -234,7 +235,8 @@ impl<'a> Values<'a> {
             self.current = Vec::new();
             let (parameter, part) = self.parts.next().expect("every value has its tensor");
             let values = read(parameter, part)?;
-            self.current = layout::to_checkpoint(&parameter.path, &parameter.shape, values);
+            self.current =
+                layout::to_checkpoint(self.config, &parameter.path, &parameter.shape, values);
             self.taken = 0;
         }
 

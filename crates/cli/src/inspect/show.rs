@@ -100,6 +100,7 @@ fn features(config: &DecoderConfig) -> String {
         QkNorm::None => biases,
         QkNorm::Heads => format!("{biases}, queries and keys normalised"),
         QkNorm::Whole => format!("{biases}, queries and keys normalised over all heads"),
+        QkNorm::Rotated => format!("{biases}, queries and keys normalised after rotation"),
     }
 }
 
@@ -114,9 +115,17 @@ impl Inspection {
 
         if let Some(experts) = &config.experts {
             let layers = config.kinds.iter().filter(|kind| kind.sparse).count();
-            let ExpertSizes { count, chosen, inner, .. } = experts;
-            let each = format!("{count} of width {inner}, {chosen} for each token");
+            let ExpertSizes { count, chosen, inner, shared, .. } = experts;
+            let shared =
+                shared.map_or(String::new(), |width| format!(", and one of {width} for all"));
+            let each = format!("{count} of width {inner}, {chosen} for each token{shared}");
             line(f, "experts", &format!("{} with {each}", counted(layers as u64, "layer")))?;
+        }
+
+        if let Some(tokens) = config.convolution {
+            let layers = config.kinds.iter().filter(|kind| kind.recurrent).count();
+            let layers = counted(layers as u64, "layer");
+            line(f, "recurrence", &format!("{layers}, a convolution over {tokens} tokens"))?;
         }
 
         if let Some(delta) = &config.delta {

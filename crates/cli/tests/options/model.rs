@@ -116,7 +116,52 @@ pub(crate) const CASES: &[Case] = &[
     case(&["model.new.family=smollm3"], LETTERS, &[], |run| is_a(run, "smollm3", "q_proj.weight")),
     case(&["model.new.family=olmo2"], LETTERS, &[], |run| is_a(run, "olmo2", "q_norm.weight")),
     case(&["model.new.family=olmo3"], LETTERS, &[], |run| is_a(run, "olmo3", "k_norm.weight")),
+    case(&["model.new.family=olmoe"], LETTERS, &[], |run| is_a(run, "olmoe", "q_norm.weight")),
     case(&["model.new.family=phi3"], LETTERS, &[], |run| is_a(run, "phi3", "qkv_proj.weight")),
+    case(&["model.new.family=ministral3"], LETTERS, &[], |run| {
+        is_a(run, "ministral3", "q_proj.weight");
+    }),
+    case(&["model.new.family=mixtral"], LETTERS, &[], |run| {
+        is_a(run, "mixtral", "q_proj.weight");
+        let name = "model.layers.0.block_sparse_moe.experts.7.w2.weight";
+        assert!(run.tensors("model.safetensors").contains_key(name), "{name}");
+    }),
+    case(&["model.new.family=qwen2_moe"], LETTERS, &[], |run| {
+        is_a(run, "qwen2_moe", "q_proj.bias");
+        let name = "model.layers.0.mlp.shared_expert_gate.weight";
+        assert!(run.tensors("model.safetensors").contains_key(name), "{name}");
+    }),
+    case(&["model.new.family=qwen3_next"], LETTERS, &[], |run| {
+        assert_eq!(run.json("config.json")["model_type"], "qwen3_next");
+        let name = "model.layers.0.linear_attn.in_proj_qkvz.weight";
+        assert!(run.tensors("model.safetensors").contains_key(name), "{name}");
+    }),
+    case(&["model.new.family=qwen3_5_moe"], LETTERS, &[], |run| {
+        assert_eq!(run.json("config.json")["model_type"], "qwen3_5_moe_text");
+        let name = "model.layers.0.mlp.shared_expert.up_proj.weight";
+        assert!(run.tensors("model.safetensors").contains_key(name), "{name}");
+    }),
+    case(&["model.new.family=lfm2"], LETTERS, &[], |run| {
+        assert_eq!(run.json("config.json")["model_type"], "lfm2");
+        let name = "model.layers.0.conv.in_proj.weight";
+        assert!(run.tensors("model.safetensors").contains_key(name), "{name}");
+    }),
+    case(&["model.new.family=granite"], LETTERS, &[], |run| is_a(run, "granite", "q_proj.weight")),
+    case(&["model.new.family=granitemoehybrid"], LETTERS, &[], |run| {
+        is_a(run, "granitemoehybrid", "q_proj.weight");
+        let name = "model.layers.0.shared_mlp.input_linear.weight";
+        assert!(run.tensors("model.safetensors").contains_key(name), "{name}");
+    }),
+    case(&["model.new.family=glm4"], LETTERS, &[], |run| is_a(run, "glm4", "q_proj.bias")),
+    case(&["model.new.family=ernie4_5"], LETTERS, &[], |run| {
+        is_a(run, "ernie4_5", "q_proj.weight");
+    }),
+    case(&["model.new.family=exaone4"], LETTERS, &[], |run| is_a(run, "exaone4", "q_norm.weight")),
+    case(&["model.new.family=hunyuan_v1_dense"], LETTERS, &[], |run| {
+        is_a(run, "hunyuan_v1_dense", "query_layernorm.weight");
+    }),
+    case(&["model.new.family=seed_oss"], LETTERS, &[], |run| is_a(run, "seed_oss", "q_proj.bias")),
+    case(&["model.new.family=arcee"], LETTERS, &[], |run| is_a(run, "arcee", "q_proj.weight")),
     case(&["model.new.hidden_size=24"], LETTERS, &[], |run| {
         shaped(run, "hidden_size", 24, "model.norm.weight", &[24]);
     }),

@@ -8,8 +8,8 @@ use burn::{
 use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::{
     Compute, DecodeCache, Decoder, DecoderConfig, Family, FrozenFormat, LayerKind, Lora, Padding,
-    PolicyModel, Rope, RopeKind, RopeScaling, Sizes, TokenBatch, Yarn, head_logprobs, parameters,
-    random_in,
+    PolicyModel, QueryGrowth, Rope, RopeKind, RopeScaling, Sizes, TokenBatch, Yarn, head_logprobs,
+    parameters, random_in,
 };
 use firebrick_train::{
     Sample,
@@ -224,24 +224,42 @@ fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
 
 /// Computes layers of newer families, decoded and in an update. They have a window with its own rope, a layer without
 /// rotation, half of a head rotated and scaled up, and scaled queries. They have post-norm, alone and with pre-norm,
-/// and norms of heads one by one and together. They also have a recurrence instead of attention next to attention with
-/// gates, and experts.
+/// and norms of heads one by one and together, before and after RoPE. They also have a recurrence instead of attention
+/// next to attention with gates, experts with and without one for all tokens, queries that grow, and an MLP without a
+/// gate.
 fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
-    for family in [Family::Gemma3, Family::Olmo2, Family::Qwen35, Family::Qwen3Moe] {
+    let families = [
+        Family::Gemma3,
+        Family::Olmo2,
+        Family::Qwen35,
+        Family::Qwen3Moe,
+        Family::Qwen2Moe,
+        Family::HunYuan,
+    ];
+    for family in families {
         let mut config = DecoderConfig::new(family, sizes());
         // Two unlike layers, so that each family shows what its layers can be.
         let windowed = LayerKind { window: Some(5), rope: RopeKind::Local, ..LayerKind::default() };
         let still = LayerKind { rope: RopeKind::None, ..LayerKind::default() };
         let [first, second] = match family {
             Family::Qwen35 => [LayerKind { recurrent: true, ..still }, windowed],
-            Family::Qwen3Moe => [LayerKind { sparse: true, ..windowed }, still],
+            Family::Qwen3Moe | Family::Qwen2Moe => [LayerKind { sparse: true, ..windowed }, still],
             _ => [windowed, still],
         };
 
         config.kinds[..2].copy_from_slice(&[first, second]);
         config.local_rope = Some(half_scaled());
         config.query_scale = 1.5;
+        match family {
+            Family::Qwen2Moe => config.query_growth = Some(QueryGrowth { beta: 0.5, context: 3 }),
+            Family::HunYuan => {
+                config.squared_relu = true;
+                config.residual_scale = 0.5;
+                config.logit_scale = 0.25;
+            }
+            _ => {}
+        }
 
         let policy =
             random_in(&config, FrozenFormat::F32, Seed::run(1), &device.clone().autodiff());

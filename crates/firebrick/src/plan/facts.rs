@@ -1,7 +1,9 @@
 //! Facts that a plan is computed from: the sizes of the models and of the recipe's batches.
 
 use firebrick_device::Kind;
-use firebrick_models::{Compute, DecoderConfig, FrozenFormat, GatedDeltaSizes, Lora, QkNorm};
+use firebrick_models::{
+    Compute, DecoderConfig, ExpertSizes, FrozenFormat, GatedDeltaSizes, Lora, QkNorm,
+};
 use serde::Serialize;
 
 use super::ChunkPlan;
@@ -205,13 +207,28 @@ fn bounded(number: usize) -> u128 {
 /// Returns the width of the widest MLP that a token passes through.
 fn inner(config: &DecoderConfig) -> u128 {
     let dense = config.kinds.iter().any(|kind| !kind.sparse);
-    let expert = config.experts.map_or(0, |experts| experts.inner);
+    let widest = |experts: ExpertSizes| experts.inner.max(experts.shared.unwrap_or(0));
+    let expert = config.experts.map_or(0, widest);
     expert.max(if dense { config.intermediate_size } else { 0 }) as u128
 }
 
 /// Counts the values of the embedding, and of a head of its own.
 fn lookups(config: &DecoderConfig) -> u128 {
     (config.vocab_size * config.hidden_size) as u128 * if config.tied { 1 } else { 2 }
+}
+
+/// Counts the values per token of a recurrent layer: the outputs of its first projection, the inputs of its last one,
+/// and what autodiff holds between the two in the backward pass.
+fn recurrent(config: &DecoderConfig) -> [u128; 3] {
+    match (&config.delta, config.convolution) {
+        (Some(delta), _) => {
+            let projected = delta.channels() + delta.values() + 2 * delta.value_heads;
+            [projected as u128, delta.values() as u128, recurrence(delta)]
+        }
+        // Two products, and one for each token that the convolution sees, all of the width of the residual stream.
+        (None, Some(tokens)) => [3, 1, 2 * tokens + 6].map(|it| (it * config.hidden_size) as u128),
+        (None, None) => [0; 3],
+    }
 }
 
 /// Counts the values per token that autodiff holds in the backward pass through a recurrence: copies of the
@@ -244,13 +261,14 @@ impl Facts {
         let count = config.parameters();
         let adapters = models.lora.as_ref().map(|lora| config.adapter_parameters(lora));
 
+        let [projected, mixed, recurrence] = recurrent(config);
         let shape = Shape {
             layers: config.layers as u128,
             hidden: config.hidden_size as u128,
             heads: config.heads as u128,
             before_norms: match config.qk_norm {
                 QkNorm::None => 0,
-                QkNorm::Heads | QkNorm::Whole => {
+                QkNorm::Heads | QkNorm::Whole | QkNorm::Rotated => {
                     ((config.heads + config.kv_heads) * config.head_dim) as u128
                 }
             },
@@ -260,12 +278,10 @@ impl Facts {
             sparse: config.kinds.iter().filter(|kind| kind.sparse).count() as u128,
             experts: config.experts.map_or(0, |experts| experts.count as u128),
             recurrent: config.kinds.iter().filter(|kind| kind.recurrent).count() as u128,
-            state: config.delta.map_or(0, |delta| delta.state() as u128),
-            projected: config.delta.map_or(0, |delta| {
-                (delta.channels() + delta.values() + 2 * delta.value_heads) as u128
-            }),
-            mixed: config.delta.map_or(0, |delta| delta.values() as u128),
-            recurrence: config.delta.as_ref().map_or(0, recurrence),
+            state: config.recurrent_state() as u128,
+            projected,
+            mixed,
+            recurrence,
             vocab: config.vocab_size as u128,
         };
 
