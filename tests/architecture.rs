@@ -204,7 +204,7 @@ impl PolicyModel for Recurrent {
 
     fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, Memory) {
         let rows = batch.tokens.dims()[0];
-        let seen = |_: &Attention| KvCache::new(batch, 1, [1, HIDDEN], Compute::F32);
+        let seen = |_: &Attention| KvCache::new(batch, &[[1, HIDDEN]], Compute::F32);
         let mut memory = self.nothing(rows, self.attention.as_ref().map(seen));
         let last = self.forward_cached(self.embed(batch), &self.context(batch), &mut memory);
         (last, memory)
@@ -293,7 +293,7 @@ fn what_is_sampled_has_the_log_probabilities_of_the_forward_pass() {
                 let labels: Vec<i32> = row[*before..].iter().map(|&token| token as i32).collect();
                 let forward = head_logprobs(
                     &hidden.reshape([written, HIDDEN]),
-                    &policy.head().val(),
+                    &policy.lm_head(),
                     &Tensor::from_ints(labels.as_slice(), &policy.device()),
                     TEMPERATURE,
                     1000,

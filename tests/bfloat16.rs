@@ -20,15 +20,16 @@ const LOGITS: f64 = 0.02;
 /// Largest deviation of a parameter's gradient. One gradient in twenty is off by more than 0.046, the worst by 0.095.
 const GRADIENTS: f64 = 0.10;
 
-/// Fixtures whose recurrence amplifies every rounding. `transformers` in bfloat16 is off by 5 % in the logits
-/// of the first, and by 88 % in a gradient; by 2 % and 36 % in those of the third, by 11 % and 49 % in those of the
-/// fourth, and by 8 % and 87 % in those of the last.
-const WILD: [&str; 5] = [
+/// Fixtures whose recurrence, or whose embeddings per layer, amplify every rounding. `transformers` in bfloat16 is off by
+/// 5 % in the logits of the first, and by 88 % in a gradient; by 2 % and 36 % in those of the third, by 11 % and 49 % in
+/// those of the fourth, by 8 % and 87 % in those of the fifth, and by 1 % and 98 % in those of the last.
+const WILD: [&str; 6] = [
     "qwen3_5-f32",
     "qwen3_5-f32-pictures",
     "qwen3_5-bf16-mixed",
     "qwen3_5_moe-f32",
     "qwen3_next-f32",
+    "gemma4_e-f32",
 ];
 
 #[test]

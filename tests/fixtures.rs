@@ -369,7 +369,7 @@ fn entropies(policy: &Decoder, samples: &[Sample], temperature: f64) -> Vec<Vec<
         let [_, tokens, width] = policy.hidden(&batch.tokens).dims();
         let hidden =
             policy.hidden(&batch.tokens).reshape([tokens, width]).select(0, batch.predictors);
-        let head = policy.head().val();
+        let head = policy.lm_head();
         read(
             head_logprobs(&hidden, &head, &batch.labels, temperature, MICRO_BATCHING.max_logits)
                 .entropy,

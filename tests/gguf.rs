@@ -22,13 +22,14 @@ use firebrick_tests::{
 use serde_json::{Map, Value, json};
 
 /// Fixtures that no file can hold, and the fields for which llama.cpp has a value of its own.
-const UNSAID: [(&str, &str); 16] = [
+const UNSAID: [(&str, &str); 17] = [
     ("arcee-f32", "mlp_bias"),
     ("ernie4_5-f32", "use_bias"),
     ("exaone4-f32", "head_dim"),
     ("gemma3-f32", "query_pre_attn_scalar"),
     ("gemma3-f32-nested", "query_pre_attn_scalar"),
     ("gemma3-f32-pictures", "query_pre_attn_scalar"),
+    ("gpt_oss-mxfp4", "swiglu_limit"),
     ("hunyuan-f32", "attention_bias"),
     ("olmo3-f32", "rope_scaling"),
     ("olmoe-f32", "num_key_value_heads"),
@@ -186,9 +187,11 @@ fn a_new_model_of_any_family_is_the_same_as_gguf() {
         let (theirs, _) = load_config(folder.path()).unwrap();
 
         let mut file = GgufFile::of_folder(folder.path(), None);
-        // The converter writes none of these.
+        // The converter writes none of these, except those of Gemma 4.
         let silent = ["sliding_window_pattern", "recurrent_layers", "freq_base_swa"];
-        file.keys.retain(|(key, ..)| !silent.iter().any(|silent| key.ends_with(silent)));
+        file.keys.retain(|(key, ..)| {
+            key.starts_with("gemma4.") || !silent.iter().any(|silent| key.ends_with(silent))
+        });
         fs::write(&path, file.bytes()).unwrap();
 
         let (ours, _) = load_config(&path).unwrap();
@@ -334,6 +337,33 @@ fn what_a_file_can_not_mean_is_refused_by_name() {
         &|it| it.float("gemma3.final_logit_softcapping", 30.0),
         "final_logit_softcapping",
     );
+    refused("gemma4-f32", &without("rope_freqs.weight"), "it has no rope_freqs.weight");
+    refused(
+        "gemma4-f32",
+        &|it| it.number("gemma4.embedding_length_per_layer_input", 16),
+        "it has no per_layer_token_embd.weight",
+    );
+    refused(
+        "gemma4_e-f32",
+        &|it| it.numbers("gemma4.feed_forward_length", &[40, 80, 80, 80, 80]),
+        "feed_forward_length\" should have one width for each of 5 layers",
+    );
+    refused(
+        "gemma4_e-f32",
+        &|it| it.number("gemma4.attention.shared_kv_layers", 4),
+        "feed_forward_length\" should have one width for each of 5 layers",
+    );
+    refused("gemma4_e-f32", &without("blk.4.inp_gate.weight"), "per_layer_input_gate");
+    refused(
+        "gemma4-f32",
+        &|it| it.numbers("gemma4.attention.head_count_kv", &[2, 1, 1, 2, 1]),
+        "head_count_kv\" has different numbers for layers of one type",
+    );
+    refused(
+        "gemma4-f32",
+        &|it| it.number("gemma4.attention.value_length_swa", 6),
+        "value_length_swa is 6, expected 8",
+    );
     refused(
         "olmo3-f32",
         &|it| it.float("olmo2.rope.scaling.yarn_ext_factor", 0.5),
@@ -369,6 +399,29 @@ fn what_a_file_can_not_mean_is_refused_by_name() {
         &|it| it.number("lfm2.attention.sliding_window", 7),
         "lfm2.attention.sliding_window is 7",
     );
+
+    refused("gpt_oss-f32", &without("blk.0.attn_sinks.weight"), "self_attn.sinks");
+    refused("gpt_oss-f32", &without("blk.0.ffn_down_exps.bias"), "mlp.experts.0.down_proj.bias");
+    refused(
+        "gpt_oss-f32",
+        &|it| it.keys.retain(|(key, ..)| !key.ends_with(".sliding_window")),
+        "it has no gpt-oss.attention.sliding_window",
+    );
+    refused(
+        "gpt_oss-f32",
+        &|it| it.number("gpt-oss.expert_gating_func", 1),
+        "expert_gating_func is 1, expected 3",
+    );
+
+    for (fixture, name) in [("glm4_moe-f32", "glm4moe"), ("minimax_m2-f32", "minimax-m2")] {
+        refused(
+            fixture,
+            &|it| it.number(&format!("{name}.expert_gating_func"), 1),
+            "expert_gating_func is 1, expected 2, a sigmoid",
+        );
+        let correction = "e_score_correction_bias";
+        refused(fixture, &without("blk.1.exp_probs_b.bias"), correction);
+    }
 }
 
 /// A file without a tokenizer takes the one in its folder.
@@ -462,6 +515,7 @@ fn texts_are_cut_by_the_rules_that_a_file_names() {
         ("llama-bpe", &["12", "3", "4"], &["aB"]),
         ("qwen2", &["1", "2", "3", "4"], &["aB"]),
         ("tekken", &["1", "2", "3", "4"], &["a", "B"]),
+        ("gpt-4o", &["12", "3", "4"], &["a", "B"]),
     ] {
         file.text("tokenizer.ggml.pre", pre);
         fs::write(&path, file.bytes()).unwrap();
@@ -478,6 +532,23 @@ fn texts_are_cut_by_the_rules_that_a_file_names() {
         let begun = tokenizer.encode("1", true).unwrap();
         assert_eq!(begun.len(), 1 + usize::from(["llama-bpe", "tekken"].contains(&pre)), "{pre}");
     }
+}
+
+/// A message of gpt-oss ends with a token after which the model goes on to the next one.
+#[test]
+fn the_end_of_a_message_is_no_end_of_a_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let ends = |call: &str| -> Value {
+        let mut file = GgufFile::of_every_type("llama", false);
+        file.texts("tokenizer.ggml.tokens", ["a", "<|end|>", "<|return|>", call]);
+        file.number("tokenizer.ggml.eos_token_id", 2);
+        fs::write(&path, file.bytes()).unwrap();
+        let config = Gguf::open(&path).unwrap().file("generation_config.json").unwrap().unwrap();
+        serde_json::from_slice::<Value>(&config).unwrap()["eos_token_id"].clone()
+    };
+    assert_eq!(ends("<|call|>"), json!([2, 3]));
+    assert_eq!(ends("b"), json!([2, 1]));
 }
 
 /// Rows of blocks are reordered as rows of numbers are, even behind the first few thousand blocks.
@@ -521,6 +592,39 @@ fn blocks_are_read_as_the_numbers_that_they_stand_for() {
     // Row 1 of the first head is the third row in the file: rows of the two halves take turns there.
     assert_eq!(plain[width], number(2 * width) as f32);
     assert_eq!(plain[rows / 8 * width], number(width) as f32);
+}
+
+/// The experts of a published gpt-oss are blocks of MXFP4, those of all experts in one tensor.
+#[test]
+fn stacked_blocks_are_read_expert_by_expert() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let [experts, rows, blocks] = [3, 2, 2];
+    // A block's scale tells the expert, 2 to the power of its number, and its codes tell the row: 1 is 0.5, and 2 is 1.
+    let block = |number: usize| {
+        let code = (number / blocks % rows + 1) as u8;
+        let exponent = 127 + (number / blocks / rows) as u8;
+        [vec![exponent], vec![code | (code << 4); 16]].concat()
+    };
+
+    let mut file = GgufFile::of_every_type("gpt-oss", false);
+    file.tensors = vec![TensorOfFile {
+        name: "blk.0.ffn_down_exps.weight".into(),
+        kind: BlockType::MXFP4.number(),
+        sizes: vec![32 * blocks as u64, rows as u64, experts as u64],
+        bytes: (0..experts * rows * blocks).flat_map(block).collect(),
+        says_at: None,
+    }];
+    fs::write(&path, file.bytes()).unwrap();
+
+    let gguf = Gguf::open(&path).unwrap();
+    for expert in 0..experts {
+        let mut values = Vec::new();
+        let name = format!("model.layers.0.mlp.experts.{expert}.down_proj.weight");
+        gguf.read(&name, &mut values).unwrap();
+        let scale = 2f32.powi(expert as i32);
+        assert_eq!(values, [[0.5 * scale; 64], [scale; 64]].concat(), "{name}");
+    }
 }
 
 /// A factor of 0 or 1 scales nothing. Any other is linear if no type is given, even under the older key.
@@ -672,6 +776,7 @@ fn any_bits_are_read_or_refused() {
         "granite",
         "qwen3next",
         "lfm2",
+        "gpt-oss",
     ] {
         for scores in [false, true] {
             let name = format!("{architecture}-{}", if scores { "scores" } else { "merges" });

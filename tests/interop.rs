@@ -13,9 +13,10 @@ use firebrick_core::{Seed, SftExample};
 use firebrick_data::Tokenizer;
 use firebrick_gguf::FileType;
 use firebrick_models::{
-    Biases, Decoder, DecoderConfig, Family, LayerKind, Llama3, LongRope, Lora, QueryGrowth,
-    RopeKind, RopeScaling, SaveOptions, Sizes, WeightDtype, Yarn, load, load_adapter, load_config,
-    parameters, random, save, save_adapter, save_gguf,
+    Biases, Decoder, DecoderConfig, ExpertSizes, Family, GlobalHeads, LayerKind, Llama3, LongRope,
+    Lora, PerLayerSizes, QueryGrowth, RopeKind, RopeScaling, RouterScores, SaveOptions, Sizes,
+    WeightDtype, Yarn, load, load_adapter, load_config, parameters, random, save, save_adapter,
+    save_gguf,
 };
 use firebrick_tests::{
     close::report,
@@ -191,8 +192,9 @@ fn interop_adapters_open_in_peft() {
 }
 
 /// Bases of adapters that see pictures, and the classes of transformers that open them as the book does.
-const SEEING: [(&str, &str); 3] = [
+const SEEING: [(&str, &str); 4] = [
     ("gemma3-f32-pictures", "AutoModelForCausalLM"),
+    ("gemma4-f32-pictures", "AutoModelForCausalLM"),
     ("mistral3-f32-pictures", "AutoModelForImageTextToText"),
     ("qwen3_5-f32-pictures", "AutoModelForCausalLM"),
 ];
@@ -245,7 +247,7 @@ fn interop_adapters_of_models_that_see_pictures_move_them_in_peft() {
 #[test]
 fn interop_adapters_of_peft_are_read_and_written_again() {
     let Some(transformers) = Transformers::find() else { return };
-    let [gemma3, mistral3, qwen3_5] = SEEING;
+    let [gemma3, gemma4, mistral3, qwen3_5] = SEEING;
     let whole = "AutoModelForImageTextToText";
     let cases = [
         (gemma3, json!({ "target_modules": ["q_proj", "down_proj"], "layers_to_transform": [1] })),
@@ -257,6 +259,7 @@ fn interop_adapters_of_peft_are_read_and_written_again() {
                 "rank_pattern": { r"model.language_model.layers.\d.self_attn.q_proj": 3 },
             }),
         ),
+        (gemma4, json!({ "target_modules": r"model\.language_model\..*\.(v|o)_proj" })),
         (mistral3, json!({ "target_modules": ["k_proj", "gate_proj"], "use_rslora": true })),
         (
             qwen3_5,
@@ -372,6 +375,24 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
     gemma3.rope.scaling = RopeScaling::Linear { factor: 8.0 };
     gemma3.query_scale = (12.0f64 / 7.0).sqrt();
 
+    let mut gemma4 = new(Family::Gemma4, 2, 8, true);
+    gemma4.kinds[0].window = Some(4);
+    gemma4.biases = Biases { qkv: true, output: true, mlp: false };
+    gemma4.global_heads = Some(GlobalHeads { kv_heads: 3, head_dim: 12, values_are_keys: true });
+    gemma4.rope.share = 0.5;
+    gemma4.rope.scaling = RopeScaling::Proportional { factor: 2.0 };
+    gemma4.logit_cap = Some(2.0);
+    let mut gemma4_with_values = new(Family::Gemma4, 3, 8, false);
+    gemma4_with_values.global_heads =
+        Some(GlobalHeads { kv_heads: 3, head_dim: 10, values_are_keys: false });
+
+    let mut gemma4_small = gemma4_with_values.clone();
+    gemma4_small.layers = 5;
+    gemma4_small.kinds = [0, 1, 0, 0, 1].map(|kind| gemma4_with_values.kinds[kind]).to_vec();
+    gemma4_small.per_layer = Some(PerLayerSizes { vocab_size: tokenizer().len() + 3, width: 7 });
+    gemma4_small.double_wide_mlp = true;
+    gemma4_small.share_kv(2);
+
     let mut smollm3 = new(Family::SmolLm3, 3, 8, true);
     smollm3.kinds[1].rope = RopeKind::None;
 
@@ -417,12 +438,18 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
     hybrid.kinds.iter_mut().for_each(|kind| kind.rope = RopeKind::None);
     let mut lfm2 = new(Family::Lfm2, 2, 8, true);
     lfm2.kinds[1].recurrent = false;
+    let mut glm4_moe = new(Family::Glm4Moe, 2, 8, false);
+    let scores = RouterScores::Sigmoid { scale: 2.5 };
+    glm4_moe.experts = glm4_moe.experts.map(|experts| ExpertSizes { scores, ..experts });
     let mut exaone4 = new(Family::Exaone4, 2, 8, false);
     exaone4.kinds[0].window = Some(4);
     exaone4.kinds[1] = LayerKind { rope: RopeKind::None, ..LayerKind::default() };
 
     vec![
         (gemma3, whole),
+        (gemma4, parts),
+        (gemma4_with_values, whole),
+        (gemma4_small, parts),
         (smollm3, parts),
         (new(Family::Olmo2, 2, 8, false), whole),
         (olmo3, parts),
@@ -441,10 +468,13 @@ fn models() -> Vec<(DecoderConfig, SaveOptions)> {
         (qwen3_next, parts),
         (qwen3_5_moe, whole),
         (new(Family::Mixtral, 1, 8, false), whole),
+        (new(Family::GptOss, 1, 8, false), whole),
         (new(Family::Olmoe, 2, 8, false), parts),
         (granite, whole),
         (hybrid, parts),
         (new(Family::Glm4, 2, 8, false), whole),
+        (glm4_moe, parts),
+        (new(Family::MiniMaxM2, 2, 8, false), whole),
         (new(Family::Ernie45, 2, 8, true), parts),
         (exaone4, parts),
         (lfm2, parts),
@@ -469,7 +499,8 @@ fn written(config: &DecoderConfig, options: &SaveOptions, folder: &Path) -> Deco
     load(folder, &Device::flex().autodiff()).unwrap()
 }
 
-/// Changes all vectors. A new model's biases are 0 and its norms 1, so nobody would miss them.
+/// Changes all vectors, and factors of layers. A new model's biases are 0, and its norms and factors 1, so nobody would
+/// miss them.
 struct Stir;
 
 impl ModuleMapper for Stir {
@@ -479,7 +510,7 @@ impl ModuleMapper for Stir {
         }
         param.map(|vector| {
             let count = vector.shape().num_elements() as i64;
-            let waves = Tensor::<1, Int>::arange(0..count, &vector.device()).float().sin();
+            let waves = Tensor::<1, Int>::arange(1..count + 1, &vector.device()).float().sin();
             let waves = waves.mul_scalar(0.3).reshape(vector.dims());
             vector + waves
         })

@@ -11,8 +11,8 @@ use burn::{
 };
 use firebrick_core::{Completion, FinishReason, Seed, config::DistillationLoss};
 use firebrick_models::{
-    ChunkSizes, Decoder, DecoderConfig, Family, FrozenFormat, LayerKind, Lora, PolicyModel,
-    SaveOptions, Sizes, WeightDtype, load_noting, parameters, random, save,
+    ChunkSizes, Decoder, DecoderConfig, Family, FrozenFormat, LayerKind, Lora, PerLayerSizes,
+    PolicyModel, SaveOptions, Sizes, WeightDtype, load_noting, parameters, random, save,
 };
 use firebrick_train::{
     Sample, TokenValues,
@@ -454,9 +454,20 @@ fn drawn() -> impl Strategy<Value = Drawn> {
                 },
             );
 
+            // The class of OLMoE has heads that share the width of the residual stream.
+            if family == Family::Olmoe {
+                config.hidden_size = config.heads * config.head_dim;
+            }
             // Only Mistral uses the drawn windows: the first one, in all layers.
             if family == Family::Mistral {
                 config.kinds.fill(LayerKind { window: windows[0], ..LayerKind::default() });
+            }
+            if family == Family::Gemma4 && tied {
+                config.per_layer = Some(PerLayerSizes { vocab_size: VOCAB as usize, width: 3 });
+                config.double_wide_mlp = true;
+                // The last layer sees everything, and takes the keys and values of the first.
+                config.kinds[0] = config.kinds[layers - 1];
+                config.share_kv(usize::from(layers > 1));
             }
             // What a recurrence reads may be all but 0. Its norm then divides by next to nothing, and f32 keeps few digits
             // of the gradient, whoever computes it. A larger epsilon bounds the quotient.

@@ -230,6 +230,7 @@ fn what_is_no_adapter_for_this_model_is_said() {
 fn an_adapter_beside_a_model_that_sees_pictures_is_read_by_any_names() {
     for (fixture, own) in [
         ("gemma3-f32-pictures", "model.language_model.layers."),
+        ("gemma4-f32-pictures", "model.language_model.layers."),
         ("mistral3-f32-pictures", "model.language_model.layers."),
         ("qwen3_5-f32-pictures", "model.layers."),
     ] {

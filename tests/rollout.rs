@@ -235,7 +235,22 @@ fn new_weights_write_something_else_once_published() {
 
 #[test]
 fn rollout_logprobs_are_those_of_the_update() {
-    let policy = policy(6, &Device::flex().autodiff());
+    check_rollout_logprobs(&policy(6, &Device::flex().autodiff()));
+}
+
+#[test]
+fn rollout_logprobs_of_capped_logits_are_those_of_the_update() {
+    let mut config = DecoderConfig::new(Family::Qwen2, sizes(2));
+    // A new head makes logits of about a tenth.
+    config.logit_cap = Some(0.1);
+    let policy = random(&config, Seed::run(6), &Device::flex().autodiff()).unwrap();
+    check_rollout_logprobs(&policy);
+
+    // A critic has no logits.
+    assert_eq!(policy.trunk().logit_cap(), None);
+}
+
+fn check_rollout_logprobs(policy: &Decoder) {
     let requests: Vec<GroupRequest> =
         (0..8).map(|id| request(id, 1 + (id as usize * 7) % 30, 3)).collect();
 
@@ -247,7 +262,7 @@ fn rollout_logprobs_are_those_of_the_update() {
             (Sampling { top_k: 5, top_p: 0.9, ..spread(0.7, 90, vec![7]) }, 0.7),
             (Sampling::greedy(90, vec![7]), 1.0),
         ] {
-            let completions = generate(&policy, &requests, &sampling, 7, sample_on);
+            let completions = generate(policy, &requests, &sampling, 7, sample_on);
             let sample = |(&(id, _), completion): (&(u64, usize), &Completion)| {
                 Sample::new(&requests[id as usize].prompt.tokens, completion, id)
             };
@@ -261,11 +276,11 @@ fn rollout_logprobs_are_those_of_the_update() {
                 samples.iter().map(|sample| sample.old_logprobs.clone()).collect();
             LOGPROBS.check(
                 &format!("log-probs, {sample_on:?}, {sampling:?}"),
-                nested_pairs(&rollout, &updater.logprobs(&policy, &samples).unwrap()),
+                nested_pairs(&rollout, &updater.logprobs(policy, &samples).unwrap()),
             );
 
             // The update tracks the trunk, and the engine did not. The update reports the difference.
-            let report = updater.gradients(&policy, &samples).unwrap();
+            let report = updater.gradients(policy, &samples).unwrap();
             assert!(report.metrics.get("loss/logprob_change").unwrap() < 1e-4);
         }
     }
@@ -846,6 +861,10 @@ impl PolicyModel for Watched {
 
     fn head(&self) -> &Param<Tensor<2>> {
         self.decoder.head()
+    }
+
+    fn logit_cap(&self) -> Option<f64> {
+        self.decoder.logit_cap()
     }
 
     fn sampler(&self) -> Self {

@@ -141,7 +141,13 @@ fn config(shape: &str, tokens: usize) -> DecoderConfig {
         };
     }
     if let Some(experts) = &mut config.experts {
-        *experts = ExpertSizes { count: 32, chosen: 8, inner: 768, normalised: true, shared: None };
+        *experts = ExpertSizes {
+            count: 32,
+            chosen: 8,
+            inner: 768,
+            normalised: true,
+            ..ExpertSizes::default()
+        };
     }
     config
 }

@@ -26,15 +26,19 @@ pub(crate) struct Attention {
     /// Norms of queries and of keys, of each head, `[head_dim]`, or of all heads together.
     query_norm: Option<Param<Tensor<1>>>,
     key_norm: Option<Param<Tensor<1>>>,
+    /// Score of each query head's sink, `[heads]`.
+    pub(crate) sinks: Option<Param<Tensor<1>>>,
     pub(crate) output: Projection,
     #[module(skip)]
-    heads: usize,
+    heads: Heads,
+    /// How many projections there are to keys and values: one if values are the keys, and none if both are an earlier
+    /// layer's.
     #[module(skip)]
-    kv_heads: usize,
-    #[module(skip)]
-    head_dim: usize,
+    kv_maps: usize,
     #[module(skip)]
     qk_norm: QkNorm,
+    #[module(skip)]
+    value_norm: bool,
     #[module(skip)]
     query_scale: f64,
     #[module(skip)]
@@ -42,21 +46,24 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
-    /// Reads the attention of the layer at `layer`.
+    /// Reads the attention of the layer at `layer`, which is of this kind.
     pub(crate) fn from_source(
         config: &DecoderConfig,
         layer: &str,
+        kind: LayerKind,
         source: &mut dyn ParameterSource,
         device: &Device,
     ) -> Result<Self, CheckpointError> {
         let path = |part: &str| format!("{layer}.attention.{part}");
-        let mut norm = |part: &str, width: usize| {
+        let mut optional = |part: &str, width: usize| {
             (width > 0).then(|| vector(source, &path(part), width, device)).transpose()
         };
 
-        let [queries, keys] = config.qk_norm_widths();
-        let query_norm = norm("query_norm", queries)?;
-        let key_norm = norm("key_norm", keys)?;
+        let heads = config.heads_of(kind);
+        let [queries, keys] = config.qk_norm_widths(kind);
+        let query_norm = optional("query_norm", queries)?;
+        let key_norm = optional("key_norm", keys)?;
+        let sinks = optional("sinks", if config.sinks { heads.query } else { 0 })?;
 
         Ok(Attention {
             qkv: Projection::from_source(
@@ -69,19 +76,21 @@ impl Attention {
             )?,
             query_norm,
             key_norm,
+            sinks,
             output: Projection::from_source(
                 config,
                 &path("output"),
-                config.query_width(),
+                config.query_width(kind),
                 config.biases.output,
                 source,
                 device,
             )?,
-            heads: config.heads,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
+            heads,
+            kv_maps: config.kv_maps(kind),
             qk_norm: config.qk_norm,
-            query_scale: config.query_scale,
+            value_norm: config.value_norm && config.kv_maps(kind) > 0,
+            // Every layer divides by the root of its own width, and scores are scaled alike in all layers.
+            query_scale: config.query_scale * (heads.width as f64 / config.head_dim as f64).sqrt(),
             gated: config.gated,
         })
     }
@@ -93,17 +102,18 @@ impl Attention {
         rotary: &RopeTable,
         context: &DecoderContext,
     ) -> Qkv {
-        let (projected, gate) = self.split_gates(self.qkv.forward(x, None, context.compute));
-        let before_norms = (self.qk_norm != QkNorm::None).then(|| projected.clone());
+        let (projected, gate) = self.projected(x, context.compute);
+        let has_norms = self.qk_norm != QkNorm::None || self.value_norm;
+        let before_norms = has_norms.then(|| projected.clone());
         let projected = self.normed(projected, context);
         let [query, key, value] =
-            ops::qkv_rope(projected, self.counts(), self.norms(context), rotary, context.compute);
+            ops::qkv_rope(projected, self.heads, self.norms(context), rotary, context.compute);
         let [query, key] = self.weighted([query, key]);
         Qkv { query: self.scaled(query), key, value, before_norms, gate }
     }
 
     /// Computes the queries of each row's newest token and their gates, and appends the keys and values of these tokens
-    /// to the cache.
+    /// to the cache, unless an earlier layer's are there.
     pub(crate) fn append(
         &self,
         x: Tensor<2>,
@@ -111,12 +121,13 @@ impl Attention {
         rotary: &RopeTable,
         context: &DecoderContext,
     ) -> (Tensor<3>, Option<Tensor<2>>) {
-        let (projected, gate) = self.split_gates(self.qkv.forward(x, None, context.compute));
+        let (projected, gate) = self.projected(x, context.compute);
         let projected = self.normed(projected, context);
-        let heads = self.counts();
+        let heads = self.heads;
         let norms = self.norms(context);
         let query = match self.qk_norm {
             QkNorm::Rotated => None,
+            _ if self.kv_maps == 0 => None,
             _ => cache.append(layer, &projected, heads, norms.as_ref(), rotary),
         };
         // A device that can't do this in one kernel rotates first, and then writes.
@@ -124,10 +135,38 @@ impl Attention {
             let [query, key, value] =
                 ops::qkv_rope(projected, heads, norms, rotary, context.compute);
             let [query, key] = self.weighted([query, key]);
-            cache.fill(layer, &key, &value);
+            if self.kv_maps > 0 {
+                cache.fill(layer, &key, &value);
+            }
             query
         });
         (self.scaled(query), gate)
+    }
+
+    /// Lets all tokens of a batch attend to each other and to the sinks.
+    pub(crate) fn attend(
+        &self,
+        qkv: &Qkv,
+        kind: LayerKind,
+        context: &DecoderContext,
+    ) -> AttentionOutput {
+        let out = qkv.attend(kind, context);
+        match &self.sinks {
+            Some(sinks) => out.with_sinks(&sinks.val()),
+            None => out,
+        }
+    }
+
+    /// Adds the gradient of the sinks to `sum`, given that of the output of [`Attention::attend`].
+    pub(crate) fn sinks_backward(
+        &self,
+        out: &AttentionOutput,
+        d_output: &Tensor<3>,
+        sum: &mut GradientSum,
+    ) {
+        if let Some(sinks) = self.sinks.as_ref().filter(|sinks| sinks.is_require_grad()) {
+            sum.add(sinks.id, out.d_sinks(&sinks.val().inner(), d_output));
+        }
     }
 
     /// Computes the gradient of `x`, given the gradients of queries, keys and values, f32, and of the gates. The
@@ -141,7 +180,8 @@ impl Attention {
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        // `qkv_rope` in reverse: rotation and norms of heads, then the norms of all heads, the gates, the matmul.
+        // `qkv_rope` in reverse: rotation and norms of heads, then the norms of all heads and of values, the values
+        // that are keys, the gates, the matmul.
         let [d_query, d_key, d_value] = gradients;
         let norms = self.norms(context).map(|(rule, weights)| (rule, weights.map(Tensor::inner)));
         let norms = norms.zip(before_norms.clone());
@@ -150,7 +190,7 @@ impl Attention {
 
         let [d_query, d_key] = d_rotated;
         let (d_projected, d_norms) =
-            ops::qkv_rope_backward(self.counts(), norms, rotary, [d_query, d_key, d_value]);
+            ops::qkv_rope_backward(self.heads, norms, rotary, [d_query, d_key, d_value]);
         let d_norms = d_weights.or(d_norms);
 
         let norms = [&self.query_norm, &self.key_norm].into_iter().flatten();
@@ -161,11 +201,43 @@ impl Attention {
         }
 
         let d_projected = self.normed_backward(d_projected, before_norms, context, sum);
+        let d_projected = self.append_values_backward(d_projected);
         let d_projected = match d_gate {
             Some(d_gate) => self.join_gates(d_projected, d_gate),
             None => d_projected,
         };
         self.qkv.backward(x, d_projected, context.compute, sum)
+    }
+
+    /// Computes queries, keys and values of `x` side by side, before any norm, and their gates.
+    fn projected(&self, x: Tensor<2>, compute: Compute) -> (Tensor<2>, Option<Tensor<2>>) {
+        let (projected, gate) = self.split_gates(self.qkv.forward(x, None, compute));
+        (self.append_values(projected), gate)
+    }
+
+    /// Appends the keys once more, as values, if there is no projection to values. From here on the two differ, since
+    /// keys are rotated and have another norm. Queries alone get zeros as keys and values, which nobody attends to: the
+    /// kernels take all three side by side, and there are few heads of keys.
+    fn append_values(&self, projected: Tensor<2>) -> Tensor<2> {
+        let missing = match self.kv_maps {
+            0 => {
+                let shape = [projected.dims()[0], 2 * self.key_width()];
+                Tensor::zeros(shape, (&projected.device(), projected.dtype()))
+            }
+            1 => projected.clone().narrow(1, self.query_width(), self.key_width()),
+            _ => return projected,
+        };
+        Tensor::cat(vec![projected, missing], 1)
+    }
+
+    /// Computes the gradient of the input of [`Attention::append_values`], given that of its output: a number that is
+    /// in a key and in a value has a gradient through both.
+    fn append_values_backward(&self, d: Tensor<2>) -> Tensor<2> {
+        let [d_query, d_key, d_value] = match self.kv_maps {
+            0 | 1 => self.sides(d),
+            _ => return d,
+        };
+        if self.kv_maps == 0 { d_query } else { Tensor::cat(vec![d_query, d_key + d_value], 1) }
     }
 
     /// Splits the gates from queries, keys and values, which stay side by side. In `projected`, each head's gate is
@@ -175,10 +247,10 @@ impl Attention {
             return (projected, None);
         }
         let [tokens, outputs] = projected.dims();
-        let width = self.heads * self.head_dim;
+        let width = self.query_width();
 
         let both = projected.clone().narrow(1, 0, 2 * width);
-        let both = both.reshape([tokens, self.heads, 2, self.head_dim]);
+        let both = both.reshape([tokens, self.heads.query, 2, self.heads.width]);
         let [query, gate] =
             [0, 1].map(|which| both.clone().narrow(2, which, 1).reshape([tokens, width]));
         let rest = projected.narrow(1, 2 * width, outputs - 2 * width);
@@ -188,20 +260,34 @@ impl Attention {
     /// Undoes [`Attention::split_gates`].
     fn join_gates(&self, qkv: Tensor<2>, gate: Tensor<2>) -> Tensor<2> {
         let [tokens, outputs] = qkv.dims();
-        let width = self.heads * self.head_dim;
-        let by_head = |x: Tensor<2>| x.reshape([tokens, self.heads, 1, self.head_dim]);
+        let width = self.query_width();
+        let by_head = |x: Tensor<2>| x.reshape([tokens, self.heads.query, 1, self.heads.width]);
         let both = vec![by_head(qkv.clone().narrow(1, 0, width)), by_head(gate)];
         let both = Tensor::cat(both, 2).reshape([tokens, 2 * width]);
         Tensor::cat(vec![both, qkv.narrow(1, width, outputs - width)], 1)
     }
 
-    /// Normalises queries and keys, if all heads of each are normalised together. Queries, keys and values are
-    /// side by side.
+    /// Normalises queries and keys, if all heads of each are normalised together, and the heads of values, if these are
+    /// normalised. Queries, keys and values are side by side.
     fn normed(&self, projected: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
-        let Some(norms) = self.full_width_norms() else { return projected };
-        let [query, key, value] = self.sides(projected);
-        let apply = |x, norm: &Param<Tensor<1>>| context.norm.apply(x, norm.val(), Compute::F32);
-        Tensor::cat(vec![apply(query, norms[0]), apply(key, norms[1]), value], 1)
+        let full_width = self.full_width_norms();
+        if full_width.is_none() && !self.value_norm {
+            return projected;
+        }
+
+        let [mut query, mut key, mut value] = self.sides(projected);
+        if let Some(norms) = full_width {
+            let apply =
+                |x, norm: &Param<Tensor<1>>| context.norm.apply(x, norm.val(), Compute::F32);
+            query = apply(query, norms[0]);
+            key = apply(key, norms[1]);
+        }
+        if self.value_norm {
+            let (norm, weight) = self.norm_of_values(&value, context);
+            let shape = value.dims();
+            value = norm.apply(self.value_heads(value), weight, Compute::F32).reshape(shape);
+        }
+        Tensor::cat(vec![query, key, value], 1)
     }
 
     /// Computes the gradient of the input of [`Attention::normed`], given that of its output.
@@ -212,12 +298,36 @@ impl Attention {
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let Some((norms, before)) = self.full_width_norms().zip(before) else { return d };
-        let [query, key, _] = self.sides(before);
-        let [d_query, d_key, d_value] = self.sides(d);
-        let d_query = context.norm_backward(query, norms[0], d_query, None, sum);
-        let d_key = context.norm_backward(key, norms[1], d_key, None, sum);
+        let full_width = self.full_width_norms();
+        let changed = full_width.is_some() || self.value_norm;
+        let Some(before) = before.filter(|_| changed) else { return d };
+
+        let [query, key, value] = self.sides(before);
+        let [mut d_query, mut d_key, mut d_value] = self.sides(d);
+        if let Some(norms) = full_width {
+            d_query = context.norm_backward(query, norms[0], d_query, None, sum);
+            d_key = context.norm_backward(key, norms[1], d_key, None, sum);
+        }
+        if self.value_norm {
+            let (norm, weight) = self.norm_of_values(&value, context);
+            let shape = value.dims();
+            let [value, d] = [value, d_value].map(|x| self.value_heads(x));
+            // The weight is no parameter, so its gradient is left aside.
+            d_value = norm.backward(value, weight, d, None).0.reshape(shape);
+        }
         Tensor::cat(vec![d_query, d_key, d_value], 1)
+    }
+
+    /// Returns the norm of a head of values, with a weight that multiplies by one, on the device of `value`.
+    fn norm_of_values(&self, value: &Tensor<2>, context: &DecoderContext) -> (Norm, Tensor<1>) {
+        let norm = Norm { offset: 0.0, ..context.norm };
+        (norm, Tensor::ones([self.heads.width], &value.device()))
+    }
+
+    /// Splits values by their heads: `[tokens, kv_heads · head_dim]` to `[tokens · kv_heads, head_dim]`.
+    fn value_heads(&self, value: Tensor<2>) -> Tensor<2> {
+        let tokens = value.dims()[0];
+        value.reshape([tokens * self.heads.key, self.heads.width])
     }
 
     fn full_width_norms(&self) -> Option<[&Param<Tensor<1>>; 2]> {
@@ -228,8 +338,8 @@ impl Attention {
 
     /// Returns the columns of queries, of keys and of values.
     fn sides(&self, all: Tensor<2>) -> [Tensor<2>; 3] {
-        let queries = self.heads * self.head_dim;
-        let keys = self.kv_heads * self.head_dim;
+        let queries = self.query_width();
+        let keys = self.key_width();
         [(0, queries), (queries, keys), (queries + keys, keys)]
             .map(|(start, width)| all.clone().narrow(1, start, width))
     }
@@ -239,14 +349,21 @@ impl Attention {
         if self.query_scale == 1.0 { query } else { query.mul_scalar(self.query_scale) }
     }
 
-    fn counts(&self) -> Heads {
-        Heads { query: self.heads, key: self.kv_heads, width: self.head_dim }
+    fn query_width(&self) -> usize {
+        self.heads.query * self.heads.width
+    }
+
+    fn key_width(&self) -> usize {
+        self.heads.key * self.heads.width
     }
 
     /// Returns the norms of single heads before RoPE. A norm after RoPE begins as one before it, since a rotation
     /// changes no head's length; only its weights have to wait until the head is rotated ([`Attention::weighted`]).
     fn norms(&self, context: &DecoderContext) -> Option<(Norm, [Tensor<1>; 2])> {
-        let weights = [self.query_norm.as_ref()?, self.key_norm.as_ref()?].map(Param::val);
+        let query = self.query_norm.as_ref()?;
+        // Without keys of its own, a layer has zeros in their place, whatever they are multiplied by.
+        let key = self.key_norm.as_ref().unwrap_or(query);
+        let weights = [query, key].map(Param::val);
         match self.qk_norm {
             QkNorm::Heads => Some((context.norm, weights)),
             QkNorm::Rotated => Some((context.norm, weights.map(|it| it.ones_like()))),
@@ -279,11 +396,11 @@ impl Attention {
             return (d, None);
         };
         let [queries, keys, _] =
-            ops::qkv_rope(projected, self.counts(), Some(norms), rotary, Compute::F32);
+            ops::qkv_rope(projected, self.heads, Some(norms), rotary, Compute::F32);
 
         let [d_query, d_key] = d;
         let d_weights = [(d_query.clone(), queries), (d_key.clone(), keys)].map(|(d, rotated)| {
-            let width = self.head_dim;
+            let width = self.heads.width;
             (d * rotated).sum_dim(0).sum_dim(1).reshape([width])
         });
 
@@ -328,7 +445,7 @@ impl Qkv {
         Qkv { query, key, value, before_norms, gate }
     }
 
-    pub(crate) fn attend(&self, kind: LayerKind, context: &DecoderContext) -> AttentionOutput {
+    fn attend(&self, kind: LayerKind, context: &DecoderContext) -> AttentionOutput {
         let options = AttentionOptions { window: kind.window, scores: context.chunk_sizes.scores };
         ops::attention(&self.query, &self.key, &self.value, context.mask(), options)
     }

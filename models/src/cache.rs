@@ -35,9 +35,8 @@ pub struct KvCache {
     next: Vec<usize>,
     /// What each token of this pass attends to, if a row has several.
     attended: Option<BlockTable>,
-    layers: usize,
-    /// How many key heads there are, and the width of a head.
-    heads: [usize; 2],
+    /// For each layer with keys and values of its own, how many key heads there are, and the width of a head.
+    heads: Arc<[[usize; 2]]>,
     compute: Compute,
     device: Device,
     /// True if a captured graph of a step can be replayed.
@@ -65,6 +64,7 @@ impl Clone for KvCache {
             slot_mapping: Vec::new(),
             next: Vec::new(),
             attended: None,
+            heads: self.heads.clone(),
             device: self.device.clone(),
             ..*self
         }
@@ -72,9 +72,9 @@ impl Clone for KvCache {
 }
 
 impl KvCache {
-    /// Makes a cache for the tokens of `prompts`, which are written next, in the format of `compute`. Each of the
-    /// `layers` has keys and values with `heads`: the number of heads and the width of one.
-    pub fn new(prompts: &TokenBatch, layers: usize, heads: [usize; 2], compute: Compute) -> Self {
+    /// Makes a cache for the tokens of `prompts`, which are written next, in the format of `compute`. `heads` has an
+    /// entry for each layer with keys and values: the number of its heads and the width of one.
+    pub fn new(prompts: &TokenBatch, heads: &[[usize; 2]], compute: Compute) -> Self {
         let mut cache = KvCache {
             pools: Vec::new(),
             table: BlockTable::default(),
@@ -82,8 +82,7 @@ impl KvCache {
             slot_mapping: Vec::new(),
             next: Vec::new(),
             attended: None,
-            layers,
-            heads,
+            heads: heads.into(),
             compute,
             device: prompts.tokens.device(),
             replayable: true,
@@ -234,7 +233,7 @@ impl KvCache {
         window: Option<usize>,
     ) -> Tensor<2> {
         self.fill(layer, keys, values);
-        self.attend(layer, query, window)
+        self.attend(layer, query, window, None)
     }
 
     /// Returns the queries of the tokens whose slots are open, `[rows, heads, head_dim]`, if the device can make them
@@ -255,16 +254,18 @@ impl KvCache {
         layers[layer].append(&self.table, projected, heads, norms, rotary)
     }
 
-    /// Runs [`KvCache::fill_and_attend`] over keys and values that are written already.
+    /// Runs [`KvCache::fill_and_attend`] over keys and values that are written already, and over the heads' sinks, if
+    /// there are any.
     pub(crate) fn attend(
         &mut self,
         layer: usize,
         query: Tensor<3>,
         window: Option<usize>,
+        sinks: Option<&Tensor<1>>,
     ) -> Tensor<2> {
         let pools: Vec<&Pages> = self.pools.iter().map(|pool| &pool.layers[layer]).collect();
         let table = self.attended.as_mut().unwrap_or(&mut self.table);
-        paged_attention(query, &pools, table, window)
+        paged_attention(query, &pools, table, window, sinks)
     }
 
     /// Returns the state of recurrent layer `index`, counted among the recurrent layers, which the layer then replaces
@@ -421,8 +422,7 @@ impl KvCache {
     }
 
     fn pool(&self, pages: usize) -> Pool {
-        let layer = |_| Pages::new(pages, self.heads, self.compute, &self.device);
-        let layers = Arc::new((0..self.layers).map(layer).collect());
+        let layers = Arc::new(Pages::of_layers(pages, &self.heads, self.compute, &self.device));
         Pool { layers, owned: true, rows: vec![0; pages] }
     }
 

@@ -16,6 +16,7 @@ mod parameters;
 mod pictures;
 mod read;
 mod save;
+mod stored;
 mod tensors;
 
 pub use adapter::{

@@ -2,15 +2,20 @@
 
 use std::ops::Range;
 
-use burn::{module::Param, tensor::Tensor};
+use burn::{
+    module::Param,
+    tensor::{Int, Tensor},
+};
+use firebrick_core::TokenId;
 use firebrick_kernels::{Activation, Compute, Norm, PackedMask, RopeFrequencies, RopeTable};
 
 use crate::{
     chunk_sizes::ChunkSizes,
-    config::{DecoderConfig, LayerKind, RopeKind},
+    config::{DecoderConfig, LayerKind, RopeKind, SwigluClamp},
     gradient::GradientSum,
     load_balancing::Counter,
     rope::Rope,
+    shared::SharedStates,
 };
 
 /// What all layers share in a [`Decoder`](crate::Decoder)'s forward pass.
@@ -25,11 +30,24 @@ pub struct DecoderContext {
     pub(crate) norm: Norm,
     pub(crate) activation: Activation,
     pub(crate) squared_relu: bool,
+    pub(crate) swiglu_clamp: Option<SwigluClamp>,
     pub(crate) residual_scale: f64,
     pub(crate) compute: Compute,
     pub(crate) chunk_sizes: ChunkSizes,
+    /// Tokens of the pass, if layers have embeddings of their own.
+    pub(crate) tokens: Option<PassTokens>,
+    /// What layers leave for later ones.
+    pub(crate) shared: SharedStates,
     /// Counts the experts' loads, if the pass is made for that.
     pub(crate) counter: Option<Counter>,
+}
+
+/// Tokens of a pass, row by row.
+pub(crate) struct PassTokens {
+    /// On the device, `[tokens]`.
+    pub(crate) on_device: Tensor<1, Int>,
+    /// On the host, for the backward pass; empty if the pass is not over a batch.
+    pub(crate) ids: Vec<TokenId>,
 }
 
 impl DecoderContext {
@@ -167,12 +185,12 @@ impl<T> PerRopeKind<T> {
 
 /// Computes the frequencies of each kind of rope, for texts of up to `longest` tokens.
 pub(crate) fn frequencies(config: &DecoderConfig, longest: usize) -> PerRopeKind<RopeFrequencies> {
-    let of = |rope: &Rope| rope.frequencies(config.head_dim, longest);
+    let of = |kind, rope: &Rope| rope.frequencies(config.rope_width(kind), longest);
     let without_rope = config.kinds.iter().any(|kind| kind.rope == RopeKind::None);
 
     PerRopeKind {
-        rope: of(&config.rope),
-        local: config.local_rope.as_ref().map(of),
+        rope: of(RopeKind::Rope, &config.rope),
+        local: config.local_rope.as_ref().map(|rope| of(RopeKind::Local, rope)),
         // One pair, which is rotated by 0.
         none: without_rope.then(|| RopeFrequencies::new(vec![0.0])),
     }

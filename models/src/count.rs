@@ -1,6 +1,6 @@
 //! Counts of a decoder's parameters, from its sizes alone.
 
-use crate::{DecoderConfig, LayerKind, Lora, names, selection::Rules};
+use crate::{DecoderConfig, LayerKind, Lora, PerLayerSizes, RouterScores, names, selection::Rules};
 
 /// Numbers of parameters, known before any parameter is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,8 @@ pub struct ParameterCount {
     pub embedding: u64,
     /// Those in all layers.
     pub layers: u64,
-    /// Those that one token goes through: of the experts, only the chosen ones are counted.
+    /// Those that one token goes through: of the experts, only the chosen ones are counted, and nothing of the table of
+    /// embeddings per layer.
     pub active: u64,
     /// Size of the largest parameter.
     pub largest: u64,
@@ -54,22 +55,26 @@ impl DecoderConfig {
     pub fn parameters(&self) -> ParameterCount {
         let norms =
             usize::from(self.norms.has_pre_norm()) + usize::from(self.norms.has_post_norm());
-        // Each of the two sublayers has these norms.
-        let norms = Part::of(&[], 2 * norms * self.hidden_size);
+        // Each of the two sublayers has these norms, and a layer's output may have a factor.
+        let vectors = 2 * norms * self.hidden_size + usize::from(self.layer_scale);
+        let vectors = Part::of(&[], vectors);
 
-        let layer = |kind: &LayerKind| norms.and(self.mixer(kind)).and(self.inner(kind));
+        let layer = |kind: &LayerKind| {
+            vectors.and(self.mixer(kind)).and(self.inner(kind)).and(self.per_layer_sublayer())
+        };
         let layers = self.kinds.iter().map(layer).fold(Part::default(), Part::and);
 
         let lookup = self.vocab_size as u64 * self.hidden_size as u64;
         let embedding = if self.tied { lookup } else { 2 * lookup };
+        let per_layer = self.per_layer_inputs();
         let outside_layers = embedding + self.hidden_size as u64;
 
         ParameterCount {
-            total: outside_layers + layers.total,
+            total: outside_layers + per_layer.total + layers.total,
             embedding,
             layers: layers.total,
-            active: outside_layers + layers.active,
-            largest: lookup.max(layers.largest),
+            active: outside_layers + per_layer.active + layers.active,
+            largest: lookup.max(per_layer.largest).max(layers.largest),
             largest_in_layer: layers.largest,
         }
     }
@@ -90,10 +95,11 @@ impl DecoderConfig {
             return Part::of(&[[hidden, 3 * hidden], [hidden, hidden]], hidden * tokens);
         }
 
-        let qkv = self.query_outputs() + 2 * self.key_width();
+        let qkv = self.query_outputs(*kind) + self.kv_maps(*kind) * self.key_width(*kind);
         let biases = usize::from(self.biases.qkv) * qkv + usize::from(self.biases.output) * hidden;
-        let norms = self.qk_norm_widths().iter().sum::<usize>();
-        Part::of(&[[hidden, qkv], [self.query_width(), hidden]], biases + norms)
+        let norms = self.qk_norm_widths(*kind).iter().sum::<usize>();
+        let sinks = usize::from(self.sinks) * self.heads;
+        Part::of(&[[hidden, qkv], [self.query_width(*kind), hidden]], biases + norms + sinks)
     }
 
     /// Counts the parameters of the sublayer that works token by token.
@@ -107,13 +113,43 @@ impl DecoderConfig {
         };
 
         match self.experts.filter(|_| kind.sparse) {
-            Some(experts) => Part::of(&[[hidden, experts.count]], 0)
-                .and(mlp(experts.inner, false).times(experts.count, experts.chosen))
-                .and(experts.shared.map_or(Part::default(), |inner| {
-                    mlp(inner, false).and(Part::of(&[[hidden, 1]], 0))
-                })),
-            None => mlp(self.intermediate_size, self.biases.mlp),
+            Some(experts) => {
+                let corrected = experts.scores != RouterScores::Softmax;
+                let vectors = usize::from(experts.biases) + usize::from(corrected);
+                let router = Part::of(&[[hidden, experts.count]], vectors * experts.count);
+
+                let shared = experts.shared.map_or(Part::default(), |shared| {
+                    let gate = Part::of(&[[hidden, usize::from(shared.gated)]], 0);
+                    mlp(shared.inner, experts.biases).and(gate)
+                });
+                router
+                    .and(mlp(experts.inner, experts.biases).times(experts.count, experts.chosen))
+                    .and(shared)
+            }
+            None => mlp(self.mlp_width(*kind), self.biases.mlp),
         }
+    }
+
+    /// Counts the parameters of a layer that mix its own embedding into the residual stream.
+    fn per_layer_sublayer(&self) -> Part {
+        let hidden = self.hidden_size;
+        match self.per_layer {
+            Some(PerLayerSizes { width, .. }) => {
+                Part::of(&[[hidden, width], [width, hidden]], hidden)
+            }
+            None => Part::default(),
+        }
+    }
+
+    /// Counts the parameters that make the embeddings of all layers.
+    fn per_layer_inputs(&self) -> Part {
+        let Some(PerLayerSizes { vocab_size, width }) = self.per_layer else {
+            return Part::default();
+        };
+        let all = self.per_layer_width();
+        // A token only looks a row of the table up.
+        let table = Part { active: 0, ..Part::of(&[[vocab_size, all]], 0) };
+        table.and(Part::of(&[[self.hidden_size, all]], width))
     }
 
     /// Counts the parameters of such adapters, and the largest of them. The adapter of a projection from `inputs` to
@@ -167,15 +203,25 @@ mod tests {
             DecoderConfig { biases: Biases { qkv: false, output: true, mlp: true }, ..config },
         ];
         let families = Family::ALL.map(|family| DecoderConfig::new(family, sizes.clone()));
+        let mut small = DecoderConfig {
+            per_layer: Some(PerLayerSizes { vocab_size: 13, width: 5 }),
+            double_wide_mlp: true,
+            ..DecoderConfig::new(Family::Gemma4, sizes.clone())
+        };
+        // The last layer sees everything, and so does the first, whose keys and values it takes.
+        small.kinds[0] = small.kinds[2];
+        small.share_kv(1);
         let lora = Lora {
             rank: 2,
             alpha: 4.0,
-            targets: ["k_proj", "o_proj", "down_proj"].map(String::from).to_vec(),
+            targets: ["k_proj", "o_proj", "down_proj", "per_layer_input_gate"]
+                .map(String::from)
+                .to_vec(),
             rank_pattern: vec![("1.self_attn.k_proj".into(), 3)],
             ..Lora::default()
         };
 
-        let variants: Vec<_> = variants.into_iter().chain(families).collect();
+        let variants: Vec<_> = variants.into_iter().chain(families).chain([small]).collect();
         for config in &variants {
             let decoder = random(config, Seed::run(1), &Device::flex()).unwrap();
             let adapted = parameters(&decoder.with_lora(lora.clone(), Seed::run(1))).into_iter();
@@ -214,7 +260,7 @@ mod tests {
                         let number: usize = expert.split('.').next().unwrap().parse().unwrap();
                         number < config.experts.unwrap().chosen
                     }
-                    None => true,
+                    None => path != "per_layer.table",
                 }),
                 largest: largest(&|_| true),
                 largest_in_layer: largest(&in_layer),

@@ -12,16 +12,18 @@ use crate::{
     cache::KvCache,
     checkpoint::CheckpointError,
     chunk_sizes::ChunkSizes,
-    config::DecoderConfig,
-    context::{DecoderContext, PerRopeKind, frequencies},
+    config::{DecoderConfig, KvSharing, LayerKind},
+    context::{DecoderContext, PassTokens, PerRopeKind, frequencies},
     experts::Experts,
     gradient::{GradientSum, SavedActivations},
-    layer::Layer,
+    layer::{Layer, flatten_rows},
     load_balancing::{Counter, Loads},
     lora::Lora,
     names::{self, TextPrefix},
+    per_layer::PerLayerEmbeddings,
     policy::{Lookup, PolicyModel},
     projection::{Projection, map_without_grad},
+    shared::SharedStates,
     source::{ParameterSource, matrix, vector},
 };
 
@@ -34,6 +36,7 @@ use crate::{
 #[derive(Module, Debug)]
 pub struct Decoder {
     embedding: Param<Tensor<2>>, // [vocab, hidden]
+    per_layer: Option<PerLayerEmbeddings>,
     layers: Vec<Layer>,
     norm: Param<Tensor<1>>,
     head: Option<Param<Tensor<2>>>, // [vocab, hidden]; absent when tied
@@ -99,11 +102,8 @@ impl Decoder {
     pub fn logits(&self, batch: &TokenBatch) -> Tensor<3> {
         let hidden = self.hidden(batch);
         let [rows, tokens, width] = hidden.dims();
-        head_logits(hidden.reshape([rows * tokens, width]), self.head().val()).reshape([
-            rows,
-            tokens,
-            self.config.vocab_size,
-        ])
+        let logits = head_logits(hidden.reshape([rows * tokens, width]), &self.lm_head());
+        logits.reshape([rows, tokens, self.config.vocab_size])
     }
 
     pub(crate) fn from_source(
@@ -115,6 +115,7 @@ impl Decoder {
 
         Ok(Decoder {
             embedding: matrix(source, "embedding", vocab_by_hidden, device)?,
+            per_layer: PerLayerEmbeddings::from_source(config, source, device)?,
             layers: (0..config.layers)
                 .map(|index| Layer::from_source(config, index, source, device))
                 .collect::<Result<_, _>>()?,
@@ -162,11 +163,17 @@ impl Decoder {
         &mut self,
     ) -> impl Iterator<Item = (Vec<String>, &mut Projection)> {
         let config = &self.config;
-        self.layers.iter_mut().enumerate().flat_map(move |(index, layer)| {
+        let outside = self
+            .per_layer
+            .as_mut()
+            .map(|per_layer| (vec![names::of_outside()], per_layer.projection_mut()));
+
+        let in_layers = self.layers.iter_mut().enumerate().flat_map(move |(index, layer)| {
             let named =
                 move |(path, projection)| (names::of_projection(index, path, config), projection);
             layer.projections_mut().map(named)
-        })
+        });
+        outside.into_iter().chain(in_layers)
     }
 
     /// Returns the projections of all experts, which have no adapters.
@@ -174,9 +181,11 @@ impl Decoder {
         self.layers.iter_mut().filter_map(Layer::experts).flat_map(Experts::projections_mut)
     }
 
-    /// Makes what all layers share: the angles of `positions`, `[rows, tokens]`, and the attention mask of `batch`.
+    /// Makes what all layers share in a pass over `tokens`, `[rows, tokens]`: the angles of their `positions`, and the
+    /// attention mask of `batch`.
     fn build_context(
         &self,
+        tokens: &Tensor<2, Int>,
         positions: &Tensor<2, Int>,
         batch: Option<&TokenBatch>,
     ) -> DecoderContext {
@@ -184,6 +193,11 @@ impl Decoder {
             let token_mask = batch.token_mask().inner();
             let tokens = token_mask.dims().iter().product();
             token_mask.reshape([tokens, 1])
+        };
+
+        let pass_tokens = |_: &PerLayerEmbeddings| PassTokens {
+            on_device: tokens.clone().inner().flatten(0, 1),
+            ids: batch.map_or(Vec::new(), |batch| batch.ids().to_vec()),
         };
 
         let config = &self.config;
@@ -195,10 +209,39 @@ impl Decoder {
             norm: self.norm_rule(),
             activation: config.activation,
             squared_relu: config.squared_relu,
+            swiglu_clamp: config.swiglu_clamp,
             residual_scale: config.residual_scale,
             compute: self.compute,
             chunk_sizes: self.chunk_sizes,
+            tokens: self.per_layer.as_ref().map(pass_tokens),
+            shared: SharedStates::default(),
             counter: None,
+        }
+    }
+
+    /// Makes the embeddings per layer before the first layer, whose input `x` is.
+    fn make_per_layer(&self, index: usize, x: &Tensor<3>, context: &DecoderContext) {
+        if let Some(per_layer) = self.per_layer.as_ref().filter(|_| index == 0) {
+            per_layer.forward(&flatten_rows(x.clone()), context);
+        }
+    }
+
+    /// Adds what embeddings per layer make of the gradient of the first layer's input, `x`, once all layers are
+    /// done. `d_x` is the gradient of the input of layer `index`.
+    fn per_layer_backward(
+        &self,
+        index: usize,
+        x: Tensor<3>,
+        d_x: Tensor<3>,
+        context: &DecoderContext,
+        sum: &mut GradientSum,
+    ) -> Tensor<3> {
+        match self.per_layer.as_ref().filter(|_| index == 0) {
+            Some(per_layer) => {
+                let shape = d_x.dims();
+                d_x + per_layer.backward(&flatten_rows(x), context, sum).reshape(shape)
+            }
+            None => d_x,
         }
     }
 
@@ -221,12 +264,10 @@ impl Decoder {
         context: &DecoderContext,
         cache: &mut KvCache,
     ) -> Tensor<3> {
-        // The cache counts attention layers and recurrent layers separately.
-        let mut counts = [0; 2];
-        for (layer, kind) in self.layers.iter().zip(&self.config.kinds) {
-            let index = &mut counts[usize::from(kind.recurrent)];
-            x = layer.forward_cached(x, *kind, (&mut *cache, *index), context);
-            *index += 1;
+        self.make_per_layer(0, &x, context);
+        let indices = self.config.cache_indices();
+        for ((layer, kind), index) in self.layers.iter().zip(&self.config.kinds).zip(indices) {
+            x = layer.forward_cached(x, *kind, (&mut *cache, index), context);
         }
         self.finish(x)
     }
@@ -245,7 +286,7 @@ impl PolicyModel for Decoder {
     }
 
     fn context(&self, batch: &TokenBatch) -> DecoderContext {
-        self.build_context(&batch.positions, Some(batch))
+        self.build_context(&batch.tokens, &batch.positions, Some(batch))
     }
 
     fn embed(&self, batch: &TokenBatch) -> Tensor<3> {
@@ -257,6 +298,7 @@ impl PolicyModel for Decoder {
     }
 
     fn layer(&self, index: usize, x: Tensor<3>, context: &DecoderContext) -> Tensor<3> {
+        self.make_per_layer(index, &x, context);
         self.layers[index].forward(x, self.config.kinds[index], context)
     }
 
@@ -281,7 +323,19 @@ impl PolicyModel for Decoder {
         x: Tensor<3>,
         context: &'a DecoderContext,
     ) -> (Tensor<3>, SavedActivations<'a>) {
-        self.layers[index].forward_saving(x, self.config.kinds[index], context)
+        let kind = self.config.kinds[index];
+        let layer = &self.layers[index];
+        let Some(per_layer) = self.per_layer.as_ref().filter(|_| index == 0) else {
+            return layer.forward_saving(x, kind, context);
+        };
+
+        per_layer.valid().forward(&flatten_rows(x.clone()), context);
+        let (y, saved) = layer.forward_saving(x.clone(), kind, context);
+        let saved = SavedActivations::new(move |d_y, sum| {
+            let d_x = saved.backward(d_y, sum);
+            self.per_layer_backward(index, x, d_x, context, sum)
+        });
+        (y, saved)
     }
 
     fn backward_recompute(
@@ -292,7 +346,9 @@ impl PolicyModel for Decoder {
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<3> {
-        self.layers[index].backward_recompute(x, d_y, self.config.kinds[index], context, sum)
+        let kind = self.config.kinds[index];
+        let d_x = self.layers[index].backward_recompute(x.clone(), d_y, kind, context, sum);
+        self.per_layer_backward(index, x, d_x, context, sum)
     }
 
     fn lookup(&self) -> Option<Lookup<'_>> {
@@ -310,9 +366,11 @@ impl PolicyModel for Decoder {
     fn prefill(&self, batch: &TokenBatch) -> (Tensor<2>, KvCache) {
         let [rows, length] = batch.tokens.dims();
         let config = &self.config;
-        let heads = [config.kv_heads, config.head_dim];
-        let attentions = config.kinds.iter().filter(|kind| !kind.recurrent).count();
-        let mut cache = KvCache::new(batch, attentions, heads, self.compute);
+        let stores = |kind: &&LayerKind| !kind.recurrent && kind.kv != KvSharing::Reuse;
+        let attentions = config.kinds.iter().filter(stores);
+        let heads = attentions.map(|kind| config.heads_of(*kind));
+        let heads: Vec<[usize; 2]> = heads.map(|it| [it.key, it.width]).collect();
+        let mut cache = KvCache::new(batch, &heads, self.compute);
 
         // Two kinds of layers need the host in each step: a recurrent layer's state has a new address after each step,
         // and the host reads which experts are chosen.
@@ -327,23 +385,24 @@ impl PolicyModel for Decoder {
     fn decode(&self, tokens: Tensor<1, Int>, cache: &mut KvCache) -> Tensor<2> {
         let rows = tokens.dims()[0];
         let positions = cache.append_slots();
-        let x = self.embedded(tokens.reshape([rows, 1]));
-        let hidden = self.forward_cached(x, &self.build_context(&positions, None), cache);
+        let tokens = tokens.reshape([rows, 1]);
+        let context = self.build_context(&tokens, &positions, None);
+        let hidden = self.forward_cached(self.embedded(tokens), &context, cache);
         hidden.reshape([rows, self.config.hidden_size])
     }
 
     fn count_loads(&self, batch: &TokenBatch, loads: &mut Loads) {
-        let mut index = 0;
+        let mut sparse = 0;
         let context = DecoderContext { counter: Some(Counter::default()), ..self.context(batch) };
         let mut x = self.embed(batch);
 
-        for (layer, kind) in self.layers.iter().zip(&self.config.kinds) {
-            x = layer.forward(x, *kind, &context);
+        for (index, kind) in self.config.kinds.iter().enumerate() {
+            x = self.layer(index, x, &context);
             if kind.sparse
                 && let Some(counter) = &context.counter
             {
-                loads.add(index, counter.take());
-                index += 1;
+                loads.add(sparse, counter.take());
+                sparse += 1;
             }
         }
     }
@@ -360,6 +419,10 @@ impl PolicyModel for Decoder {
         self.head.as_ref().unwrap_or(&self.embedding)
     }
 
+    fn logit_cap(&self) -> Option<f64> {
+        self.config.logit_cap
+    }
+
     /// Rounds matrices once, instead of for every token and in every micro-batch.
     fn prepared(&self) -> Self {
         let mut prepared = self.clone();
@@ -367,16 +430,21 @@ impl PolicyModel for Decoder {
             projection.prepare(self.compute);
         }
 
-        match self.compute {
+        // What is looked up in the table of embeddings per layer is rounded by itself, and the table is large.
+        let per_layer = prepared.per_layer.take();
+        let mut prepared = match self.compute {
             Compute::F32 => prepared,
             narrow => prepared.map(&mut Rounded(narrow)),
-        }
+        };
+        prepared.per_layer = per_layer;
+        prepared
     }
 
-    /// Removes the head, and the factor of its logits. `tied` is true in the result's sizes.
+    /// Removes the head, and the factor and the bound of its logits. `tied` is true in the result's sizes.
     fn trunk(mut self) -> Self {
         self.head = None;
         self.config.logit_scale = 1.0;
+        self.config.logit_cap = None;
         self.config.tied = true;
         self
     }

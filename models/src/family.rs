@@ -6,11 +6,15 @@ mod exaone4;
 mod experts;
 mod gemma;
 mod gemma3;
+mod gemma4;
 mod glm4;
+mod glm4_moe;
+mod gpt_oss;
 mod granite;
 mod hunyuan;
 mod lfm2;
 mod llama;
+mod minimax_m2;
 mod ministral3;
 mod mistral;
 mod mixtral;
@@ -47,14 +51,18 @@ impl DecoderConfig {
             Family::Llama | Family::Mistral => {}
             Family::Gemma => gemma::shape(&mut config),
             Family::Gemma3 => gemma3::shape(&mut config),
+            Family::Gemma4 => gemma4::shape(&mut config),
             Family::SmolLm3 => smollm3::shape(&mut config),
             Family::Olmo2 | Family::Olmo3 => olmo::shape(&mut config),
             Family::Phi3 => phi3::shape(&mut config),
             Family::Qwen2Moe => qwen2_moe::shape(&mut config),
             Family::Ministral3 => ministral3::shape(&mut config),
             Family::Mixtral => mixtral::shape(&mut config),
+            Family::GptOss => gpt_oss::shape(&mut config),
             Family::Olmoe => olmoe::shape(&mut config),
             Family::Glm4 => glm4::shape(&mut config),
+            Family::Glm4Moe => glm4_moe::shape(&mut config),
+            Family::MiniMaxM2 => minimax_m2::shape(&mut config),
             Family::Ernie45 => ernie4_5::shape(&mut config),
             Family::Exaone4 => exaone4::shape(&mut config),
             Family::HunYuan => hunyuan::shape(&mut config),
@@ -96,14 +104,18 @@ impl DecoderConfig {
             Family::Mistral => mistral::read(&fields)?,
             Family::Gemma => gemma::read(&fields)?,
             Family::Gemma3 => gemma3::read(&fields)?,
+            Family::Gemma4 => gemma4::read(&fields)?,
             Family::SmolLm3 => smollm3::read(&fields)?,
             family @ (Family::Olmo2 | Family::Olmo3) => olmo::read(&fields, family)?,
             Family::Phi3 => phi3::read(&fields)?,
             Family::Qwen2Moe => qwen2_moe::read(&fields)?,
             Family::Ministral3 => ministral3::read(&fields)?,
             Family::Mixtral => mixtral::read(&fields)?,
+            Family::GptOss => gpt_oss::read(&fields)?,
             Family::Olmoe => olmoe::read(&fields)?,
             Family::Glm4 => glm4::read(&fields)?,
+            Family::Glm4Moe => glm4_moe::read(&fields)?,
+            Family::MiniMaxM2 => minimax_m2::read(&fields)?,
             Family::Ernie45 => ernie4_5::read(&fields)?,
             Family::Exaone4 => exaone4::read(&fields)?,
             Family::HunYuan => hunyuan::read(&fields)?,
@@ -153,14 +165,18 @@ impl DecoderConfig {
             Family::Mistral => mistral::write(self),
             Family::Gemma => gemma::write(self),
             Family::Gemma3 => gemma3::write(self),
+            Family::Gemma4 => gemma4::write(self),
             Family::SmolLm3 => smollm3::write(self),
             Family::Olmo2 | Family::Olmo3 => olmo::write(self),
             Family::Phi3 => phi3::write(self),
             Family::Qwen2Moe => qwen2_moe::write(self),
             Family::Ministral3 => ministral3::write(self),
             Family::Mixtral => mixtral::write(self),
+            Family::GptOss => gpt_oss::write(self),
             Family::Olmoe => olmoe::write(self),
             Family::Glm4 => glm4::write(self),
+            Family::Glm4Moe => glm4_moe::write(self),
+            Family::MiniMaxM2 => minimax_m2::write(self),
             Family::Ernie45 => ernie4_5::write(self),
             Family::Exaone4 => exaone4::write(self),
             Family::HunYuan => hunyuan::write(self),
@@ -170,7 +186,9 @@ impl DecoderConfig {
             Family::Granite | Family::GraniteHybrid => granite::write(self),
         };
 
-        if let Some(scaling) = self.rope.scaling_to_json() {
+        // Where the family writes the newer field, an older one would replace it.
+        let has_newer = family_fields.get("rope_parameters").is_some();
+        if let Some(scaling) = self.rope.scaling_to_json().filter(|_| !has_newer) {
             fields["rope_scaling"] = scaling;
         }
 
@@ -218,6 +236,7 @@ pub(crate) fn needed(family: Family, layers: usize) -> Value {
             json!({ "layer_types": vec!["attention"; layers], "num_local_experts": 0 })
         }
         Family::HunYuan => json!({ "head_dim": 2 }),
+        Family::Gemma4 => json!({ "hidden_size_per_layer_input": 0 }),
         _ => json!({}),
     }
 }

@@ -93,7 +93,7 @@ pub enum ConfigError {
     /// No implementation reads this family.
     #[error(
         "model_type \"{model_type}\" with architecture \"{architecture}\" cannot be used here, \
-         where one of these is expected: {known}"
+         where one of these is expected:\n{known}"
     )]
     Family {
         /// Model type in the file.

@@ -10,9 +10,9 @@ use crate::{
 
 /// Makes a decoder with random weights.
 ///
-/// Matrices are normal with deviation `1/√inputs`. The two matrices that write to the residual stream are smaller
-/// by `√(2·layers)`, so that its variance does not grow with depth (Radford et al. 2019). The embedding and the
-/// head have deviation 0.02. Norms multiply by 1 and biases are 0. The heads of a recurrence forget at rates of up
+/// Matrices are normal with deviation `1/√inputs`. The matrices that write to the residual stream are smaller by
+/// `√(2·layers)`, so that its variance does not grow with depth (Radford et al. 2019). Embeddings and the head have
+/// deviation 0.02. Norms multiply by 1 and biases are 0. The heads of a recurrence forget at rates of up
 /// to 16 a token, times the softplus of 1. Each parameter has its own seed, so its values do not depend on the order in
 /// which parameters are made.
 ///
@@ -63,7 +63,7 @@ impl ParameterSource for Random {
             norm if norm.ends_with("norm") => {
                 return Ok(vec![self.norm; count]);
             }
-            "bias" => return Ok(vec![0.0; count]),
+            "bias" | "router_bias" | "correction" | "sinks" => return Ok(vec![0.0; count]),
             "scale" | "decay_bias" => return Ok(vec![1.0; count]),
             // The rate of each head is in (0, 16], as transformers draws it.
             "decay" => {
@@ -72,7 +72,7 @@ impl ParameterSource for Random {
                 return Ok((0..count as u64).map(rate).map(|rate| rate.ln() as f32).collect());
             }
             "convolution" | "kernel" => 1.0 / (shape[2] as f64).sqrt(),
-            "embedding" | "head" => 0.02,
+            "embedding" | "head" | "table" => 0.02,
             "output" | "down" => 1.0 / (shape[0] as f64 * 2.0 * self.layers as f64).sqrt(),
             _ => 1.0 / (shape[0] as f64).sqrt(),
         };

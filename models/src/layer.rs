@@ -6,6 +6,8 @@
 //! ([`Layer::forward_saving`]): queries, keys and values, the output of the attention, the residual stream after it,
 //! and gate and up. Norms and activations are recomputed either way, and so are experts.
 
+use std::ops::Range;
+
 use burn::{
     module::{Module, Param},
     tensor::{Device, Tensor},
@@ -24,13 +26,15 @@ use crate::{
     gradient::{GradientSum, SavedActivations},
     mixer::{Mixer, SavedMixer},
     mlp::{Mlp, SavedMlp},
+    per_layer::PerLayerSublayer,
     projection::Projection,
     short_convolution::ShortConvolution,
     source::{ParameterSource, vector},
 };
 
 /// A layer: `y = x + attention(norm(x))`, then `y + mlp(norm(y))`. The norms may also follow the two sublayers
-/// (post-norm), instead or as well.
+/// (post-norm), instead or as well. A third sublayer may add an embedding that the token has for this layer, and the
+/// result may be multiplied by a number of the layer.
 ///
 /// A layer has an attention or a recurrence, and an MLP or experts ([`LayerKind`]).
 #[derive(Module, Debug)]
@@ -45,6 +49,9 @@ pub(crate) struct Layer {
     down: Option<Projection>,
     experts: Option<Experts>,
     mlp_post_norm: Option<Param<Tensor<1>>>,
+    per_layer: Option<PerLayerSublayer>,
+    /// Factor of the layer's output, one number, which is part of a checkpoint and takes no gradient.
+    scale: Option<Param<Tensor<1>>>,
 }
 
 impl Layer {
@@ -57,7 +64,7 @@ impl Layer {
         let path = format!("layers.{index}");
         let kind = config.kinds[index];
         let hidden = config.hidden_size;
-        let inner = config.intermediate_size;
+        let inner = config.mlp_width(kind);
         let bias = config.biases.mlp;
         let pre = config.norms.has_pre_norm();
         let post = config.norms.has_post_norm();
@@ -73,7 +80,7 @@ impl Layer {
         ];
         let (mut attention, mut delta, mut convolution) = (None, None, None);
         if !kind.recurrent {
-            attention = Some(Attention::from_source(config, &path, source, device)?);
+            attention = Some(Attention::from_source(config, &path, kind, source, device)?);
         } else if config.convolution.is_some() {
             convolution = Some(ShortConvolution::from_source(config, &path, source, device)?);
         } else {
@@ -94,6 +101,12 @@ impl Layer {
         } else {
             None
         };
+        let per_layer = PerLayerSublayer::from_source(config, index, source, device)?;
+        let scale = if config.layer_scale {
+            Some(vector(source, &format!("{path}.scale"), 1, device)?.no_grad())
+        } else {
+            None
+        };
 
         Ok(Layer {
             attention_norm,
@@ -106,6 +119,8 @@ impl Layer {
             down,
             experts,
             mlp_post_norm,
+            per_layer,
+            scale,
         })
     }
 
@@ -158,7 +173,8 @@ impl Layer {
             let [residual, normed] =
                 plain.middle(token_slice(&x, &range), token_slice(&output, &range), context);
             let saved_mlp = plain.mlp().gate_up(normed, &range, context);
-            y.push(plain.add_down(saved_mlp.clone(), residual.clone(), context));
+            let output = plain.add_down(saved_mlp.clone(), residual.clone(), context);
+            y.push(plain.finish(output, &range, context));
             chunks.push((residual, saved_mlp));
         }
 
@@ -206,6 +222,7 @@ impl Layer {
         let mixer = self.mixer();
         let compute = context.compute;
         let mut chunks = chunks.into_iter();
+        let mut d_per_layer = Vec::new();
         let mut d_residual = Vec::new();
         let mut d_output = Vec::new();
 
@@ -223,20 +240,28 @@ impl Layer {
                     (middle, saved_mlp)
                 }
             };
-            let d = self.mlp_backward(
-                plain,
-                middle,
-                saved_mlp,
-                token_slice(&d_y, &range),
-                context,
-                sum,
-            );
+            let mut d_y = plain.scaled(token_slice(&d_y, &range));
+            let mut branch = None;
+            if let Some(sublayers) = self.per_layer.as_ref().zip(plain.per_layer.as_ref()) {
+                let mlp_output = plain.mlp().down(saved_mlp.clone(), None, context);
+                branch = Some(mlp_output.clone());
+                let y = middle[0].clone() + context.joining(mlp_output, &plain.mlp_post_norm);
+                let (sublayer, plain) = sublayers;
+                let [d, d_embedding] = sublayer.backward(plain, y, d_y, &range, context, sum);
+                d_y = d;
+                d_per_layer.push(d_embedding);
+            }
+            let d = self.mlp_backward(plain, middle, (saved_mlp, branch), d_y, context, sum);
 
             let branch = || plain.mixer().output().forward(output.clone(), None, compute);
             let d_branch =
                 context.post_norm_backward(branch, &self.attention_post_norm, d.clone(), sum);
             d_output.push(mixer.output().backward(&output, d_branch, compute, sum));
             d_residual.push(d);
+        }
+
+        if let Some(sublayer) = &self.per_layer {
+            sublayer.leave_gradient(d_per_layer, context);
         }
 
         // Freed before the backward pass of the mixer, which needs memory too.
@@ -255,18 +280,20 @@ impl Layer {
         joined(d_x, 0)
     }
 
-    /// Computes the gradient of the residual stream between the sublayers, given that of the output. `residual` is that
-    /// stream and `normed` its norm.
+    /// Computes the gradient of the residual stream between the sublayers, given that of the stream after them.
+    /// `residual` is the stream between them, and `normed` its norm. The MLP's output comes with `saved_mlp`, if it is
+    /// known.
     fn mlp_backward(
         &self,
         plain: &Layer,
         [residual, normed]: [Tensor<2>; 2],
-        saved_mlp: SavedMlp,
+        (saved_mlp, mlp_output): (SavedMlp, Option<Tensor<2>>),
         d_y: Tensor<2>,
         context: &DecoderContext,
         sum: &mut GradientSum,
     ) -> Tensor<2> {
-        let branch = || plain.mlp().down(saved_mlp.clone(), None, context);
+        let computed = || plain.mlp().down(saved_mlp.clone(), None, context);
+        let branch = || mlp_output.unwrap_or_else(computed);
         let d_branch = context.post_norm_backward(branch, &self.mlp_post_norm, d_y.clone(), sum);
         let d_normed = self.mlp().backward(plain.mlp(), &normed, saved_mlp, d_branch, context, sum);
         context.pre_norm_backward(residual, &self.mlp_norm, d_normed, d_y, sum)
@@ -277,7 +304,8 @@ impl Layer {
         let chunks = context.chunks(x).into_iter().map(|range| {
             let [residual, normed] =
                 self.middle(token_slice(x, &range), token_slice(mixer_output, &range), context);
-            self.add_down(self.mlp().gate_up(normed, &range, context), residual, context)
+            let y = self.add_down(self.mlp().gate_up(normed, &range, context), residual, context);
+            self.finish(y, &range, context)
         });
         joined(chunks.collect(), 0)
     }
@@ -295,6 +323,22 @@ impl Layer {
         }
         let branch = self.mlp().down(saved_mlp, None, context);
         residual + context.joining(branch, &self.mlp_post_norm)
+    }
+
+    /// Makes the layer's output of the residual stream after the MLP, at the tokens of `range`.
+    fn finish(&self, y: Tensor<2>, range: &Range<usize>, context: &DecoderContext) -> Tensor<2> {
+        self.scaled(match &self.per_layer {
+            Some(sublayer) => sublayer.forward(y, range, context),
+            None => y,
+        })
+    }
+
+    /// Multiplies the layer's output, or its gradient, by the layer's factor, if it has one.
+    fn scaled(&self, x: Tensor<2>) -> Tensor<2> {
+        match &self.scale {
+            Some(scale) => x * scale.val().unsqueeze(),
+            None => x,
+        }
     }
 
     /// Computes the residual stream between the two sublayers, and its norm.
@@ -357,7 +401,11 @@ impl Layer {
 
         let mlp = [("gate_up", self.gate_up.as_mut()), ("down", self.down.as_mut())];
         let mlp = mlp.into_iter().filter_map(|(name, projection)| Some((name, projection?)));
-        attention.into_iter().chain(delta).chain(convolution).flatten().chain(mlp)
+        let per_layer = self.per_layer.as_mut().into_iter().flat_map(|sublayer| {
+            let PerLayerSublayer { gate, output, .. } = sublayer;
+            [("per_layer.gate", gate), ("per_layer.output", output)]
+        });
+        attention.into_iter().chain(delta).chain(convolution).flatten().chain(mlp).chain(per_layer)
     }
 }
 
@@ -373,7 +421,7 @@ struct LayerActivations {
 }
 
 /// Joins rows: `[rows, tokens, hidden]` to `[tokens, hidden]`.
-fn flatten_rows(x: Tensor<3>) -> Tensor<2> {
+pub(crate) fn flatten_rows(x: Tensor<3>) -> Tensor<2> {
     let [rows, tokens, hidden] = x.dims();
     x.reshape([rows * tokens, hidden])
 }

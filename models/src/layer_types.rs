@@ -283,9 +283,14 @@ mod tests {
     #[test]
     fn a_list_of_types_decides_which_layers_slide() {
         let eight = Ok(vec![Some(8), None, Some(8), None]);
-        for family in
-            [Family::Qwen2, Family::Qwen3, Family::SmolLm3, Family::Mistral, Family::Gemma3]
-        {
+        for family in [
+            Family::Qwen2,
+            Family::Qwen3,
+            Family::SmolLm3,
+            Family::Mistral,
+            Family::Gemma3,
+            Family::Gemma4,
+        ] {
             let listed = json!({"layer_types": SOME, "sliding_window": 8});
             assert_eq!(windows(family, listed), eight, "{family:?}");
         }
@@ -316,6 +321,8 @@ mod tests {
             Family::Qwen3Moe,
             Family::Granite,
             Family::Glm4,
+            Family::Glm4Moe,
+            Family::MiniMaxM2,
             Family::Ernie45,
             Family::HunYuan,
             Family::SeedOss,

@@ -64,9 +64,7 @@ pub(crate) fn read(
     defaults: Defaults,
 ) -> Result<DecoderConfig, ConfigError> {
     let value = |name: &str| fields.0.get(name).filter(|value| !value.is_null());
-    if value("quantization_config").is_some() {
-        return Err(not_implemented("quantization_config"));
-    }
+    quantised(value("quantization_config"))?;
     // Some layers have sizes of their own.
     if value("per_layer_config").is_some_and(|sizes| *sizes != json!({})) {
         return Err(not_implemented("per_layer_config"));
@@ -77,7 +75,7 @@ pub(crate) fn read(
     let default_rope = (defaults.rope_theta, defaults.rotary_share);
     let rope = match family {
         // The layers of these families have two ropes, which the families read themselves.
-        Family::Gemma3 | Family::Olmo3 => Rope::new(defaults.rope_theta),
+        Family::Gemma3 | Family::Gemma4 | Family::Olmo3 => Rope::new(defaults.rope_theta),
         _ => Rope::read(fields, max_position_embeddings, default_rope)?,
     };
     if rope.share != 1.0 && !defaults.partial_rotary {
@@ -91,6 +89,29 @@ pub(crate) fn read(
     config.rope = rope;
     config.norm_epsilon = fields.number_or("rms_norm_eps", defaults.norm_epsilon)?;
     Ok(config)
+}
+
+/// Refuses weights that were quantised in a way that is not read here. Those that are read say by their types what they
+/// are.
+fn quantised(config: Option<&Value>) -> Result<(), ConfigError> {
+    let Some(config) = config else { return Ok(()) };
+    let method = config.get("quant_method").and_then(Value::as_str);
+    let block = config.get("weight_block_size").filter(|block| !block.is_null());
+    let read = match method {
+        Some("mxfp4") => true,
+        Some("fp8") => block.is_none_or(|block| *block == json!([128, 128])),
+        _ => false,
+    };
+    if read {
+        return Ok(());
+    }
+
+    let blocks = block.map_or(String::new(), |block| format!(" in blocks of {block}"));
+    Err(ConfigError::Size(format!(
+        "quantization_config says that the weights are quantised by {:?}{blocks}; expected mxfp4, or fp8 in blocks of \
+         [128,128]: use a checkpoint of the model in bfloat16, or a GGUF file",
+        method.unwrap_or("an unknown method")
+    )))
 }
 
 fn sizes(
@@ -206,13 +227,27 @@ mod tests {
 
     #[test]
     fn quantised_weights_are_refused_by_name() {
-        let mut fields = json!({"model_type": "qwen2", "quantization_config": {"bits": 4}});
-        let error = DecoderConfig::from_json(fields.as_object().unwrap()).unwrap_err().to_string();
-        assert!(error.contains("quantization_config is not implemented"), "{error}");
+        let refused = |quantised: Value| {
+            let own = json!({"quantization_config": quantised, KV_HEADS: 4});
+            read(Family::Qwen2, own).err().map(|error| error.to_string())
+        };
+        for (quantised, words) in [
+            (json!({"quant_method": "gptq", "bits": 4}), "by \"gptq\"; expected mxfp4, or fp8"),
+            (json!({"load_in_4bit": true}), "by \"an unknown method\""),
+            (json!({"quant_method": "fp8", "weight_block_size": [64, 64]}), "in blocks of [64,64]"),
+        ] {
+            let error = refused(quantised).unwrap();
+            assert!(error.contains(words), "{error}");
+        }
 
-        fields["quantization_config"] = Value::Null;
-        let error = DecoderConfig::from_json(fields.as_object().unwrap()).unwrap_err().to_string();
-        assert!(!error.contains("quantization_config"), "{error}");
+        for quantised in [
+            Value::Null,
+            json!({"quant_method": "mxfp4"}),
+            json!({"quant_method": "fp8", "weight_block_size": [128, 128]}),
+            json!({"quant_method": "fp8", "weight_block_size": null}),
+        ] {
+            assert_eq!(refused(quantised), None);
+        }
     }
 
     #[test]
@@ -252,7 +287,10 @@ mod tests {
                 | Family::Ernie45 => assert_eq!(config(family, null).head_dim, 2),
                 _ => refused(family, null, "\"head_dim\" should be a whole number, but is null"),
             }
-            refused(family, json!({"rope_theta": null}), "\"rope_theta\" should be a number");
+            // Gemma 4 has no such field.
+            if family != Family::Gemma4 {
+                refused(family, json!({"rope_theta": null}), "\"rope_theta\" should be a number");
+            }
             let epsilon = if family == Family::Lfm2 { "norm_eps" } else { "rms_norm_eps" };
             let words = format!("{epsilon:?} should be a number");
             refused(family, json!({epsilon: null}), &words);
@@ -294,8 +332,11 @@ mod tests {
     #[test]
     fn sizes_that_some_layers_have_for_themselves_are_refused() {
         for family in Family::ALL {
-            let own = json!({"per_layer_config": {"1": {"num_key_value_heads": 2}}});
-            refused(family, own, "per_layer_config is not implemented");
+            // Gemma 4 has some, which are tested with it.
+            if family != Family::Gemma4 {
+                let own = json!({"per_layer_config": {"1": {"num_key_value_heads": 2}}});
+                refused(family, own, "per_layer_config is not implemented");
+            }
             config(family, json!({"per_layer_config": {}, KV_HEADS: 4}));
         }
     }
@@ -321,7 +362,7 @@ mod tests {
         }, KV_HEADS: 4});
         for family in Family::ALL {
             match family {
-                Family::Gemma3 | Family::Olmo3 => {
+                Family::Gemma3 | Family::Gemma4 | Family::Olmo3 => {
                     let config = config(family, nested.clone());
                     let theta = config.local_rope.map(|rope| rope.theta);
                     assert_eq!((config.rope.theta, theta), (9e3, Some(3e3)));

@@ -50,6 +50,7 @@ mod decoder;
 mod experts;
 mod family;
 mod fields;
+mod gate;
 mod gated_delta_net;
 mod gradient;
 mod init;
@@ -64,12 +65,14 @@ mod names;
 mod normal;
 mod parameters;
 mod pattern;
+mod per_layer;
 mod policy;
 mod projection;
 mod recurrence;
 mod reward_model;
 mod rope;
 mod selection;
+mod shared;
 mod short_convolution;
 mod source;
 
@@ -84,8 +87,9 @@ pub use checkpoint::{
 };
 pub use chunk_sizes::ChunkSizes;
 pub use config::{
-    Biases, DecoderConfig, ExpertSizes, Fused, GatedDeltaSizes, LayerKind, LayerNorms, QkNorm,
-    QueryGrowth, RopeKind, Sizes,
+    Biases, DecoderConfig, ExpertSizes, Fused, GatedDeltaSizes, GlobalHeads, KvSharing, LayerKind,
+    LayerNorms, PerLayerSizes, QkNorm, QueryGrowth, RopeKind, RouterScores, SharedExpert, Sizes,
+    SwigluClamp,
 };
 pub use context::DecoderContext;
 pub use count::ParameterCount;
@@ -94,8 +98,8 @@ pub use decoder::Decoder;
 pub use fields::ConfigError;
 pub use firebrick_core::config::Family;
 pub use firebrick_kernels::{
-    Activation, AttentionOptions, AttentionOutput, Compute, PackedMask, Segment, TokenLogProbs,
-    attention, attention_backward, head_logits, head_logprobs, head_logprobs_saving,
+    Activation, AttentionOptions, AttentionOutput, Compute, Heads, LmHead, PackedMask, Segment,
+    TokenLogProbs, attention, attention_backward, head_logits, head_logprobs, head_logprobs_saving,
 };
 pub use gradient::{GradientMap, GradientSum, SavedActivations, head_backward};
 pub use init::{random, random_in};

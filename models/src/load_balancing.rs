@@ -17,7 +17,7 @@ pub(crate) struct Load {
     tokens: u64,
     /// How many tokens were routed to each expert.
     chosen: Vec<u64>,
-    /// Sum of the router probabilities of each expert.
+    /// Sum of the router probabilities of each expert, or of its shares of the scores.
     probs: Vec<f64>,
 }
 
@@ -25,8 +25,9 @@ impl Loads {
     /// Computes the load-balancing loss (`load_balancing_loss_func` in `transformers`), the mean over layers of
     /// `N · Σ fᵢ · pᵢ`. `N` is the number of experts, `fᵢ` the fraction of all tokens that were routed to expert `i`,
     /// and `pᵢ` the mean router probability of expert `i` ([Fedus et al. 2021](https://arxiv.org/abs/2101.03961),
-    /// equation 4). If all loads are equal, the loss is the number of experts that a token goes through. It is `N` at
-    /// most, and 0 if nothing was counted.
+    /// equation 4). Where a router scores by sigmoids, `pᵢ` is the mean share of expert `i` in the sum of a token's
+    /// scores ([DeepSeek-V3, 2024](https://arxiv.org/abs/2412.19437), equations 18 to 20). If all loads are equal, the
+    /// loss is the number of experts that a token goes through. It is `N` at most, and 0 if nothing was counted.
     ///
     /// The gradient takes `fᵢ` as a constant, because a choice cannot be differentiated.
     pub fn load_balancing_loss(&self) -> f64 {
@@ -56,7 +57,7 @@ impl Loads {
     }
 
     /// Computes the gradient of [`Loads::load_balancing_loss`] with respect to a token's router probability of each
-    /// expert, for each layer with experts.
+    /// expert, or to its share of the scores, for each layer with experts.
     pub(crate) fn load_balancing_gradients(&self) -> Vec<Vec<f32>> {
         let layers = self.layers.len() as f64;
         let of = |load: &Load| {

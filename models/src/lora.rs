@@ -68,8 +68,9 @@ impl Lora {
     /// Matrices that may be trained in full: the embedding, and the head if it is not the embedding.
     pub const WHOLE: [&str; 2] = ["embed_tokens", "lm_head"];
 
-    /// Other names of projections: of those that a family keeps in one matrix, and those of a recurrence.
-    pub(crate) const OTHERS: [&str; 15] = [
+    /// Other names of projections: of those that a family keeps in one matrix, those of a recurrence, and those around
+    /// embeddings per layer.
+    pub(crate) const OTHERS: [&str; 18] = [
         "qkv_proj",
         "gate_up_proj",
         "input_linear",
@@ -85,6 +86,9 @@ impl Lora {
         "in_proj_b",
         "in_proj_a",
         "out_proj",
+        "per_layer_input_gate",
+        "per_layer_projection",
+        "per_layer_model_projection",
     ];
 
     /// Adds or replaces targets to suit a model of these sizes. Projections that the model keeps in one matrix share

@@ -8,7 +8,7 @@ use firebrick_kernels::{AttentionOutput, joined};
 use crate::{
     attention::{Attention, Qkv, gate_output, gate_output_backward},
     cache::KvCache,
-    config::LayerKind,
+    config::{KvSharing, LayerKind},
     context::{DecoderContext, token_slice},
     gradient::GradientSum,
     projection::Projection,
@@ -62,7 +62,7 @@ impl<'a> Mixer<'a> {
         match self {
             Mixer::Attention(attention) => {
                 let qkv = qkv(attention, x, norm, kind, context);
-                let out = qkv.attend(kind, context);
+                let out = attention.attend(&qkv, kind, context);
                 let output = gate_output(join_heads(out.output.clone()), qkv.gate.clone());
                 (output, SavedMixer::Attention(qkv, out))
             }
@@ -74,8 +74,9 @@ impl<'a> Mixer<'a> {
         }
     }
 
-    /// Runs [`Mixer::forward`] over the cache of layer `index`, to which these tokens are appended. In a prefill,
-    /// tokens attend to the batch itself, and the cache is filled for later.
+    /// Runs [`Mixer::forward`] over the cache of layer `index`, to which these tokens are appended, unless that is an
+    /// earlier layer, which has appended them. In a prefill, tokens attend to the batch itself, and the cache is filled
+    /// for later.
     pub(crate) fn forward_cached(
         self,
         x: &Tensor<2>,
@@ -88,15 +89,20 @@ impl<'a> Mixer<'a> {
         match self {
             Mixer::Attention(attention) if context.mask.is_some() => {
                 let qkv = qkv(attention, x, norm, kind, context);
-                cache.fill(index, &qkv.key, &qkv.value);
-                gate_output(join_heads(qkv.attend(kind, context).output), qkv.gate)
+                if kind.kv != KvSharing::Reuse {
+                    cache.fill(index, &qkv.key, &qkv.value);
+                }
+                let out = attention.attend(&qkv, kind, context);
+                gate_output(join_heads(out.output), qkv.gate)
             }
 
             Mixer::Attention(attention) => {
                 let normed = context.pre_norm(x.clone(), norm);
                 let rotary = context.rotary(kind);
                 let (query, gate) = attention.append(normed, (&mut *cache, index), rotary, context);
-                gate_output(cache.attend(index, context.grown(query), kind.window), gate)
+                let query = context.grown(query);
+                let sinks = attention.sinks.as_ref().map(Param::val);
+                gate_output(cache.attend(index, query, kind.window, sinks.as_ref()), gate)
             }
 
             Mixer::Recurrence(recurrence) => {
@@ -121,13 +127,15 @@ impl<'a> Mixer<'a> {
         sum: &mut GradientSum,
     ) -> MixerGradient {
         match (self, saved) {
-            (Mixer::Attention(_), SavedMixer::Attention(mut qkv, out)) => {
+            (Mixer::Attention(attention), SavedMixer::Attention(mut qkv, out)) => {
                 let before_norms = qkv.before_norms.take();
                 let gate = qkv.gate.take();
                 let output = join_heads(out.output.clone());
                 let (d_output, gate) = gate_output_backward(output, gate, d_output);
                 let d_output = d_output.reshape(out.output.dims());
+                attention.sinks_backward(&out, &d_output, sum);
                 let [d_query, d_key, d_value] = qkv.attend_backward(out, d_output, kind, context);
+                let [d_key, d_value] = context.shared.attended_backward(kind, [d_key, d_value]);
                 let qkv = [context.grown(d_query), d_key, d_value];
                 MixerGradient::Attention { before_norms, qkv, gate }
             }
@@ -182,7 +190,7 @@ impl<'a> Mixer<'a> {
     }
 }
 
-/// Computes queries, keys and values of all tokens.
+/// Computes queries of all tokens, and the keys and values that they attend to.
 fn qkv(
     attention: &Attention,
     x: &Tensor<2>,
@@ -195,7 +203,8 @@ fn qkv(
         attention.qkv_rope(normed, &context.rotary(kind).slice(range), context)
     });
     let qkv = Qkv::joined(chunks.collect());
-    Qkv { query: context.grown(qkv.query), ..qkv }
+    let [key, value] = context.shared.attended(kind, [qkv.key, qkv.value]);
+    Qkv { query: context.grown(qkv.query), key, value, ..qkv }
 }
 
 /// Computes the first projection of a recurrence, whose input is 0 at padding, for all tokens.

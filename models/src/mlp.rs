@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use burn::tensor::{DType, Tensor, activation::relu};
-use firebrick_kernels as ops;
+use burn::tensor::Tensor;
 
 use crate::{
     context::{DecoderContext, token_slice},
     experts::Experts,
+    gate::{inner, inner_backward},
     gradient::GradientSum,
     projection::Projection,
 };
@@ -102,22 +102,4 @@ impl Mlp<'_> {
             _ => unreachable!("a layer keeps what it is made of"),
         }
     }
-}
-
-/// Computes the input of the projection down, given what the projection before it computed: gate and up, or up alone.
-fn inner(both: Tensor<2>, context: &DecoderContext) -> Tensor<2> {
-    if !context.squared_relu {
-        return ops::gated(both, context.activation, context.compute);
-    }
-    relu(both.cast(DType::F32)).square().cast(context.compute.dtype())
-}
-
-/// Computes [`inner`] again, and the gradient of its input, given that of its result.
-fn inner_backward(both: Tensor<2>, d: Tensor<2>, context: &DecoderContext) -> [Tensor<2>; 2] {
-    if !context.squared_relu {
-        return ops::gated_backward(both, d, context.activation, context.compute);
-    }
-    let positive = relu(both.cast(DType::F32));
-    let d = positive.clone().mul_scalar(2.0) * d.cast(DType::F32);
-    [positive.square(), d].map(|x| x.cast(context.compute.dtype()))
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use firebrick_core::config::Family;
 
-use crate::config::{DecoderConfig, Fused};
+use crate::config::{DecoderConfig, Fused, LayerKind};
 
 /// What a class of `transformers` puts before the names of the text model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,12 +50,25 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
             return vec![piece(format!("{name}.weight"), hidden)];
         }
         "head" => return vec![piece("lm_head.weight".into(), config.vocab_size)],
+        "per_layer.table" => {
+            let rows = config.per_layer.map_or(0, |sizes| sizes.vocab_size);
+            return vec![piece("model.embed_tokens_per_layer.weight".into(), rows)];
+        }
+        "per_layer.projection.weight" => {
+            let name = format!("model.{PER_LAYER_PROJECTION}.weight");
+            return vec![piece(name, config.per_layer_width())];
+        }
+        "per_layer.norm" => {
+            let rows = config.per_layer.map_or(0, |sizes| sizes.width);
+            return vec![piece("model.per_layer_projection_norm.weight".into(), rows)];
+        }
         _ => {
             let mut parts = path.splitn(3, '.').skip(1);
             (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
         }
     };
 
+    let kind = kind_at(path, config);
     let name = |rest: &str| format!("model.layers.{layer}.{rest}");
     let vector = |usual: &str, rows| {
         vec![piece(name(&format!("{}.weight", own(config.family, usual))), rows)]
@@ -70,10 +83,25 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
         }
         "mlp_norm" => return vector("post_attention_layernorm", hidden),
         "mlp_post_norm" => return vector("post_feedforward_layernorm", hidden),
+        "per_layer.norm" => return vector("post_per_layer_input_norm", hidden),
+        "scale" => return vec![piece(name("layer_scalar"), 1)],
         "experts.router" => {
             let count = config.experts.map_or(0, |experts| experts.count);
             return vector("mlp.gate", count);
         }
+        "experts.router_bias" => {
+            let count = config.experts.map_or(0, |experts| experts.count);
+            let router = own(config.family, "mlp.gate");
+            return vec![piece(name(&format!("{router}.bias")), count)];
+        }
+        "experts.correction" => {
+            let count = config.experts.map_or(0, |experts| experts.count);
+            return vec![piece(
+                name(own(config.family, "mlp.gate.e_score_correction_bias")),
+                count,
+            )];
+        }
+        "attention.sinks" => return vec![piece(name("self_attn.sinks"), config.heads)],
         "delta.convolution" => {
             let channels = config.delta.map_or(0, |delta| delta.channels());
             return vector("linear_attn.conv1d", channels);
@@ -89,32 +117,61 @@ pub(crate) fn pieces(path: &str, config: &DecoderConfig) -> Vec<Piece> {
 
         "convolution.kernel" => return vector("conv.conv", hidden),
         "experts.shared_gate" => return vector("mlp.shared_expert_gate", 1),
-        "attention.query_norm" => return vector("self_attn.q_norm", config.qk_norm_widths()[0]),
-        "attention.key_norm" => return vector("self_attn.k_norm", config.qk_norm_widths()[1]),
+        "attention.query_norm" => {
+            return vector("self_attn.q_norm", config.qk_norm_widths(kind)[0]);
+        }
+        "attention.key_norm" => {
+            return vector("self_attn.k_norm", config.qk_norm_widths(kind)[1]);
+        }
         _ => {}
     }
 
-    let (projection, kind) = rest.rsplit_once('.').unwrap_or((rest, "weight"));
-    let of = |(part, rows): (String, usize)| piece(name(&format!("{part}.{kind}")), rows);
-    projections(projection, config).into_iter().map(of).collect()
+    let (projection, suffix) = rest.rsplit_once('.').unwrap_or((rest, "weight"));
+    let of = |(part, rows): (String, usize)| piece(name(&format!("{part}.{suffix}")), rows);
+    projections(projection, kind, config).into_iter().map(of).collect()
+}
+
+/// Name in a checkpoint of the projection of the embedding to a part of all embeddings per layer.
+const PER_LAYER_PROJECTION: &str = "per_layer_model_projection";
+
+/// Path of that projection, the only one that is not in a layer.
+pub(crate) const OUTSIDE: &str = "per_layer.projection";
+
+/// Returns the kind of the layer whose parameter is at `path`, such as `layers.0.attention.qkv.weight`.
+pub(crate) fn kind_at(path: &str, config: &DecoderConfig) -> LayerKind {
+    let layer = path.split('.').nth(1).and_then(|layer| layer.parse().ok());
+    layer.map_or(LayerKind::default(), |layer| kind_of(layer, config))
+}
+
+fn kind_of(layer: usize, config: &DecoderConfig) -> LayerKind {
+    config.kinds.get(layer).copied().unwrap_or_default()
 }
 
 /// Returns the checkpoint names of the maps that the projection at `path` of layer `layer` joins, such as
 /// `model.layers.0.self_attn.q_proj`.
 pub(crate) fn of_projection(layer: usize, path: &str, config: &DecoderConfig) -> Vec<String> {
     let name = |(name, _): &(String, usize)| format!("model.layers.{layer}.{name}");
-    projections(path, config).iter().map(name).collect()
+    projections(path, kind_of(layer, config), config).iter().map(name).collect()
 }
 
-/// Returns the linear maps that the projection at `path` (in a layer) joins: their names in a layer and their numbers
-/// of outputs.
-pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(String, usize)> {
-    let query = config.query_outputs();
-    let key = config.key_width();
-    let inner = config.intermediate_size;
+/// Returns the checkpoint name of the projection outside of the layers, [`OUTSIDE`].
+pub(crate) fn of_outside() -> String {
+    format!("model.{PER_LAYER_PROJECTION}")
+}
+
+/// Returns the linear maps that the projection at `path` in a layer of this kind joins: their names in a layer and
+/// their numbers of outputs.
+pub(crate) fn projections(
+    path: &str,
+    kind: LayerKind,
+    config: &DecoderConfig,
+) -> Vec<(String, usize)> {
+    let query = config.query_outputs(kind);
+    let key = config.key_width(kind);
+    let inner = config.mlp_width(kind);
 
     let delta = || config.delta.expect("a recurrent layer has its sizes");
-    let shared = || config.experts.and_then(|experts| experts.shared).unwrap_or(0);
+    let shared = || shared_width(config);
     let maps = match path {
         "attention.qkv" if config.fused == Fused::All => {
             vec![("self_attn.qkv_proj", query + 2 * key)]
@@ -122,7 +179,9 @@ pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(String, us
         "gate_up" if config.fused != Fused::None => vec![("mlp.gate_up_proj", 2 * inner)],
         "gate_up" if config.squared_relu => vec![("mlp.up_proj", inner)],
         "attention.qkv" => {
-            vec![("self_attn.q_proj", query), ("self_attn.k_proj", key), ("self_attn.v_proj", key)]
+            let maps = [("self_attn.k_proj", key), ("self_attn.v_proj", key)];
+            let keys_values = maps.into_iter().take(config.kv_maps(kind));
+            [("self_attn.q_proj", query)].into_iter().chain(keys_values).collect()
         }
         "attention.output" => vec![("self_attn.o_proj", config.hidden_size)],
         "delta.input" if config.family == Family::Qwen3Next => vec![
@@ -140,6 +199,11 @@ pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(String, us
         "convolution.output" => vec![("conv.out_proj", config.hidden_size)],
         "gate_up" => vec![("mlp.gate_proj", inner), ("mlp.up_proj", inner)],
         "down" => vec![("mlp.down_proj", config.hidden_size)],
+        "per_layer.gate" => {
+            vec![("per_layer_input_gate", config.per_layer.map_or(0, |sizes| sizes.width))]
+        }
+        "per_layer.output" => vec![("per_layer_projection", config.hidden_size)],
+        OUTSIDE => vec![(PER_LAYER_PROJECTION, config.per_layer_width())],
         "experts.shared.gate_up" => {
             vec![("mlp.shared_expert.gate_proj", shared()), ("mlp.shared_expert.up_proj", shared())]
         }
@@ -150,12 +214,16 @@ pub(crate) fn projections(path: &str, config: &DecoderConfig) -> Vec<(String, us
 }
 
 /// What a family calls by another name than the other families: the usual name and its own.
-const OWN: [(Family, &str, &str); 21] = [
+const OWN: [(Family, &str, &str); 31] = [
     // GLM calls the norm before the MLP by the name that other families with norms on both sides have for the norm
     // after the attention.
     (Family::Glm4, "post_attention_layernorm", "post_self_attn_layernorm"),
     (Family::Glm4, "pre_feedforward_layernorm", "post_attention_layernorm"),
     (Family::Glm4, "post_feedforward_layernorm", "post_mlp_layernorm"),
+    (Family::Glm4Moe, "mlp.shared_expert.gate_proj", "mlp.shared_experts.gate_proj"),
+    (Family::Glm4Moe, "mlp.shared_expert.up_proj", "mlp.shared_experts.up_proj"),
+    (Family::Glm4Moe, "mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj"),
+    (Family::GptOss, "mlp.gate", "mlp.router"),
     (Family::GraniteHybrid, "mlp.gate_up_proj", "shared_mlp.input_linear"),
     (Family::GraniteHybrid, "mlp.down_proj", "shared_mlp.output_linear"),
     (Family::HunYuan, "self_attn.q_norm", "self_attn.query_layernorm"),
@@ -169,6 +237,16 @@ const OWN: [(Family, &str, &str); 21] = [
     (Family::Lfm2, "mlp.gate_proj", "feed_forward.w1"),
     (Family::Lfm2, "mlp.up_proj", "feed_forward.w3"),
     (Family::Lfm2, "mlp.down_proj", "feed_forward.w2"),
+    (Family::MiniMaxM2, "mlp.gate", "block_sparse_moe.gate"),
+    (
+        Family::MiniMaxM2,
+        "mlp.gate.e_score_correction_bias",
+        "block_sparse_moe.e_score_correction_bias",
+    ),
+    (Family::MiniMaxM2, "mlp.experts", "block_sparse_moe.experts"),
+    (Family::MiniMaxM2, "gate_proj", "w1"),
+    (Family::MiniMaxM2, "up_proj", "w3"),
+    (Family::MiniMaxM2, "down_proj", "w2"),
     (Family::Mixtral, "mlp.gate", "block_sparse_moe.gate"),
     (Family::Mixtral, "mlp.experts", "block_sparse_moe.experts"),
     (Family::Mixtral, "gate_proj", "w1"),
@@ -184,7 +262,12 @@ pub(crate) fn own(family: Family, usual: &str) -> &str {
 
 /// Lists every projection that may have an adapter, with its numbers of inputs and outputs.
 pub(crate) fn adaptable(config: &DecoderConfig) -> impl Iterator<Item = (String, [usize; 2])> + '_ {
-    config.kinds.iter().enumerate().flat_map(move |(layer, kind)| {
+    let outside = config.per_layer.map(|_| {
+        let sides = [config.hidden_size, config.per_layer_width()];
+        (of_outside(), sides)
+    });
+
+    let in_layers = config.kinds.iter().enumerate().flat_map(move |(layer, kind)| {
         let mut paths = if kind.recurrent && config.convolution.is_some() {
             vec!["convolution.input", "convolution.output"]
         } else if kind.recurrent {
@@ -196,31 +279,44 @@ pub(crate) fn adaptable(config: &DecoderConfig) -> impl Iterator<Item = (String,
         if !kind.sparse {
             paths.extend(["gate_up", "down"]);
         }
+        if config.per_layer.is_some() {
+            paths.extend(["per_layer.gate", "per_layer.output"]);
+        }
 
         paths.into_iter().flat_map(move |path| {
-            let inputs = inputs(path, config);
-            let maps = projections(path, config).into_iter();
+            let inputs = inputs(path, *kind, config);
+            let maps = projections(path, *kind, config).into_iter();
             maps.map(move |(name, outputs)| {
                 (format!("model.layers.{layer}.{name}"), [inputs, outputs])
             })
         })
-    })
+    });
+    outside.into_iter().chain(in_layers)
 }
 
-/// Returns the number of inputs of the matrix at `path` in a layer: matrices that are not named here read the residual
-/// stream.
-pub(crate) fn inputs(path: &str, config: &DecoderConfig) -> usize {
+/// Returns the number of inputs of the matrix at `path` in a layer of this kind: matrices that are not named here read
+/// the residual stream.
+pub(crate) fn inputs(path: &str, kind: LayerKind, config: &DecoderConfig) -> usize {
     let of_expert = path.starts_with("experts.each.");
     let of_shared = path.starts_with("experts.shared.");
     match path.rsplit('.').next().unwrap_or(path) {
         "output" if path.starts_with("delta.") => config.delta.map_or(0, |delta| delta.values()),
         "output" if path.starts_with("convolution.") => config.hidden_size,
-        "output" => config.query_width(),
+        "output" if path.starts_with("per_layer.") => {
+            config.per_layer.map_or(0, |sizes| sizes.width)
+        }
+        "table" => config.per_layer_width(),
+        "output" => config.query_width(kind),
         "down" if of_expert => config.experts.map_or(0, |experts| experts.inner),
-        "down" if of_shared => config.experts.and_then(|experts| experts.shared).unwrap_or(0),
-        "down" => config.intermediate_size,
+        "down" if of_shared => shared_width(config),
+        "down" => config.mlp_width(kind),
         _ => config.hidden_size,
     }
+}
+
+/// Returns the width of the inner layer of the expert that all tokens go through; 0 if there is none.
+fn shared_width(config: &DecoderConfig) -> usize {
+    config.experts.and_then(|experts| experts.shared).map_or(0, |shared| shared.inner)
 }
 
 /// Returns the [`projections`] of an expert, such as `experts.each.7.gate_up`.
@@ -253,12 +349,16 @@ pub(crate) fn is_quantised(path: &str) -> bool {
 pub(crate) fn of_adapter(path: &str, config: &DecoderConfig) -> Option<String> {
     let (projection, adapter) = path.split_once(".adapters.")?;
     let (index, matrix) = adapter.split_once('.')?;
+    let matrix = matrix.to_uppercase();
+    if projection == OUTSIDE {
+        return Some(of_adapter_matrix(&of_outside(), &matrix));
+    }
 
     let mut parts = projection.splitn(3, '.').skip(1);
     let layer = parts.next()?.parse().ok()?;
     let projection = parts.next()?;
     let name = of_projection(layer, projection, config).into_iter().nth(index.parse().ok()?)?;
-    Some(of_adapter_matrix(&name, &matrix.to_uppercase()))
+    Some(of_adapter_matrix(&name, &matrix))
 }
 
 /// Returns PEFT's name of a matrix that is trained in full in addition to adapters.

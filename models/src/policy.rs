@@ -5,7 +5,7 @@ use burn::{
     tensor::{Device, Int, Tensor, TensorData},
 };
 
-use crate::{Compute, GradientSum, Loads, SavedActivations, TokenBatch};
+use crate::{Compute, GradientSum, LmHead, Loads, SavedActivations, TokenBatch};
 
 /// A model that can be sampled from and trained, whatever its layers are made of.
 ///
@@ -39,7 +39,9 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     /// [`Module::valid`].
     fn device(&self) -> Device;
 
-    /// Prepares what the layers share in a pass over `batch`. No gradient goes through it.
+    /// Prepares what the layers share in a pass over `batch`. A layer may leave something there for later ones, such as
+    /// keys and values that they attend to as well; no other gradient goes through it. So each pass has a context of its
+    /// own, in which layers run from the first to the last, and the backward pass from the last to the first.
     fn context(&self, batch: &TokenBatch) -> Self::Context;
 
     /// Computes the input of the first layer, `[rows, tokens, hidden]`.
@@ -48,8 +50,8 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     /// Returns the number of layers.
     fn layers(&self) -> usize;
 
-    /// Runs one layer, `[rows, tokens, hidden]` to `[rows, tokens, hidden]`. A layer has no state: the same input
-    /// always makes the same output.
+    /// Runs one layer, `[rows, tokens, hidden]` to `[rows, tokens, hidden]`. A layer has no state besides what earlier
+    /// layers left in the context: the same input always makes the same output.
     ///
     /// # Panics
     /// Panics if `index` is not below [`layers`](PolicyModel::layers).
@@ -81,7 +83,8 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
     /// Runs a layer and saves the activations that its backward pass needs. Returns the layer's output and these
     /// activations. `x` and the output are without autodiff.
     ///
-    /// By default, autodiff differentiates [`layer`](PolicyModel::layer).
+    /// By default, autodiff differentiates [`layer`](PolicyModel::layer). A model whose layers leave something in the
+    /// context overrides it, because autodiff sees one layer at a time.
     fn forward_saving<'a>(
         &'a self,
         index: usize,
@@ -152,6 +155,18 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
 
     /// Returns the matrix that turns hidden states into logits, `[vocab, hidden]`; it may be the embedding.
     fn head(&self) -> &Param<Tensor<2>>;
+
+    /// Returns the bound of the logits ([`LmHead::cap`]); `None` if they stay as the matrix makes them. Sampling and
+    /// training both compute by it.
+    fn logit_cap(&self) -> Option<f64> {
+        None
+    }
+
+    /// Returns [`head`](PolicyModel::head) and [`logit_cap`](PolicyModel::logit_cap) together, as logits are computed
+    /// with them.
+    fn lm_head(&self) -> LmHead {
+        LmHead { matrix: self.head().val(), cap: self.logit_cap() }
+    }
 
     /// Returns how many bytes the weights take.
     fn weight_bytes(&self) -> usize {

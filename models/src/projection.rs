@@ -46,7 +46,7 @@ impl Projection {
         device: &Device,
     ) -> Result<Self, CheckpointError> {
         let of_layer = path.splitn(3, '.').nth(2).unwrap_or(path);
-        let maps = names::projections(of_layer, config);
+        let maps = names::projections(of_layer, names::kind_at(path, config), config);
         let widths: Vec<usize> = maps.into_iter().map(|(_, outputs)| outputs).collect();
         let outputs = widths.iter().sum();
 

@@ -15,7 +15,8 @@ use crate::fields::{ConfigError, Fields, is_in_float32, not_implemented};
 pub struct Rope {
     /// Base of the frequencies: pair `i` of `n` rotates by `theta^(−i/n)` per position.
     pub theta: f64,
-    /// Fraction of a head that is rotated, from its beginning, in (0, 1] (`partial_rotary_factor`).
+    /// Fraction of a head that is rotated, in (0, 1] (`partial_rotary_factor`): its beginning, or the first pairs of
+    /// the whole head with [`RopeScaling::Proportional`].
     pub share: f64,
     /// Change of the frequencies for a longer context.
     pub scaling: RopeScaling,
@@ -38,6 +39,12 @@ pub enum RopeScaling {
         factor: f64,
         /// Up to this context, in tokens, nothing changes.
         context: usize,
+    },
+    /// The whole head is made of pairs, of which only a share rotates, at the frequencies that these pairs have if all
+    /// rotate. So the numbers of a pair are half a head apart, whatever the share is. All frequencies are divided.
+    Proportional {
+        /// What they are divided by.
+        factor: f64,
     },
     /// Llama 3.1.
     Llama3(Llama3),
@@ -110,10 +117,14 @@ impl Rope {
         Rope { theta, share: 1.0, scaling: RopeScaling::None }
     }
 
-    /// Returns the number of pairs in a head that are rotated. If the share of a head is an odd number of elements, one
-    /// more is rotated, as in transformers.
+    /// Returns the number of pairs in a head that are rotated, some of them by nothing with
+    /// [`RopeScaling::Proportional`]. If the share of a head is an odd number of elements, one more is rotated, as in
+    /// transformers.
     pub fn pairs(&self, head_dim: usize) -> usize {
-        self.numbers(head_dim).div_ceil(2)
+        match self.scaling {
+            RopeScaling::Proportional { .. } => head_dim / 2,
+            _ => self.numbers(head_dim).div_ceil(2),
+        }
     }
 
     /// Returns the share of a head as a number of elements, which the frequencies depend on even if it is odd.
@@ -147,6 +158,15 @@ impl Rope {
                 let exponent = half / (half - 1.0);
                 let theta = self.theta * (factor * times - (factor - 1.0)).powf(exponent);
                 ((0..pairs).map(|pair| power(theta, pair)).collect(), 1.0)
+            }
+
+            RopeScaling::Proportional { factor } => {
+                let rotated = self.numbers(head_dim) / 2;
+                let of = |pair: usize| {
+                    let frequency = self.theta.powf(-2.0 * pair as f64 / head_dim as f64);
+                    if pair < rotated { frequency / factor } else { 0.0 }
+                };
+                ((0..pairs).map(of).collect(), 1.0)
             }
 
             RopeScaling::Llama3(llama) => {
@@ -198,7 +218,9 @@ impl Rope {
         // Numbers that have to be positive, a context that must not be 0, and whether low and high are in order.
         let (numbers, contexts, ordered) = match &self.scaling {
             RopeScaling::None => (Vec::new(), 1, true),
-            RopeScaling::Linear { factor } => (vec![*factor], 1, true),
+            RopeScaling::Linear { factor } | RopeScaling::Proportional { factor } => {
+                (vec![*factor], 1, true)
+            }
             // A single pair rotates by 1 with any base, so there is nothing to change.
             RopeScaling::Dynamic { factor, context } => {
                 (vec![*factor], *context, pairs > 1 && *factor >= 1.0)
@@ -331,6 +353,42 @@ impl Rope {
         Ok([read(full, theta)?, read(windowed, local)?])
     }
 
+    /// Reads the two ropes of [`Rope::read_both`] in a family without older layouts. The ropes are `defaults` if the
+    /// file has no `rope_parameters`; if it has, both have to be there, each with its base.
+    pub(crate) fn read_nested(
+        fields: &Fields,
+        max_position_embeddings: usize,
+        defaults: [Self; 2],
+    ) -> Result<[Self; 2], ConfigError> {
+        // It would replace both ropes, even as a null.
+        if fields.0.contains_key("rope_scaling") {
+            return Err(not_implemented("rope_scaling"));
+        }
+        if fields.0.get("rope_parameters").is_none_or(Value::is_null) {
+            return Ok(defaults);
+        }
+
+        let nested = object(fields, "rope_parameters")?.unwrap_or_default();
+        let read = |kind: &str| {
+            let own = object(&Fields(&nested), kind)?.ok_or_else(|| ConfigError::Field {
+                field: "rope_parameters".into(),
+                expected: "an object with full_attention and sliding_attention",
+                actual: Value::Object(nested.clone()).to_string(),
+            })?;
+            let own = Fields(&own);
+            let default = (own.number("rope_theta")?, 1.0);
+            let rope = Rope::of(&own, max_position_embeddings, None, default)?;
+
+            let of_pairs = matches!(rope.scaling, RopeScaling::Proportional { .. });
+            if rope.share == 1.0 || of_pairs {
+                Ok(rope)
+            } else {
+                Err(not_implemented("partial_rotary_factor"))
+            }
+        };
+        Ok([read(NESTED[0])?, read(NESTED[1])?])
+    }
+
     /// Reads the rope that `parameters` describe. A `context` that is given takes precedence over theirs.
     fn of(
         parameters: &Fields,
@@ -358,6 +416,9 @@ impl Rope {
                 factor: parameters.number("factor")?,
                 context: max_position_embeddings,
             },
+            Some(Some("proportional")) => {
+                RopeScaling::Proportional { factor: parameters.number_or("factor", 1.0)? }
+            }
             Some(Some("llama3")) => RopeScaling::Llama3(Llama3 {
                 factor: parameters.number("factor")?,
                 low_freq_factor: parameters.number("low_freq_factor")?,
@@ -409,6 +470,11 @@ impl Rope {
             RopeScaling::Dynamic { factor, .. } => {
                 json!({"rope_type": "dynamic", "factor": factor})
             }
+            RopeScaling::Proportional { factor } => json!({
+                "factor": factor,
+                "partial_rotary_factor": self.share,
+                "rope_type": "proportional",
+            }),
             RopeScaling::Llama3(it) => json!({
                 "factor": it.factor,
                 "high_freq_factor": it.high_freq_factor,
@@ -581,6 +647,28 @@ mod tests {
         let refused = rope.check(16, 128).unwrap_err().to_string();
         assert!(refused.contains("partial_rotary_factor 0.45 of a head of 16"), "{refused}");
         assert!(refused.contains("an odd number of elements, 7"), "{refused}");
+    }
+
+    /// Expects the numbers of transformers 5.23: `ROPE_INIT_FUNCTIONS["proportional"]` for heads of 16.
+    #[test]
+    fn a_share_of_the_pairs_rotates_as_if_all_did() {
+        let all = vec![1.0, 0.3162278, 0.1, 0.03162278, 0.01, 3.162278e-3, 1e-3, 3.162278e-4];
+        for (share, factor, rotated) in [
+            (0.25, 1.0, vec![1.0, 0.3162278]),
+            (0.45, 4.0, vec![0.25, 0.07905694, 0.025]),
+            (1.0, 1.0, all),
+        ] {
+            let scaling = RopeScaling::Proportional { factor };
+            let rope = Rope { share, scaling, ..Rope::new(10_000.0) };
+            rope.check(16, 128).unwrap();
+
+            let (actual, scale) = rope.inverse_frequencies(16, 1);
+            assert_eq!((actual.len(), scale), (8, 1.0));
+            let still = std::iter::repeat(0.0);
+            for (actual, expected) in actual.into_iter().zip(rotated.into_iter().chain(still)) {
+                assert!((actual - expected).abs() <= 1e-6 * expected, "{actual} for {expected}");
+            }
+        }
     }
 
     /// Expects the numbers of transformers 5.23: `ROPE_INIT_FUNCTIONS["dynamic"]` for 20 and for 96 tokens.

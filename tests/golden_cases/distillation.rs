@@ -1,19 +1,19 @@
 //! Divergences of a policy and its teacher.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use firebrick_kernels::{Compute, HeadStates, KlDirection, head_kl};
+use firebrick_kernels::{Compute, HeadStates, KlDirection, LmHead, head_kl};
 use serde_json::Value;
 
 /// Compares divergences, and gradients of hidden states and head, with those of the peers.
 pub(crate) fn check(golden: &Value) {
     let states = |hidden: &str, head: &str| HeadStates {
         hidden: matrix(&golden[hidden]),
-        head: matrix(&golden[head]),
+        head: LmHead::from(matrix(&golden[head])),
     };
     let policy = states("hidden", "head");
     let teacher = states("teacher_hidden", "teacher_head");
     let weights = vector(&golden["weights"]);
-    let vocab = policy.head.dims()[0];
+    let vocab = policy.head.matrix.dims()[0];
 
     for case in golden["cases"].as_array().expect("a list of cases") {
         let direction = match case["direction"].as_str() {

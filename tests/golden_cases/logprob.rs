@@ -1,6 +1,6 @@
 use burn::module::Param;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use firebrick_models::{GradientSum, TokenLogProbs, head_backward, head_logprobs};
+use firebrick_models::{GradientSum, LmHead, TokenLogProbs, head_backward, head_logprobs};
 use firebrick_tests::golden::{Array, Case};
 use firebrick_train::algorithm::{Kl, Objective};
 
@@ -86,7 +86,7 @@ pub(crate) fn to_loss(case: &Case) {
 /// part of the vocabulary is computed at once.
 fn token_logprobs(logits: Tensor<2>, labels: Tensor<1, Int>, temperature: f64) -> TokenLogProbs {
     let [tokens, vocab] = logits.dims();
-    let head = Tensor::eye(vocab, &logits.device());
+    let head = LmHead::from(Tensor::<2>::eye(vocab, &logits.device()));
     head_logprobs(&logits, &head, &labels, temperature, tokens * vocab.div_ceil(3))
 }
 

@@ -1,7 +1,7 @@
 """Makes a fixture: a tiny model with random weights, and the numbers that transformers and peft compute from it.
 
     python3 tests/interop/make_fixture.py FROM OUT CONFIG [--dtype bfloat16] [--float32 A_log norm] [--shards 3]
-        [--seed 1]
+        [--quantised mxfp4] [--seed 1]
 
 FROM is another fixture: its tokenizer, texts, batches and hyperparameters are taken over, so that
 only the model is new. CONFIG becomes the folder's config.json as it stands, whatever it leaves out or
@@ -25,12 +25,15 @@ import peft
 import safetensors.torch
 import torch
 import transformers
+from transformers.integrations import mxfp4
 
 # If the likeliest token is not likelier than the next by this much, other kernels may choose the next.
 MARGIN = 1e-3
 # Families whose norms multiply by one plus their weight, and whose embedding is scaled.
 AROUND_ZERO = ("gemma", "gemma3_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
-# The norm in these families that multiplies by its weight alone.
+# Families whose embedding is scaled, and whose scores are not, although norms multiply by their weight alone.
+SCALED = ("gemma4_text",)
+# The norm in the first families that multiplies by its weight alone.
 AROUND_ONE = "linear_attn.norm"
 NOT_COPIED = ("config.json", "expected.json", "expected.safetensors")
 
@@ -38,18 +41,27 @@ NOT_COPIED = ("config.json", "expected.json", "expected.safetensors")
 def randomize(model, seed):
     """Draws weights at which every part of the model matters: biases, norms and small frequencies too."""
     draw = torch.Generator().manual_seed(seed)
-    around_zero = model.config.get_text_config().model_type in AROUND_ZERO
+    model_type = model.config.get_text_config().model_type
+    around_zero = model_type in AROUND_ZERO
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=draw)
         if "norm" in name:
             values = 0.3 * values + (not around_zero or AROUND_ONE in name)
+            if model_type in SCALED and ("q_norm" in name or "k_norm" in name):
+                # Otherwise scores would be so large that in bfloat16 rounding decides what is attended to.
+                values = values / parameter.shape[0] ** 0.5
         elif parameter.ndim == 1:
             values = 0.3 * values
         elif "embed_tokens" not in name:
             values = 1.5 * values / parameter.shape[-1] ** 0.5
-        elif around_zero:
+        elif around_zero or model_type in SCALED:
             values = values / parameter.shape[-1] ** 0.5
         parameter.data.copy_(values)
+    # Numbers of a checkpoint that are not trained. Other buffers, such as frequencies, follow from config.json.
+    saved = model.state_dict()
+    for name, buffer in model.named_buffers():
+        if name in saved:
+            buffer.copy_(1 + 0.3 * torch.randn(buffer.shape, generator=draw))
     return model
 
 
@@ -59,6 +71,8 @@ def opened(auto, folder):
 
 def write_model(auto, folder, args, seed):
     config = transformers.AutoConfig.from_pretrained(folder)
+    if args.quantised:
+        del config.quantization_config
     verbatim = {path: path.read_bytes() for path in folder.glob("*config.json")}
     model = randomize(auto.from_config(config, dtype=torch.float32), seed)
     for name, parameter in model.named_parameters():
@@ -66,12 +80,60 @@ def write_model(auto, folder, args, seed):
             parameter.data = parameter.data.to(args.dtype)
     size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
     shard = size if args.shards == 1 else int(1.1 * size / args.shards)
+    tensors = {}
+    if args.quantised:
+        tensors = QUANTISED[args.quantised](model)
     model.save_pretrained(folder, max_shard_size=shard)
     if args.stacked:
         stack(folder / "model.safetensors")
     for path, content in verbatim.items():
         path.write_bytes(content)
+    if args.quantised:
+        replace(folder / "model.safetensors", tensors)
+        return model.eval()
     return opened(auto, folder)
+
+
+def in_blocks(model):
+    """Rounds the experts of gpt-oss to MXFP4, and returns the tensors that published files have instead."""
+    draw = torch.Generator().manual_seed(0)
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            experts, inputs, outputs = parameter.shape
+            shape = (experts, outputs, inputs // 32)
+            blocks = torch.randint(0, 256, (*shape, 16), generator=draw, dtype=torch.uint8)
+            scales = torch.randint(123, 127, shape, generator=draw, dtype=torch.uint8)
+            unpacked = mxfp4.convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+            parameter.data.copy_(unpacked)
+            tensors |= {name + "_blocks": blocks, name + "_scales": scales, name: None}
+    return tensors
+
+
+def in_eight_bits(model):
+    """Rounds the matrices of layers to FP8 with a scale for each block, and returns the tensors of published files."""
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2 and ".layers." in name:
+            rows, columns = (-(-side // 128) for side in parameter.shape)
+            draw = torch.Generator().manual_seed(0)
+            scales = 2e-3 * (1 + torch.rand((rows, columns), generator=draw))
+            each = scales.repeat_interleave(128, 0).repeat_interleave(128, 1)
+            each = each[: parameter.shape[0], : parameter.shape[1]]
+            eight = (parameter.data / each).clamp(-448, 448).to(torch.float8_e4m3fn)
+            parameter.data.copy_(eight.float() * each)
+            tensors |= {name: eight, name + "_scale_inv": scales}
+    return tensors
+
+
+QUANTISED = {"mxfp4": in_blocks, "fp8": in_eight_bits}
+
+
+def replace(path, others):
+    """Replaces tensors of a file by others of the same names, or by none."""
+    tensors = safetensors.torch.load_file(path) | others
+    tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
 def stack(path):
@@ -194,20 +256,27 @@ def in_text_part(name):
     return name.replace("model.language_model.", "model.", 1)
 
 
-# Names that files of Mixtral have for the parts of experts.
+# Families whose files have Mixtral's names for the parts of experts, and these names.
+NAMED_AS_MIXTRAL = ("mixtral", "minimax_m2")
 MIXTRAL = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2", ".mlp.": ".block_sparse_moe."}
 
 
-def by_expert(name, gradient):
+def by_expert(name, gradient, gpt_oss):
     """Splits a gradient by the tensors of a checkpoint: transformers keeps all experts of a layer in one."""
-    if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
-        return {name: gradient}
     layer, part = name.rsplit(".", 1)
+    part = part.removesuffix("_bias")
+    if not layer.endswith(".experts") or part not in ("gate_up_proj", "down_proj"):
+        return {name: gradient}
     names = ["gate_proj", "up_proj"] if part == "gate_up_proj" else ["down_proj"]
+    kind = "bias" if name.endswith("_bias") else "weight"
+    # gpt-oss keeps matrices as they multiply, and gate and up in turns.
+    as_rows = lambda matrix: matrix.T.contiguous() if matrix.ndim > 1 else matrix
+    in_turns = lambda all_values: [as_rows(all_values[..., at :: len(names)]) for at in range(len(names))]
+    split = in_turns if gpt_oss else lambda all_values: all_values.chunk(len(names))
     return {
-        f"{layer}.{expert}.{own}.weight": values
+        f"{layer}.{expert}.{own}.{kind}": values
         for expert, all_values in enumerate(gradient)
-        for own, values in zip(names, all_values.chunk(len(names)))
+        for own, values in zip(names, split(all_values))
     }
 
 
@@ -215,8 +284,9 @@ def gradient_norms(model):
     gradients = {}
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            gradients |= by_expert(in_text_part(name), parameter.grad)
-    if model.config.model_type == "mixtral":
+            gpt_oss = model.config.model_type == "gpt_oss"
+            gradients |= by_expert(in_text_part(name), parameter.grad, gpt_oss)
+    if model.config.model_type in NAMED_AS_MIXTRAL:
         for old, new in MIXTRAL.items():
             gradients = {name.replace(old, new): values for name, values in gradients.items()}
     norms = {name: gradient.double().norm().item() for name, gradient in gradients.items()}
@@ -241,6 +311,14 @@ def ce_block(model, batch):
         "grad_norms": norms,
         "grad_first4": {name: rounded(it.flatten()[:4]) for name, it in gradients.items()},
     }
+
+
+def uses_all_experts(model, before):
+    """Tells whether the losses go through all experts: torch steps those without tokens too, by a gradient of 0."""
+    norms = [ce_block(model, before["ce"])["grad_norms"]]
+    dapo = dapo_block(model, before["logprobs"], before["dapo"])
+    norms += [dapo[name]["grad_norms"] for name in dapo if name.startswith("T")]
+    return all(norm > 0 for each in norms for name, norm in each.items() if ".experts." in name)
 
 
 def dapo_block(model, batch, before):
@@ -323,6 +401,38 @@ def router_aux_block(model, batch):
     }
 
 
+def sigmoid_aux_block(model, batch):
+    """Computes the loss of uneven loads of routers that score by sigmoids, as DeepSeek-V3 defines it: of the shares of
+    the scores, and of the experts that were chosen. transformers has none for GLM-4.5, and for MiniMax-M2 one of a
+    softmax and of choices that the model does not make."""
+    model.zero_grad()
+    routed = []
+    routers = [it for it in model.modules() if type(it).__name__ in SIGMOID_ROUTERS]
+    hooks = [it.register_forward_hook(lambda _, __, out: routed.append(out)) for it in routers]
+    forward(model, batch["input_ids"], batch["attention_mask"])
+    for hook in hooks:
+        hook.remove()
+
+    is_token = torch.tensor(batch["attention_mask"]).flatten() == 1
+    losses = []
+    for logits, _, chosen in routed:
+        scores = logits[is_token].sigmoid()
+        shares = scores / scores.sum(-1, keepdim=True)
+        experts = logits.shape[-1]
+        loads = torch.bincount(chosen[is_token].flatten(), minlength=experts) / is_token.sum()
+        losses.append(experts * (loads * shares.mean(0)).sum())
+    loss = torch.stack(losses).mean()
+    loss.backward()
+    _, norms, _ = gradient_norms(model)
+    return {
+        "loss": loss.item(),
+        "grad_norms": {name: norm for name, norm in norms.items() if norm > 0},
+    }
+
+
+SIGMOID_ROUTERS = ("Glm4MoeTopkRouter", "MiniMaxM2TopKRouter")
+
+
 # ---- kinds of fixtures ----------------------------------------------------------------------
 
 
@@ -332,9 +442,11 @@ def language_model(folder, before, args, tensors, auto=transformers.AutoModelFor
     for seed in range(args.seed, args.seed + 100):
         model = write_model(auto, folder, args, seed)
         greedy = greedy_block(model, before["greedy"], tokenizer, pad)
-        if greedy["min_top2_margin"] > MARGIN:
+        if greedy["min_top2_margin"] > MARGIN and uses_all_experts(model, before):
             break
-    experts = getattr(model, "num_experts_per_tok", 0) > 0
+    sigmoids = any(type(module).__name__ in SIGMOID_ROUTERS for module in model.modules())
+    router_aux = sigmoid_aux_block if sigmoids else router_aux_block
+    experts = sigmoids or getattr(model, "num_experts_per_tok", 0) > 0
     return {
         "seed": seed,
         "tokenizer": before["tokenizer"],
@@ -343,7 +455,7 @@ def language_model(folder, before, args, tensors, auto=transformers.AutoModelFor
         "logprobs": logprobs_block(model, before["logprobs"]),
         "greedy": greedy,
         "ce": ce_block(model, before["ce"]),
-        **({"router_aux": router_aux_block(model, before["logits"]["right"])} if experts else {}),
+        **({"router_aux": router_aux(model, before["logits"]["right"])} if experts else {}),
         "dapo": dapo_block(model, before["logprobs"], before["dapo"]),
         "adamw5": adamw_block(model, before["ce"], before["adamw5"]),
     }
@@ -456,5 +568,6 @@ if __name__ == "__main__":
     parser.add_argument("--float32", nargs="*", default=[], help="parts of names that stay float32")
     parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--stacked", action="store_true", help="all experts of a layer in one tensor")
+    parser.add_argument("--quantised", choices=QUANTISED, help="how the weights are quantised")
     parser.add_argument("--seed", type=int, default=1)
     main(parser.parse_args())

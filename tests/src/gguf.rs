@@ -7,7 +7,8 @@ use std::{collections::BTreeMap, path::Path};
 use burn::tensor::Device;
 use firebrick_gguf::BlockType;
 use firebrick_models::{
-    Decoder, DecoderConfig, Family, RopeKind, RopeScaling, load, named_tensors, parameters,
+    Decoder, DecoderConfig, Family, KvSharing, LayerKind, RopeKind, RopeScaling, RouterScores,
+    load, named_tensors, parameters,
 };
 use serde_json::Value;
 
@@ -48,12 +49,13 @@ pub struct TensorOfFile {
 /// Tells whether a file can describe such a model completely: llama.cpp fixes which layers of SmolLM3 rotate
 /// nothing, and gives no layer of Qwen2 with experts a window.
 pub fn can_be_written(config: &DecoderConfig) -> bool {
-    let ropes = |(layer, kind): (usize, &firebrick_models::LayerKind)| {
+    let ropes = |(layer, kind): (usize, &LayerKind)| {
         (kind.rope == RopeKind::None) == ((layer + 1) % 4 == 0)
     };
     match config.family {
         Family::SmolLm3 => config.kinds.iter().enumerate().all(ropes),
         Family::Qwen2Moe => config.kinds.iter().all(|kind| kind.window.is_none()),
+        Family::GptOss => config.swiglu_clamp.is_none_or(|clamp| clamp.limit == 7.0),
         _ => true,
     }
 }
@@ -178,6 +180,7 @@ impl GgufFile {
             Family::Qwen35Moe => "qwen35moe",
             Family::Gemma => "gemma",
             Family::Gemma3 => "gemma3",
+            Family::Gemma4 => "gemma4",
             Family::SmolLm3 => "smollm3",
             Family::Olmo2 | Family::Olmo3 => "olmo2",
             Family::Olmoe => "olmoe",
@@ -185,12 +188,15 @@ impl GgufFile {
             // Without recurrent layers, Granite 4 has the architecture of Granite 3.
             Family::Granite | Family::GraniteHybrid => "granite",
             Family::Glm4 => "glm4",
+            Family::Glm4Moe => "glm4moe",
+            Family::MiniMaxM2 => "minimax-m2",
             Family::Ernie45 => "ernie4_5",
             Family::Exaone4 => "exaone4",
             Family::HunYuan => "hunyuan-dense",
             Family::SeedOss => "seed_oss",
             Family::Arcee => "arcee",
             Family::Lfm2 => "lfm2",
+            Family::GptOss => "gpt-oss",
         };
 
         let mut file = GgufFile::new();
@@ -267,7 +273,36 @@ impl GgufFile {
             let scale = config.query_scale / (config.head_dim as f64).sqrt();
             file.float(&format!("{name}.attention.scale"), scale as f32);
         }
-        if config.rope.share != 1.0 {
+        if let Some(global) = config.global_heads {
+            let reuses = |kind: &&LayerKind| kind.kv == KvSharing::Reuse;
+            let shared = config.kinds.iter().filter(reuses).count();
+            // Keys without a mark are of layers that see everything.
+            for (key, size) in [
+                ("attention.key_length", global.head_dim),
+                ("attention.value_length", global.head_dim),
+                ("attention.key_length_swa", config.head_dim),
+                ("attention.value_length_swa", config.head_dim),
+                ("attention.shared_kv_layers", shared),
+                ("embedding_length_per_layer_input", config.per_layer.map_or(0, |it| it.width)),
+                ("rope.dimension_count", global.head_dim),
+                ("rope.dimension_count_swa", config.head_dim),
+            ] {
+                file.number(&format!("{name}.{key}"), size as u32);
+            }
+            let key_heads: Vec<i32> =
+                config.kinds.iter().map(|kind| config.heads_of(*kind).key as i32).collect();
+            file.numbers(&format!("{name}.attention.head_count_kv"), &key_heads);
+            if config.double_wide_mlp {
+                let widths = config.kinds.iter().map(|kind| config.mlp_width(*kind) as i32);
+                let widths: Vec<i32> = widths.collect();
+                file.numbers(&format!("{name}.feed_forward_length"), &widths);
+            }
+        }
+        if let Some(cap) = config.logit_cap {
+            file.float(&format!("{name}.final_logit_softcapping"), cap as f32);
+        }
+
+        if config.rope.share != 1.0 && config.global_heads.is_none() {
             let rotated = (config.rope.share * config.head_dim as f64).round();
             file.number(&format!("{name}.rope.dimension_count"), rotated as u32);
         }
@@ -277,12 +312,29 @@ impl GgufFile {
                 ("expert_count", experts.count),
                 ("expert_used_count", experts.chosen),
                 ("expert_feed_forward_length", experts.inner),
-                ("expert_shared_feed_forward_length", experts.shared.unwrap_or(0)),
+                (
+                    "expert_shared_feed_forward_length",
+                    experts.shared.filter(|shared| shared.gated).map_or(0, |shared| shared.inner),
+                ),
             ] {
                 // The experts of other families are as wide as the key for a single MLP says.
-                let has_width = name.starts_with("qwen") && size > 0;
-                if has_width || !key.ends_with("length") {
+                let has_key = name.starts_with("qwen")
+                    || ["gpt-oss", "glm4moe", "minimax-m2"].contains(&name);
+                if (has_key && size > 0) || !key.ends_with("length") {
                     file.number(&format!("{name}.{key}"), size as u32);
+                }
+            }
+
+            if let RouterScores::Sigmoid { scale } = experts.scores {
+                file.number(&format!("{name}.expert_gating_func"), 2);
+                if let Some(shared) = experts.shared {
+                    let dense = config.kinds.iter().filter(|kind| !kind.sparse).count();
+                    let shared = shared.inner / experts.inner;
+                    file.number(&format!("{name}.leading_dense_block_count"), dense as u32);
+                    file.number(&format!("{name}.expert_shared_count"), shared as u32);
+                    file.float(&format!("{name}.expert_weights_scale"), scale as f32);
+                    let normalised = vec![u8::from(experts.normalised)];
+                    file.key(&format!("{name}.expert_weights_norm"), 7, normalised);
                 }
             }
         }
@@ -305,6 +357,13 @@ impl GgufFile {
             RopeScaling::None => {}
             RopeScaling::Linear { factor } => {
                 file.float(&format!("{name}.rope.scaling.factor"), *factor as f32);
+            }
+            RopeScaling::Proportional { factor } => {
+                let head = config.global_heads.map_or(config.head_dim, |it| it.head_dim);
+                let rotated = (config.rope.share * head as f64) as usize / 2;
+                let divisor = |pair| if pair < rotated { *factor as f32 } else { 1e30 };
+                let divisors: Vec<f32> = (0..head / 2).map(divisor).collect();
+                file.tensor("rope_freqs.weight", &[divisors.len()], &divisors);
             }
             RopeScaling::Llama3(scaling) => {
                 let context = scaling.original_max_position_embeddings as u32;
@@ -391,7 +450,8 @@ impl GgufFile {
         file.text("tokenizer.chat_template", "{{ messages[0].content }}");
 
         let recurs = ["qwen35", "qwen3next"].contains(&architecture);
-        let has_experts = architecture.ends_with("moe") || architecture == "qwen3next";
+        let has_experts =
+            architecture.ends_with("moe") || ["qwen3next", "gpt-oss"].contains(&architecture);
         for (key, size) in [
             ("expert_count", 4),
             ("expert_used_count", 2),
@@ -410,6 +470,12 @@ impl GgufFile {
         if has_experts {
             file.tensor("blk.0.ffn_gate_up_exps.weight", &[4, 2, 3], &[0.5; 24]);
             file.tensor("blk.0.ffn_gate_inp_shexp.weight", &[4], &[0.5; 4]);
+        }
+        if architecture == "gpt-oss" {
+            file.number("gpt-oss.expert_feed_forward_length", 3);
+            file.number("gpt-oss.attention.sliding_window", 7);
+            file.tensor("blk.0.ffn_gate_up_exps.bias", &[4, 2], &[0.5; 8]);
+            file.tensor("blk.0.attn_sinks.weight", &[4], &[0.5; 4]);
         }
         if architecture == "granite" {
             // Its gate and up, which are of two types, are one tensor in a folder.
@@ -443,6 +509,7 @@ impl GgufFile {
             "blk.0.ffn_gate",
             "blk.0.ffn_up",
             "blk.0.ffn_down",
+            "output",
         ];
 
         for (name, kind) in names.into_iter().zip(BlockType::ALL) {
@@ -461,7 +528,7 @@ impl GgufFile {
 
     fn weights(&mut self, decoder: &Decoder) {
         let config = decoder.config();
-        // The matrices of all experts of a layer are one tensor, expert by expert.
+        // The matrices of all experts of a layer are one tensor, expert by expert, and so are their biases.
         let mut stacked: BTreeMap<String, (Vec<usize>, Vec<f32>)> = BTreeMap::new();
         for parameter in parameters(decoder) {
             let values = parameter.values.to_data().try_to_vec::<f32>().unwrap();
@@ -492,9 +559,10 @@ impl GgufFile {
                 shape.retain(|&size| size != 1 || !name.contains("conv"));
 
                 if let Some((layer, rest)) = name.split_once(".ffn_experts.") {
-                    // The rest is the expert's number, the matrix, and `weight`.
-                    let map = rest.split('.').nth(1).unwrap();
-                    let all = stacked.entry(format!("{layer}.ffn_{map}_exps.weight")).or_default();
+                    // The rest is the expert's number, the map, and `weight` or `bias`.
+                    let (_, map) = rest.split_once('.').unwrap();
+                    let map = map.replace('.', "_exps.");
+                    let all = stacked.entry(format!("{layer}.ffn_{map}")).or_default();
                     all.0 = shape;
                     all.1.extend(values);
                     continue;
@@ -584,13 +652,16 @@ impl GgufFile {
 fn in_file(family: Family, name: &str) -> String {
     let behind_attention = match family {
         Family::Gemma3
+        | Family::Gemma4
         | Family::Olmo2
         | Family::Olmo3
         | Family::Qwen3Next
         | Family::Qwen35
         | Family::Qwen35Moe
         | Family::Exaone4
-        | Family::SeedOss => "post_attention_norm",
+        | Family::SeedOss
+        | Family::Glm4Moe
+        | Family::GptOss => "post_attention_norm",
         _ => "ffn_norm",
     };
 
@@ -598,7 +669,16 @@ fn in_file(family: Family, name: &str) -> String {
         return format!("{}.shortconv.{part}", layer.replace("model.layers", "blk"));
     }
 
+    // These keep a word that the others lose.
+    if let Some(rest) = name.strip_prefix("model.per_layer_") {
+        return format!("per_layer_{}", rest.replace("projection", "proj"));
+    }
+
     let name = name
+        .replace("model.embed_tokens_per_layer", "per_layer_token_embd")
+        .replace("per_layer_input_gate", "inp_gate")
+        .replace("per_layer_projection", "proj")
+        .replace("post_per_layer_input_norm", "post_norm")
         .replace("model.embed_tokens", "token_embd")
         .replace("model.embedding_norm", "token_embd_norm")
         .replace("model.norm", "output_norm")
@@ -611,14 +691,19 @@ fn in_file(family: Family, name: &str) -> String {
         .replace("post_feedforward_layernorm", "post_ffw_norm")
         .replace("input_layernorm", "attn_norm")
         .replace("operator_norm", "attn_norm")
+        .replace("self_attn.sinks", "attn_sinks.weight")
         .replace("self_attn.o_proj", "attn_output")
         .replace("self_attn.out_proj", "attn_output")
         .replace("self_attn.query_layernorm", "attn_q_norm")
         .replace("self_attn.key_layernorm", "attn_k_norm")
         .replace("self_attn.q_layernorm", "attn_q_norm")
         .replace("self_attn.k_layernorm", "attn_k_norm")
+        .replace("mlp.gate.e_score_correction_bias", "exp_probs_b.bias")
+        .replace("block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias")
         .replace("mlp.gate.", "ffn_gate_inp.")
+        .replace("mlp.router.", "ffn_gate_inp.")
         .replace("mlp.shared_expert_gate", "ffn_gate_inp_shexp")
+        .replace("mlp.shared_experts.", "mlp.shared_expert.")
         .replace("mlp.shared_expert.gate_proj", "ffn_gate_shexp")
         .replace("mlp.shared_expert.up_proj", "ffn_up_shexp")
         .replace("mlp.shared_expert.down_proj", "ffn_down_shexp")
@@ -636,6 +721,7 @@ fn in_file(family: Family, name: &str) -> String {
         .replace("linear_attn.in_proj_b", "ssm_beta")
         .replace("linear_attn.in_proj_a", "ssm_alpha")
         .replace("linear_attn.out_proj", "ssm_out")
+        .replace("layer_scalar", "layer_output_scale.weight")
         .replace("linear_attn.dt_bias", "ssm_dt.bias")
         .replace("linear_attn.A_log", "ssm_a")
         .replace("linear_attn.", "ssm_");

@@ -17,8 +17,8 @@ use firebrick_core::without_bom;
 use firebrick_data::{ChatTemplate, Tokenizer, TokenizerFacts};
 use firebrick_gguf::{file_within, is_gguf};
 use firebrick_models::{
-    CheckpointError, DecoderConfig, Inventory, QkNorm, adapter_lora, check_adapter, inventory,
-    is_adapter, load_config, unread_tensors,
+    CheckpointError, DecoderConfig, Inventory, KvSharing, QkNorm, adapter_lora, check_adapter,
+    inventory, is_adapter, load_config, unread_tensors,
 };
 use serde_json::{Map, Value, json};
 
@@ -202,7 +202,18 @@ impl Inspection {
                 "heads": config.heads,
                 "kv_heads": config.kv_heads,
                 "head_dim": config.head_dim,
+                "global_heads": config.global_heads.map(|heads| json!({
+                    "kv_heads": heads.kv_heads, "head_dim": heads.head_dim,
+                    "values_are_keys": heads.values_are_keys,
+                    "layers": config.kinds.iter().map(|kind| kind.global).collect::<Vec<_>>(),
+                })),
                 "intermediate_size": config.intermediate_size,
+                "double_wide_mlp": config.double_wide_mlp,
+                "per_layer_embeddings": config.per_layer.map(|sizes| json!({
+                    "rows": sizes.vocab_size, "width": sizes.width,
+                })),
+                "reuses_kv": config.kinds.iter().map(|kind| kind.kv == KvSharing::Reuse)
+                    .collect::<Vec<_>>(),
                 "vocab_size": config.vocab_size,
                 "context": config.max_position_embeddings,
                 "rope_theta": config.rope.theta,
@@ -210,7 +221,7 @@ impl Inspection {
                 "windows": config.kinds.iter().map(|kind| kind.window).collect::<Vec<_>>(),
                 "experts": config.experts.map(|experts| json!({
                     "count": experts.count, "chosen": experts.chosen, "inner": experts.inner,
-                    "shared": experts.shared,
+                    "shared": experts.shared.map(|shared| shared.inner), "biases": experts.biases,
                     "layers": config.kinds.iter().map(|kind| kind.sparse).collect::<Vec<_>>(),
                 })),
                 "recurrence": config.delta.map(|delta| json!({
@@ -220,9 +231,11 @@ impl Inspection {
                 })),
                 "convolution": config.convolution,
                 "norm_epsilon": config.norm_epsilon,
+                "logit_cap": config.logit_cap,
                 "tied": config.tied,
                 "qk_norm": config.qk_norm != QkNorm::None,
                 "qkv_bias": config.biases.qkv,
+                "sinks": config.sinks,
             })),
             "parameters": self.config.as_ref().map(|config| {
                 let count = config.parameters();

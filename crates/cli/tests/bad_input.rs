@@ -356,7 +356,7 @@ fn models() {
     page.model("a size is missing", |scratch| config(scratch, "hidden_size", Value::Null));
     page.model("heads that do not divide", |scratch| config(scratch, "num_key_value_heads", 3));
     page.model("stretched positions", |scratch| {
-        config(scratch, "rope_scaling", json!({"type": "proportional", "factor": 4.0}));
+        config(scratch, "rope_scaling", json!({"type": "axial", "factor": 4.0}));
     });
     page.model("more layers than weights", |scratch| config(scratch, "num_hidden_layers", 3));
     page.model("fewer layers than weights", |scratch| config(scratch, "num_hidden_layers", 1));

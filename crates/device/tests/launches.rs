@@ -107,7 +107,7 @@ impl Decoding {
     /// Draws the next tokens, as a rollout does.
     fn step(&mut self) -> Tensor<1, Int> {
         let hidden = self.policy.decode(self.tokens.clone(), &mut self.cache);
-        let logits = head_logits(hidden, self.policy.head().val());
+        let logits = head_logits(hidden, &self.policy.lm_head());
         let choice = Choice { temperature: 0.2, top_k: 0, top_p: 1.0 };
         let (tokens, logprobs) = sample_on_device(logits, self.uniforms.clone(), &choice);
 

@@ -651,6 +651,10 @@ impl PolicyModel for Tight {
     fn head(&self) -> &Param<Tensor<2>> {
         self.inner.head()
     }
+
+    fn logit_cap(&self) -> Option<f64> {
+        self.inner.logit_cap()
+    }
 }
 
 /// A watcher that keeps all that a run reports to it.

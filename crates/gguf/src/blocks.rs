@@ -8,7 +8,8 @@ use half::{bf16, f16};
 /// How the weights of a tensor are stored.
 ///
 /// A block of 32 values has a scale in 16 bits, and a minimum too if the type ends in 1. A block of 256 values has
-/// scales of 6 or 8 bits for runs of 32 or 16 values, and a scale for those scales.
+/// scales of 6 or 8 bits for runs of 32 or 16 values, and a scale for those scales. MXFP4, in which the experts of
+/// gpt-oss are published, scales 32 numbers of 4 bits by a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "their names are the format's")]
 #[allow(non_camel_case_types, reason = "their names are the format's")]
@@ -24,11 +25,16 @@ pub enum BlockType {
     Q4_K,
     Q5_K,
     Q6_K,
+    MXFP4,
 }
+
+/// Numbers of MXFP4 by their codes, doubled, so that all are whole: 1 bit of sign, 2 of exponent and 1 of significand.
+const E2M1: [f32; 16] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
 
 impl BlockType {
     /// All types that are read.
-    pub const ALL: [BlockType; 11] = [
+    pub const ALL: [BlockType; 12] = [
         BlockType::F32,
         BlockType::F16,
         BlockType::BF16,
@@ -40,6 +46,7 @@ impl BlockType {
         BlockType::Q4_K,
         BlockType::Q5_K,
         BlockType::Q6_K,
+        BlockType::MXFP4,
     ];
 
     /// Finds the type of that number in the format. `None` if the type is not read.
@@ -61,6 +68,7 @@ impl BlockType {
             BlockType::Q5_K => 13,
             BlockType::Q6_K => 14,
             BlockType::BF16 => 30,
+            BlockType::MXFP4 => 39,
         }
     }
 
@@ -78,6 +86,7 @@ impl BlockType {
             BlockType::Q4_K => "Q4_K",
             BlockType::Q5_K => "Q5_K",
             BlockType::Q6_K => "Q6_K",
+            BlockType::MXFP4 => "MXFP4",
         }
     }
 
@@ -89,7 +98,8 @@ impl BlockType {
             | BlockType::Q4_1
             | BlockType::Q5_0
             | BlockType::Q5_1
-            | BlockType::Q8_0 => 32,
+            | BlockType::Q8_0
+            | BlockType::MXFP4 => 32,
             BlockType::Q4_K | BlockType::Q5_K | BlockType::Q6_K => 256,
         }
     }
@@ -99,6 +109,7 @@ impl BlockType {
         match self {
             BlockType::F32 => 4,
             BlockType::F16 | BlockType::BF16 => 2,
+            BlockType::MXFP4 => 17,
             BlockType::Q4_0 => 18,
             BlockType::Q4_1 => 20,
             BlockType::Q5_0 => 22,
@@ -188,6 +199,11 @@ impl BlockType {
                     }
                 }
             }),
+
+            BlockType::MXFP4 => each::<17>(blocks, |block| {
+                let scale = half_power(block[0]);
+                values.extend(fours(&block[1..]).map(|code| scale * E2M1[code as usize]));
+            }),
         }
     }
 }
@@ -198,6 +214,17 @@ fn each<const N: usize>(blocks: &[u8], mut with: impl FnMut(&[u8; N])) {
 
 fn half(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// Returns half of 2^(exponent − 127), the scale of doubled numbers. Every exponent has a scale, even 255, which the
+/// format's standard reserves for NaN: ggml takes it as 2¹²⁸, whose half an f32 still holds.
+fn half_power(exponent: u8) -> f32 {
+    let bits = match exponent {
+        // The smallest two have no exponent of their own in an f32.
+        0 | 1 => 0x0020_0000_u32 << exponent,
+        _ => u32::from(exponent - 1) << 23,
+    };
+    f32::from_bits(bits)
 }
 
 fn nibble(two: u8, which: usize) -> u8 {

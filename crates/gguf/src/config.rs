@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     change::Recurrence,
     error::GgufError,
-    family::{Family, ROTATES, SHARED},
+    family::{Family, ROTATES, SHARED, SIGMOIDS},
     file::Gguf,
     keys::{Keys, LAYERS, Shape},
     rope,
@@ -29,6 +29,11 @@ pub(crate) const FACTORS: [(&str, &str); 4] = [
     ("logits_scaling", "logit_scale"),
 ];
 
+/// Numbers of gpt-oss's MLP, which llama.cpp has in its code instead of a key.
+pub(crate) const SWIGLU: [(&str, f64); 2] = [("swiglu_limit", 7.0), ("swiglu_alpha", 1.702)];
+
+const WINDOW: &str = "attention.sliding_window";
+
 /// Fields that tell whether there are biases, each with a map that has one, and the families that have the field.
 const BIASES: [(&str, &str, &[Family]); 5] = [
     (
@@ -47,9 +52,11 @@ const BIASES: [(&str, &str, &[Family]); 5] = [
             Family::Granite,
             Family::GraniteHybrid,
             Family::Glm4,
+            Family::Glm4Moe,
             Family::HunYuan,
             Family::SeedOss,
             Family::Arcee,
+            Family::GptOss,
         ],
     ),
     ("attention_out_bias", "self_attn.o_proj", &[Family::SeedOss]),
@@ -67,7 +74,10 @@ impl Gguf {
     pub(crate) fn config(&self) -> Result<Value, GgufError> {
         let shape = Shape::of(self.metadata()).map_err(|problem| self.model(problem))?;
         let mut config = self.sizes(&shape).map_err(|problem| self.model(problem))?;
-        if let Some(scaling) = self.scaling_in_tensors(&shape, &config)? {
+        if shape.family == Family::Gemma4 {
+            let rope = self.proportional(&shape, &config)?;
+            config["rope_parameters"]["full_attention"] = rope;
+        } else if let Some(scaling) = self.scaling_in_tensors(&shape, &config)? {
             config.insert("rope_scaling".into(), scaling);
         }
 
@@ -88,14 +98,24 @@ impl Gguf {
         }
 
         // Ids are the positions of texts in the list.
+        let mut known: Vec<(u64, &str)> = Vec::new();
         let mut id = 0;
         self.each_text(TOKENS_KEY, |token| {
-            if ENDS.contains(&token.as_str()) && !ends.contains(&id) {
-                ends.push(id);
-            }
+            known.extend(ENDS.into_iter().find(|end| *end == token).map(|end| (id, end)));
             id += 1;
             Ok(())
         })?;
+
+        // In Harmony, the format of gpt-oss, this token ends a message, after which the model goes on.
+        let has = |text: &str| known.iter().any(|(_, known)| *known == text);
+        let is_harmony = has("<|return|>") && has("<|call|>");
+        for (id, text) in known {
+            if is_harmony && text == "<|end|>" {
+                ends.retain(|end| *end != id);
+            } else if !ends.contains(&id) {
+                ends.push(id);
+            }
+        }
 
         let mut config = Map::new();
         if let Some(id) = self.token("bos")? {
@@ -125,14 +145,15 @@ impl Gguf {
         if experts.is_some() && shape.family.experts().is_none() {
             return Err(format!(
                 "it is a mixture of experts of the architecture {}, which is not read from GGUF; expected \
-                 llama, qwen2moe, qwen3moe, qwen3next, qwen35moe or olmoe",
+                 llama, qwen2moe, qwen3moe, qwen3next, qwen35moe, olmoe, glm4moe, minimax-m2 or gpt-oss",
                 shape.name
             ));
         }
 
         // The converter then changes the order of queries and keys.
         let sections = keys.key("rope.dimension_sections");
-        if shape.family == Family::Glm4 && self.metadata().get(&sections).is_some() {
+        let is_glm = matches!(shape.family, Family::Glm4 | Family::Glm4Moe);
+        if is_glm && self.metadata().get(&sections).is_some() {
             return Err(format!(
                 "it has {sections}, so it is the text part of a model that sees pictures, which is not read from GGUF"
             ));
@@ -161,7 +182,8 @@ impl Gguf {
         // Files for other architectures and for embeddings have the next two keys, and llama.cpp obeys them.
         let usual = 1.0 / (head.max(1) as f64).sqrt();
         let scale = keys.number("attention.scale")?.filter(|scale| *scale != 0.0);
-        let with_own = [Family::Gemma3, Family::Granite, Family::GraniteHybrid];
+        // llama.cpp passes over that of Gemma 4, whose scores are not scaled.
+        let with_own = [Family::Gemma3, Family::Gemma4, Family::Granite, Family::GraniteHybrid];
         let scale = scale.filter(|_| !with_own.contains(&shape.family));
         if let Some(actual) = scale.filter(|actual| (actual - usual).abs() > 1e-4 * usual) {
             return Err(format!("{} is {actual}, expected {usual}", keys.key("attention.scale")));
@@ -179,10 +201,12 @@ impl Gguf {
             Family::Llama
             | Family::Mixtral
             | Family::Gemma3
+            | Family::Gemma4
             | Family::Olmo2
             | Family::Phi3
             | Family::Exaone4
-            | Family::Lfm2 => keys.size("attention.sliding_window")?.filter(|&window| window > 0),
+            | Family::Lfm2
+            | Family::GptOss => keys.size(WINDOW)?.filter(|&window| window > 0),
             _ => None,
         };
 
@@ -193,9 +217,12 @@ impl Gguf {
         let mut config = Map::new();
         let mut set = |field: &str, value: Value| drop(config.insert(field.into(), value));
         for (field, key) in SIZES {
-            // A Qwen3.5 with experts has no MLP besides them, and its file no width of one.
+            // These have no MLP besides their experts: a file of Qwen3.5 has no width of one, and llama.cpp passes over
+            // that of gpt-oss.
             let key = match shape.family {
-                Family::Qwen35Moe if key == "feed_forward_length" => "expert_feed_forward_length",
+                Family::Qwen35Moe | Family::GptOss if key == "feed_forward_length" => {
+                    "expert_feed_forward_length"
+                }
                 _ => key,
             };
             set(field, keys.needed(key)?.into());
@@ -239,6 +266,7 @@ impl Gguf {
 
         match shape.family {
             Family::Gemma3 => self.of_gemma3(&keys, shape, window, &mut config)?,
+            Family::Gemma4 => self.of_gemma4(&keys, shape, window, &mut config)?,
             Family::Olmo2 if window.is_none() => {}
             Family::Olmo2 | Family::Exaone4 => self.of_windows(&keys, window, 4, &mut config)?,
             Family::Granite | Family::GraniteHybrid => of_granite(&keys, shape, &mut config)?,
@@ -246,6 +274,7 @@ impl Gguf {
                 self.of_recurrences(&keys, layers, &mut config)?;
             }
             Family::Lfm2 => self.of_convolutions(&keys, window, &mut config)?,
+            Family::GptOss => self.of_gpt_oss(&keys, window, &mut config)?,
             Family::Phi3 => {
                 let original = keys.size("rope.scaling.original_context_length")?;
                 let original =
@@ -282,9 +311,27 @@ impl Gguf {
                 });
                 config.insert("rope_parameters".into(), ropes);
             }
+            Family::Gemma4 => {
+                if scaling.is_some() {
+                    let key = keys.key("rope.scaling.factor");
+                    return Err(format!("it has {key}, and no Gemma 4 with it is read from GGUF"));
+                }
+                let local = keys.number("rope.freq_base_swa")?;
+                let local = local.map_or(config["rope_theta"].clone(), Into::into);
+                // The rope of the other layers is in a tensor.
+                let ropes = json!({
+                    "sliding_attention": { "rope_type": "default", "rope_theta": local },
+                });
+                config.insert("rope_parameters".into(), ropes);
+            }
             Family::Ministral3 => {
                 let rope = rope::growing(&keys, scaling, &config)?;
                 config.insert("rope_parameters".into(), rope);
+            }
+            Family::GptOss => {
+                // A config.json that is silent would mean the scaling of the published models.
+                let scaling = scaling.unwrap_or(json!({ "rope_type": "default" }));
+                config.insert("rope_scaling".into(), scaling);
             }
             _ => {
                 if let Some(scaling) = scaling {
@@ -329,6 +376,135 @@ impl Gguf {
         Ok(())
     }
 
+    /// Adds the fields that only Gemma 4 has. In a file, the sizes of heads without a mark are those of layers that see
+    /// everything, and the number of key heads is listed layer by layer.
+    fn of_gemma4(
+        &self,
+        keys: &Keys<'_>,
+        shape: &Shape,
+        window: Option<usize>,
+        config: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        let layers = keys.layers()?;
+        let window = window.ok_or_else(|| keys.missing("attention.sliding_window"))?;
+        let mut windows = keys.windows(self, layers, 6)?;
+        // As in transformers, the last layer sees everything.
+        if let Some(last) = windows.last_mut() {
+            *last = false;
+        }
+
+        let head = keys.needed("attention.key_length_swa")?;
+        for key in ["attention.value_length_swa", "rope.dimension_count_swa"] {
+            let actual = keys.size(key)?.unwrap_or(head);
+            if actual != head {
+                return Err(format!(
+                    "{} is {actual}, expected {head}, the size of a head with a window",
+                    keys.key(key)
+                ));
+            }
+        }
+
+        let key_heads = self.key_heads_of(keys, shape, &windows, true)?;
+        let global_key_heads = self.key_heads_of(keys, shape, &windows, false)?;
+        let has_values = |layer: usize| {
+            self.tensors().contains_key(&format!("model.layers.{layer}.self_attn.v_proj.weight"))
+        };
+        let global = windows.iter().position(|windowed| !windowed);
+        let values_are_keys = global.is_some_and(|layer| !has_values(layer));
+
+        let per_layer_input = keys.size("embedding_length_per_layer_input")?.unwrap_or(0);
+        let per_layer_rows = match self.tensors().get("model.embed_tokens_per_layer.weight") {
+            Some(table) => Some(table.shape[0]),
+            None if per_layer_input == 0 => None,
+            None => return Err("it has no per_layer_token_embd.weight".into()),
+        };
+        let shared_layers = keys.size("attention.shared_kv_layers")?.unwrap_or(0);
+        let double_wide = self.shared_layers_are_wide(keys, layers, shared_layers)?;
+        for (field, value) in [
+            ("attention_k_eq_v", values_are_keys.into()),
+            ("global_head_dim", shape.head.into()),
+            ("head_dim", head.into()),
+            ("hidden_activation", "gelu_pytorch_tanh".into()),
+            ("hidden_size_per_layer_input", per_layer_input.into()),
+            ("layer_types", attention_types(&windows)),
+            ("num_global_key_value_heads", global_key_heads.into()),
+            ("num_key_value_heads", key_heads.into()),
+            ("num_kv_shared_layers", shared_layers.into()),
+            ("sliding_window", Value::from(window)),
+            ("use_double_wide_mlp", double_wide.into()),
+        ] {
+            config.insert(field.into(), value);
+        }
+        if let Some(rows) = per_layer_rows {
+            config.insert("vocab_size_per_layer_input".into(), rows.into());
+        }
+        if let Some(cap) = keys.number("final_logit_softcapping")?.filter(|cap| *cap != 0.0) {
+            config.insert("final_logit_softcapping".into(), cap.into());
+        }
+
+        // The class looks at num_global_key_value_heads only if values are keys.
+        if !values_are_keys && global_key_heads != key_heads {
+            let own = json!({ "head_dim": shape.head, "num_key_value_heads": global_key_heads });
+            let global = windows.iter().enumerate().filter(|(_, windowed)| !**windowed);
+            let by_layer: Map<String, Value> =
+                global.map(|(layer, _)| (layer.to_string(), own.clone())).collect();
+            config.insert("per_layer_config".into(), by_layer.into());
+        }
+        Ok(())
+    }
+
+    /// Tells whether the MLPs of the last `shared` layers are twice as wide as the others. A file whose MLPs are all
+    /// alike has one width instead of a list.
+    fn shared_layers_are_wide(
+        &self,
+        keys: &Keys<'_>,
+        layers: usize,
+        shared: usize,
+    ) -> Result<bool, String> {
+        let widths = self.mlp_widths();
+        let (Some(first), Some(last)) = (widths.first(), widths.last()) else { return Ok(false) };
+
+        let own = layers.saturating_sub(shared);
+        let expected = |layer: usize| if layer < own { first } else { last };
+        let fits = (0..widths.len()).all(|layer| widths[layer] == *expected(layer));
+        if widths.len() == layers && fits && (last == first || *last == 2.0 * first) {
+            return Ok(last != first);
+        }
+        Err(format!(
+            "{:?} should have one width for each of {layers} layers, the same in all of them or twice as wide in the \
+             last {shared}",
+            keys.key("feed_forward_length")
+        ))
+    }
+
+    /// Returns the number of key heads that all layers with a window have, or all others.
+    fn key_heads_of(
+        &self,
+        keys: &Keys<'_>,
+        shape: &Shape,
+        windows: &[bool],
+        windowed: bool,
+    ) -> Result<usize, String> {
+        let key = keys.key("attention.head_count_kv");
+        let listed = self.key_heads();
+        if !listed.is_empty() && listed.len() != windows.len() {
+            let count = listed.len();
+            let layers = windows.len();
+            return Err(format!(
+                "{key:?} has {count} numbers, expected one for each of {layers} layers"
+            ));
+        }
+
+        let of_type = windows.iter().zip(listed).filter(|(it, _)| **it == windowed);
+        let mut heads = of_type.map(|(_, heads)| *heads as usize);
+        let first = heads.next().unwrap_or(shape.kv_heads);
+        if heads.all(|heads| heads == first) {
+            Ok(first)
+        } else {
+            Err(format!("{key:?} has different numbers for layers of one type"))
+        }
+    }
+
     /// Adds the window, and which layers have it: all but every one of `usual`, if the file does not say it.
     fn of_windows(
         &self,
@@ -348,6 +524,21 @@ impl Gguf {
         Ok(())
     }
 
+    /// Adds the fields that only gpt-oss has. Every other layer has the window, from the first on.
+    fn of_gpt_oss(
+        &self,
+        keys: &Keys<'_>,
+        window: Option<usize>,
+        config: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        let window = window.ok_or_else(|| keys.missing(WINDOW))?;
+        self.of_windows(keys, Some(window), 2, config)?;
+        for (field, number) in SWIGLU {
+            config.insert(field.into(), number.into());
+        }
+        Ok(())
+    }
+
     /// Adds the experts. A layer of Qwen's models without a router has one MLP.
     fn of_experts(
         &self,
@@ -356,15 +547,20 @@ impl Gguf {
         experts: Option<usize>,
         config: &mut Map<String, Value>,
     ) -> Result<(), String> {
-        /// Number of the format for a softmax over the experts.
-        const SOFTMAX: usize = 1;
-        if let Some(actual) = keys.size("expert_gating_func")?.filter(|actual| *actual != SOFTMAX) {
+        // Numbers of the format for a softmax over all experts, for a sigmoid, and for a softmax over the chosen ones.
+        let (expected, function) = match family {
+            Family::GptOss => (3, "a softmax"),
+            _ if SIGMOIDS.contains(&family) => (2, "a sigmoid"),
+            _ => (1, "a softmax"),
+        };
+        if let Some(actual) = keys.size("expert_gating_func")?.filter(|actual| *actual != expected)
+        {
             let key = keys.key("expert_gating_func");
-            return Err(format!("{key} is {actual}, expected {SOFTMAX}, a softmax"));
+            return Err(format!("{key} is {actual}, expected {expected}, {function}"));
         }
 
-        let scale = keys.number("expert_weights_scale")?;
-        if let Some(actual) = scale.filter(|actual| *actual != 0.0 && *actual != 1.0) {
+        let scale = keys.number("expert_weights_scale")?.filter(|scale| *scale != 0.0);
+        if let Some(actual) = scale.filter(|scale| family != Family::Glm4Moe && *scale != 1.0) {
             return Err(format!("{} is {actual}, expected 1", keys.key("expert_weights_scale")));
         }
 
@@ -373,8 +569,11 @@ impl Gguf {
         let experts = experts.ok_or_else(|| keys.missing("expert_count"))?;
         set(family.experts().unwrap_or_default(), experts.into());
         set("num_experts_per_tok", chosen.into());
-        if family == Family::Mixtral {
+        if matches!(family, Family::Mixtral | Family::GptOss | Family::MiniMaxM2) {
             return Ok(());
+        }
+        if family == Family::Glm4Moe {
+            return self.of_glm4_moe(keys, scale, config);
         }
 
         // In llama.cpp the weights of the chosen experts sum to 1 from Qwen3 on, and not in Qwen2 and OLMoE.
@@ -399,6 +598,32 @@ impl Gguf {
         if SHARED.contains(&family) {
             let shared = keys.size("expert_shared_feed_forward_length")?.unwrap_or(width);
             set("shared_expert_intermediate_size", shared.into());
+        }
+        Ok(())
+    }
+
+    /// Adds what only GLM-4.5 has of experts. The weights of the chosen experts are multiplied by `scale`, if there is
+    /// one.
+    fn of_glm4_moe(
+        &self,
+        keys: &Keys<'_>,
+        scale: Option<f64>,
+        config: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        let dense = keys.size("leading_dense_block_count")?.unwrap_or(0);
+        let normed = "model.layers.0.self_attn.q_norm.weight";
+        for (field, value) in [
+            ("first_k_dense_replace", dense.into()),
+            ("moe_intermediate_size", keys.needed("expert_feed_forward_length")?.into()),
+            ("n_shared_experts", keys.needed("expert_shared_count")?.into()),
+            // Without these keys, llama.cpp neither divides the weights by their sum nor multiplies them.
+            ("norm_topk_prob", keys.flag("expert_weights_norm")?.unwrap_or(false).into()),
+            ("routed_scaling_factor", scale.unwrap_or(1.0).into()),
+            ("use_qk_norm", self.tensors().contains_key(normed).into()),
+            // Blocks that predict further tokens are not read.
+            ("num_nextn_predict_layers", Value::from(0)),
+        ] {
+            config.insert(field.into(), value);
         }
         Ok(())
     }
@@ -446,7 +671,7 @@ impl Gguf {
         config: &mut Map<String, Value>,
     ) -> Result<(), String> {
         if let Some(window) = window {
-            let key = keys.key("attention.sliding_window");
+            let key = keys.key(WINDOW);
             return Err(format!("{key} is {window}, and no LFM2 with a window is read from GGUF"));
         }
 

@@ -22,6 +22,7 @@ pub(crate) enum Family {
     Qwen35Moe,
     Gemma,
     Gemma3,
+    Gemma4,
     SmolLm3,
     /// OLMo 2, and OLMo 3 if the file has a window.
     Olmo2,
@@ -32,23 +33,29 @@ pub(crate) enum Family {
     /// Granite 4 without recurrence: a Granite whose file has [`ROTATES`].
     GraniteHybrid,
     Glm4,
+    Glm4Moe,
+    MiniMaxM2,
     Ernie45,
     Exaone4,
     HunYuan,
     SeedOss,
     Arcee,
     Lfm2,
+    GptOss,
 }
 
 /// Families in which some layers have a recurrence instead of attention.
 pub(crate) const RECURRENT: &[Family] = &[Family::Qwen3Next, Family::Qwen35, Family::Qwen35Moe];
 
-/// Families with one more expert, which all tokens go through.
+/// Families whose routers score by sigmoids, which a correction changes for the choice.
+pub(crate) const SIGMOIDS: &[Family] = &[Family::Glm4Moe, Family::MiniMaxM2];
+
+/// Families with one more expert, which all tokens go through, with a gate.
 pub(crate) const SHARED: &[Family] = &[Family::Qwen2Moe, Family::Qwen3Next, Family::Qwen35Moe];
 
 impl Family {
     /// Families by the names of their architectures in the format. Of two with the same name, the first one has a mark.
-    pub(crate) const ALL: [(&str, Family); 25] = [
+    pub(crate) const ALL: [(&str, Family); 29] = [
         ("llama", Family::Mixtral),
         ("llama", Family::Llama),
         ("qwen2", Family::Qwen2),
@@ -60,6 +67,7 @@ impl Family {
         ("qwen35moe", Family::Qwen35Moe),
         ("gemma", Family::Gemma),
         ("gemma3", Family::Gemma3),
+        ("gemma4", Family::Gemma4),
         ("smollm3", Family::SmolLm3),
         ("olmo2", Family::Olmo2),
         ("phi3", Family::Phi3),
@@ -68,12 +76,15 @@ impl Family {
         ("granite", Family::GraniteHybrid),
         ("granite", Family::Granite),
         ("glm4", Family::Glm4),
+        ("glm4moe", Family::Glm4Moe),
+        ("minimax-m2", Family::MiniMaxM2),
         ("ernie4_5", Family::Ernie45),
         ("exaone4", Family::Exaone4),
         ("hunyuan-dense", Family::HunYuan),
         ("seed_oss", Family::SeedOss),
         ("arcee", Family::Arcee),
         ("lfm2", Family::Lfm2),
+        ("gpt-oss", Family::GptOss),
     ];
 
     /// Finds the family that a file is of. `None` if the file does not say, or names another architecture.
@@ -136,13 +147,15 @@ impl Family {
 
     /// Tells whether models rotate a part of a head only.
     pub(crate) fn rotates_a_part(self) -> bool {
-        matches!(self, Family::Phi3 | Family::Glm4) || RECURRENT.contains(&self)
+        matches!(self, Family::Phi3 | Family::Glm4 | Family::Glm4Moe | Family::MiniMaxM2)
+            || RECURRENT.contains(&self)
     }
 
     /// Returns the field of `config.json` with the number of experts. `None` if models have no experts.
     pub(crate) fn experts(self) -> Option<&'static str> {
         match self {
-            Family::Mixtral => Some("num_local_experts"),
+            Family::Mixtral | Family::GptOss | Family::MiniMaxM2 => Some("num_local_experts"),
+            Family::Glm4Moe => Some("n_routed_experts"),
             Family::Qwen2Moe
             | Family::Qwen3Moe
             | Family::Qwen3Next
@@ -168,6 +181,7 @@ impl Family {
             Family::Qwen35Moe => ("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"),
             Family::Gemma => ("gemma", "GemmaForCausalLM"),
             Family::Gemma3 => ("gemma3_text", "Gemma3ForCausalLM"),
+            Family::Gemma4 => ("gemma4_text", "Gemma4ForCausalLM"),
             Family::SmolLm3 => ("smollm3", "SmolLM3ForCausalLM"),
             Family::Olmo2 if window => ("olmo3", "Olmo3ForCausalLM"),
             Family::Olmo2 => ("olmo2", "Olmo2ForCausalLM"),
@@ -177,12 +191,15 @@ impl Family {
             Family::Granite => ("granite", "GraniteForCausalLM"),
             Family::GraniteHybrid => ("granitemoehybrid", "GraniteMoeHybridForCausalLM"),
             Family::Glm4 => ("glm4", "Glm4ForCausalLM"),
+            Family::Glm4Moe => ("glm4_moe", "Glm4MoeForCausalLM"),
+            Family::MiniMaxM2 => ("minimax_m2", "MiniMaxM2ForCausalLM"),
             Family::Ernie45 => ("ernie4_5", "Ernie4_5ForCausalLM"),
             Family::Exaone4 => ("exaone4", "Exaone4ForCausalLM"),
             Family::HunYuan => ("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"),
             Family::SeedOss => ("seed_oss", "SeedOssForCausalLM"),
             Family::Arcee => ("arcee", "ArceeForCausalLM"),
             Family::Lfm2 => ("lfm2", "Lfm2ForCausalLM"),
+            Family::GptOss => ("gpt_oss", "GptOssForCausalLM"),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     error::quoted,
     family::Family,
     metadata::{Metadata, Value},
-    names,
+    names::{self, Stacked},
 };
 
 /// First bytes of every file.
@@ -48,6 +48,8 @@ pub struct Gguf {
     metadata: Metadata,
     /// Number of key heads of each layer, if the file lists them.
     key_heads: Vec<f64>,
+    /// Width of each layer's MLP, if the file lists them.
+    mlp_widths: Vec<f64>,
     /// Tensors by their names in a folder.
     tensors: BTreeMap<String, Tensor>,
 }
@@ -126,14 +128,17 @@ impl Gguf {
             bytes,
             metadata,
             key_heads: Vec::new(),
+            mlp_widths: Vec::new(),
             tensors,
         };
         gguf.unify_key_heads()?;
+        gguf.unify_mlp_widths()?;
         Ok(gguf)
     }
 
-    /// Replaces the list of the key heads of each layer, which files of Granite 4 and LFM2 have, by their number if all
-    /// layers have the same. Those of LFM2 with a convolution instead of attention have none.
+    /// Replaces the list of the key heads of each layer, which files of Granite 4, LFM2 and Gemma 4 have, by their
+    /// number if all layers have the same. Those of LFM2 with a convolution instead of attention have none. In Gemma 4
+    /// the number is that of the first layer, and whoever makes its configuration looks at the list.
     fn unify_key_heads(&mut self) -> Result<(), GgufError> {
         let Some(family) = Family::of(&self.metadata) else { return Ok(()) };
         let key = format!("{}.attention.head_count_kv", family.name());
@@ -145,7 +150,20 @@ impl Gguf {
         let attends = |heads: &&f64| **heads != 0.0 || family != Family::Lfm2;
         let heads: Vec<f64> = self.key_heads.iter().filter(attends).copied().collect();
         let first = heads.first().map_or(0, |first| *first as u64);
-        if heads.iter().all(|heads| *heads == first as f64) {
+        if family == Family::Gemma4 || heads.iter().all(|heads| *heads == first as f64) {
+            self.metadata.set(&key, Value::Unsigned(first));
+        }
+        Ok(())
+    }
+
+    /// Replaces the list of the width of each layer's MLP, which files of Gemma 4 E2B have, by the first width. Whoever
+    /// makes the configuration looks at the list.
+    fn unify_mlp_widths(&mut self) -> Result<(), GgufError> {
+        let Some(family @ Family::Gemma4) = Family::of(&self.metadata) else { return Ok(()) };
+        let key = format!("{}.feed_forward_length", family.name());
+        if matches!(self.metadata.get(&key), Some(Value::Array(_))) {
+            self.mlp_widths = self.numbers(&key)?.unwrap_or_default();
+            let first = self.mlp_widths.first().map_or(0, |first| *first as u64);
             self.metadata.set(&key, Value::Unsigned(first));
         }
         Ok(())
@@ -221,6 +239,11 @@ impl Gguf {
     /// Returns the number of key heads of each layer. The list is empty if the file has no such list.
     pub(crate) fn key_heads(&self) -> &[f64] {
         &self.key_heads
+    }
+
+    /// Returns the width of each layer's MLP. The list is empty if the file has no such list.
+    pub(crate) fn mlp_widths(&self) -> &[f64] {
+        &self.mlp_widths
     }
 
     /// Returns a cursor at byte `at` of the file.
@@ -343,7 +366,7 @@ fn blocks(metadata: &Metadata) -> Option<u64> {
     count("block_count")?.checked_sub(count("nextn_predict_layers")?)
 }
 
-/// Splits each tensor that holds the matrices of all experts into one tensor for each expert and map.
+/// Splits each tensor that holds the matrices or the biases of all experts into one tensor for each expert and map.
 fn split_experts(
     cursor: &Cursor<'_>,
     tensors: BTreeMap<String, Tensor>,
@@ -351,7 +374,7 @@ fn split_experts(
 ) -> Result<BTreeMap<String, Tensor>, GgufError> {
     let mut parts = BTreeMap::new();
     for (name, tensor) in tensors {
-        let Some((experts_of_layer, maps)) = names::stacked(&name, family) else {
+        let Some(Stacked { experts: name, maps, kind }) = names::stacked(&name, family) else {
             parts.insert(name, tensor);
             continue;
         };
@@ -360,29 +383,34 @@ fn split_experts(
             cursor.damaged(tensor.at, format!("{} has the shape {shape:?}, {problem}", tensor.name))
         };
 
-        // A size of 1 in front of two others has been removed.
-        let [experts, rows, columns] = match tensor.shape[..] {
-            [experts, rows, columns] => [experts, rows, columns],
-            [rows, columns] => [1, rows, columns],
-            _ => return Err(invalid_shape("expected a matrix for each expert")),
+        // A size of 1 in front of others, which is the number of experts, has been removed.
+        let sizes = if kind == "bias" { 1 } else { 2 };
+        let (experts, shape) = match tensor.shape.len().checked_sub(sizes) {
+            Some(0) => (1, &tensor.shape[..]),
+            Some(1) => (tensor.shape[0], &tensor.shape[1..]),
+            _ => return Err(invalid_shape(&format!("expected a {kind} for each expert"))),
         };
 
-        if !rows.is_multiple_of(maps.len()) {
+        if !shape[0].is_multiple_of(maps.len()) {
             return Err(invalid_shape("expected as many rows for gate as for up"));
         }
+        let mut shape = shape.to_vec();
+        shape[0] /= maps.len();
 
-        let matrices = experts.saturating_mul(maps.len());
-        if parts.len().saturating_add(matrices) > PARTS {
+        // A row of a matrix is made of whole blocks, so every matrix is, while two biases in one row may share a block.
+        if !shape[sizes - 1].is_multiple_of(tensor.kind.values()) {
+            return Err(invalid_shape("expected whole blocks for gate and for up"));
+        }
+
+        let count = experts.saturating_mul(maps.len());
+        if parts.len().saturating_add(count) > PARTS {
             return Err(invalid_shape(&format!(
                 "which makes more than {PARTS} tensors of experts"
             )));
         }
 
-        // A row is made of whole blocks, so every matrix is.
-        let bytes = tensor.bytes / matrices as u64;
-        let shape = vec![rows / maps.len(), columns];
-
-        for number in 0..matrices {
+        let bytes = tensor.bytes / count as u64;
+        for number in 0..count {
             let expert = number / maps.len();
             let map = maps[number % maps.len()];
             let part = Tensor {
@@ -391,7 +419,7 @@ fn split_experts(
                 at: tensor.at + number as u64 * bytes,
                 ..tensor.clone()
             };
-            parts.insert(format!("{experts_of_layer}.{expert}.{map}.weight"), part);
+            parts.insert(format!("{name}.{expert}.{map}.{kind}"), part);
         }
     }
 
@@ -512,7 +540,7 @@ fn name_of(number: u32) -> &'static str {
         15 => " (Q8_K)",
         16..=23 | 29 => " (one of the IQ types)",
         34 | 35 => " (one of the TQ types)",
-        39 => " (MXFP4)",
+        40 => " (NVFP4)",
         _ => "",
     }
 }

@@ -203,5 +203,7 @@ mod tests {
         assert_eq!(of("blk.0.shortconv.conv.weight", &[64, 3]), FileType::F32);
         assert_eq!(of("blk.0.ssm_a", &[64]), FileType::F32);
         assert_eq!(of("blk.0.ffn_up_exps.weight", &[4, 8, 64]), FileType::Q8_0);
+        assert_eq!(of("blk.0.ffn_up_exps.bias", &[4, 64]), FileType::F32);
+        assert_eq!(of("blk.0.attn_sinks.weight", &[64]), FileType::F32);
     }
 }

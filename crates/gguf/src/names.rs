@@ -3,43 +3,59 @@
 use crate::family::{Family, RECURRENT, SHARED};
 
 /// Tensors outside the layers: names in a file and in a folder.
-const WHOLE: [(&str, &str); 4] = [
+const WHOLE: [(&str, &str); 7] = [
     ("token_embd", "model.embed_tokens"),
     ("output_norm", "model.norm"),
     // LFM2 has its last norm under this name.
     ("token_embd_norm", "model.embedding_norm"),
     ("output", "lm_head"),
+    ("per_layer_token_embd", "model.embed_tokens_per_layer"),
+    ("per_layer_model_proj", "model.per_layer_model_projection"),
+    ("per_layer_proj_norm", "model.per_layer_projection_norm"),
 ];
 
-/// Tensors of a recurrence whose names in a folder have no `.weight` or `.bias` at their end.
-const BARE: [(&str, &str); 2] =
-    [("ssm_a", "linear_attn.A_log"), ("ssm_dt.bias", "linear_attn.dt_bias")];
+/// Tensors of a layer whose names in a folder have no `.weight` or `.bias` at their end, and the families that have
+/// them.
+const BARE: [(&str, &str, &[Family]); 6] = [
+    ("ssm_a", "linear_attn.A_log", RECURRENT),
+    ("ssm_dt.bias", "linear_attn.dt_bias", RECURRENT),
+    ("attn_sinks.weight", "self_attn.sinks", &[Family::GptOss]),
+    ("exp_probs_b.bias", "mlp.gate.e_score_correction_bias", &[Family::Glm4Moe]),
+    ("exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", &[Family::MiniMaxM2]),
+    ("layer_output_scale.weight", "layer_scalar", &[Family::Gemma4]),
+];
 
 /// Parts of a layer: names in a file and in a folder, and the families that have them. No family means any. The first
 /// line that fits is taken, in both directions.
-const PARTS: [(&str, &str, &[Family]); 47] = [
+const PARTS: [(&str, &str, &[Family]); 54] = [
     // The second norm of such a layer is after the attention, and the third is before the MLP.
-    ("ffn_norm", "pre_feedforward_layernorm", &[Family::Gemma3]),
+    ("ffn_norm", "pre_feedforward_layernorm", &[Family::Gemma3, Family::Gemma4]),
     (
         "post_attention_norm",
         "post_attention_layernorm",
         &[
             Family::Gemma3,
+            Family::Gemma4,
             Family::Olmo2,
             Family::Qwen3Next,
             Family::Qwen35,
             Family::Qwen35Moe,
             Family::Exaone4,
             Family::SeedOss,
+            Family::GptOss,
+            Family::Glm4Moe,
         ],
     ),
     ("post_attention_norm", "post_self_attn_layernorm", &[Family::Glm4]),
     (
         "post_ffw_norm",
         "post_feedforward_layernorm",
-        &[Family::Gemma3, Family::Olmo2, Family::Exaone4],
+        &[Family::Gemma3, Family::Gemma4, Family::Olmo2, Family::Exaone4],
     ),
     ("post_ffw_norm", "post_mlp_layernorm", &[Family::Glm4]),
+    ("inp_gate", "per_layer_input_gate", &[Family::Gemma4]),
+    ("proj", "per_layer_projection", &[Family::Gemma4]),
+    ("post_norm", "post_per_layer_input_norm", &[Family::Gemma4]),
     ("attn_q_norm", "self_attn.query_layernorm", &[Family::HunYuan]),
     ("attn_k_norm", "self_attn.key_layernorm", &[Family::HunYuan]),
     ("attn_qkv", "self_attn.qkv_proj", &[Family::Phi3]),
@@ -48,13 +64,24 @@ const PARTS: [(&str, &str, &[Family]); 47] = [
     (
         "ffn_gate_inp",
         "mlp.gate",
-        &[Family::Qwen2Moe, Family::Qwen3Moe, Family::Qwen3Next, Family::Qwen35Moe, Family::Olmoe],
+        &[
+            Family::Qwen2Moe,
+            Family::Qwen3Moe,
+            Family::Qwen3Next,
+            Family::Qwen35Moe,
+            Family::Olmoe,
+            Family::Glm4Moe,
+        ],
     ),
-    ("ffn_gate_inp", "block_sparse_moe.gate", &[Family::Mixtral]),
+    ("ffn_gate_inp", "block_sparse_moe.gate", &[Family::Mixtral, Family::MiniMaxM2]),
+    ("ffn_gate_inp", "mlp.router", &[Family::GptOss]),
     ("ffn_gate_inp_shexp", "mlp.shared_expert_gate", SHARED),
     ("ffn_gate_shexp", "mlp.shared_expert.gate_proj", SHARED),
     ("ffn_up_shexp", "mlp.shared_expert.up_proj", SHARED),
     ("ffn_down_shexp", "mlp.shared_expert.down_proj", SHARED),
+    ("ffn_gate_shexp", "mlp.shared_experts.gate_proj", &[Family::Glm4Moe]),
+    ("ffn_up_shexp", "mlp.shared_experts.up_proj", &[Family::Glm4Moe]),
+    ("ffn_down_shexp", "mlp.shared_experts.down_proj", &[Family::Glm4Moe]),
     ("attn_qkv", "linear_attn.in_proj_qkv", RECURRENT),
     ("attn_gate", "linear_attn.in_proj_z", RECURRENT),
     // Files of the first months have both as one.
@@ -89,18 +116,22 @@ const PARTS: [(&str, &str, &[Family]); 47] = [
     ("ffn_down", "mlp.down_proj", &[]),
 ];
 
-/// Tensors that hold one map, or two, of all experts of a layer: names in a file, and in a folder those of the layer's
-/// part and of the maps. The families are as in [`PARTS`]. Files are written with one map in each.
+/// Tensors that hold one map, or two, of all experts of a layer, or the biases of such maps: names in a file, and in a
+/// folder those of the layer's part and of the maps. The families are as in [`PARTS`]. Files are written with one map
+/// in each.
 const STACKED: [(&str, &str, &[&str], &[Family]); 8] = [
-    ("ffn_gate_exps", "block_sparse_moe", &["w1"], &[Family::Mixtral]),
-    ("ffn_up_exps", "block_sparse_moe", &["w3"], &[Family::Mixtral]),
-    ("ffn_down_exps", "block_sparse_moe", &["w2"], &[Family::Mixtral]),
-    ("ffn_gate_up_exps", "block_sparse_moe", &["w1", "w3"], &[Family::Mixtral]),
+    ("ffn_gate_exps", "block_sparse_moe", &["w1"], AS_MIXTRAL),
+    ("ffn_up_exps", "block_sparse_moe", &["w3"], AS_MIXTRAL),
+    ("ffn_down_exps", "block_sparse_moe", &["w2"], AS_MIXTRAL),
+    ("ffn_gate_up_exps", "block_sparse_moe", &["w1", "w3"], AS_MIXTRAL),
     ("ffn_gate_exps", "mlp", &["gate_proj"], &[]),
     ("ffn_up_exps", "mlp", &["up_proj"], &[]),
     ("ffn_down_exps", "mlp", &["down_proj"], &[]),
     ("ffn_gate_up_exps", "mlp", &["gate_proj", "up_proj"], &[]),
 ];
+
+/// Families whose folders have Mixtral's names for the parts of experts.
+const AS_MIXTRAL: &[Family] = &[Family::Mixtral, Family::MiniMaxM2];
 
 /// Tensors that a folder has as one and a file as two, the rows of the first before those of the second: names in a
 /// folder, of the whole and of what the two would be there by themselves, the fields of `config.json` whose product is
@@ -146,9 +177,8 @@ pub(crate) fn in_folder(name: &str, family: Option<Family>, layers: Option<u64>)
         return format!("mtp.{name}");
     }
 
-    if family.is_some_and(|family| RECURRENT.contains(&family))
-        && let Some((_, bare)) = BARE.iter().find(|(in_file, _)| *in_file == part)
-    {
+    let bare = BARE.iter().find(|(in_file, _, of)| *in_file == part && has(of, family));
+    if let Some((_, bare, _)) = bare {
         return format!("model.layers.{layer}.{bare}");
     }
 
@@ -167,7 +197,7 @@ fn has(of: &[Family], family: Option<Family>) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InFile {
     pub(crate) name: String,
-    /// Number of the expert whose matrix this is, if the file's tensor has the matrices of all experts.
+    /// Number of the expert whose matrix or bias this is, if the file's tensor has those of all experts.
     pub(crate) expert: Option<usize>,
 }
 
@@ -180,7 +210,8 @@ pub(crate) fn in_file(name: &str, family: Family) -> Option<InFile> {
     }
 
     let (layer, part) = name.strip_prefix("model.layers.")?.split_once('.')?;
-    if let Some((bare, _)) = BARE.iter().find(|(_, in_folder)| *in_folder == part) {
+    let bare = BARE.iter().find(|(_, in_folder, of)| *in_folder == part && has(of, Some(family)));
+    if let Some((bare, ..)) = bare {
         return one(format!("blk.{layer}.{bare}"));
     }
 
@@ -200,13 +231,26 @@ pub(crate) fn in_file(name: &str, family: Family) -> Option<InFile> {
     one(format!("blk.{layer}.{part}.{kind}"))
 }
 
-/// Returns where a folder has the experts, and the maps of each expert in their order, if `name` is that of a stacked
-/// tensor.
-pub(crate) fn stacked(name: &str, family: Family) -> Option<(String, &'static [&'static str])> {
-    let (layer, part) = name.strip_suffix(".weight")?.rsplit_once('.')?;
+/// What a file's tensor holds of all experts of a layer.
+pub(crate) struct Stacked {
+    /// Name that the experts have together in a folder, such as `model.layers.0.mlp.experts`.
+    pub(crate) experts: String,
+    /// Maps of each expert, in their order.
+    pub(crate) maps: &'static [&'static str],
+    /// `weight` if these are the matrices of the maps, and `bias` if they are the biases.
+    pub(crate) kind: &'static str,
+}
+
+/// Tells what is stacked in a tensor, if `name` is that of a stacked one.
+pub(crate) fn stacked(name: &str, family: Family) -> Option<Stacked> {
+    let (stem, kind) = name.rsplit_once('.')?;
+    // Other kinds, such as scales, are part of no model that is read.
+    let kind = ["weight", "bias"].into_iter().find(|known| *known == kind)?;
+
+    let (layer, part) = stem.rsplit_once('.')?;
     let fits = |in_file: &str, of: &[Family]| in_file == part && has(of, Some(family));
     let (_, module, maps, _) = STACKED.iter().find(|(in_file, _, _, of)| fits(in_file, of))?;
-    Some((format!("{layer}.{module}.experts"), *maps))
+    Some(Stacked { experts: format!("{layer}.{module}.experts"), maps, kind })
 }
 
 /// Returns the names that the parts of a folder's tensor would have there, in their order, and the fields whose product

@@ -33,7 +33,7 @@ pub(crate) struct Steps {
 }
 
 /// Names of the rules in the format. The first name of each is the one that is written.
-const NAMES: [(&str, Pieces); 16] = [
+const NAMES: [(&str, Pieces); 17] = [
     ("gpt-2", Pieces::Gpt2),
     ("gpt2", Pieces::Gpt2),
     ("olmo", Pieces::Gpt2),
@@ -50,6 +50,7 @@ const NAMES: [(&str, Pieces); 16] = [
     ("qwen35", Pieces::Qwen35),
     ("tekken", Pieces::Tekken),
     ("gpt-4o", Pieces::Gpt4o),
+    ("minimax-m2", Pieces::Gpt4o),
 ];
 
 impl Pieces {

@@ -34,6 +34,13 @@ pub(crate) const MULTIPLIER: &str = "rope.scaling.yarn_log_multiplier";
 /// Divisors of frequencies.
 pub(crate) const FREQUENCIES: &str = "rope_freqs.weight";
 
+/// Divisor of the frequency of a pair that stands still, and the least one that is taken for it.
+pub(crate) const STILL: f32 = 1e30;
+const NEARLY_STILL: f32 = 1e20;
+
+/// Share of the pairs that rotate in published models of Gemma 4.
+const QUARTER: f64 = 0.25;
+
 /// Divisors of frequencies for long texts, and for short ones.
 pub(crate) const LONG: &str = "rope_factors_long.weight";
 pub(crate) const SHORT: &str = "rope_factors_short.weight";
@@ -105,6 +112,11 @@ pub(crate) fn scaling(keys: &Keys<'_>, family: Family) -> Result<Option<Value>, 
             if let Some(actual) = actual {
                 scaling["attention_factor"] = actual.into();
             }
+            if family == Family::GptOss {
+                // ggml rounds the ends of the range to whole pairs in every model, and no key says otherwise. gpt-oss
+                // was trained without, so its frequencies are those of its training here, and a little off there.
+                scaling["truncate"] = false.into();
+            }
             if family == Family::Ministral3 {
                 let multiplier = keys.number(MULTIPLIER)?.filter(|actual| *actual != 0.0);
                 if let Some(multiplier) = multiplier {
@@ -149,6 +161,49 @@ impl Gguf {
             Family::Phi3 => self.long_rope(shape, config),
             _ => self.scaling_of_llama(shape, config),
         }
+    }
+
+    /// Makes the rope of those layers of Gemma 4 that see everything, from a divisor for each pair of a head. Those of
+    /// the pairs that stand still are huge.
+    pub(crate) fn proportional(
+        &self,
+        shape: &Shape,
+        config: &Map<String, Value>,
+    ) -> Result<Value, GgufError> {
+        let Some(tensor) = self.tensors().get(FREQUENCIES) else {
+            return Err(self.model(format!("it has no {FREQUENCIES}")));
+        };
+        let unlike = || {
+            self.model(format!(
+                "{FREQUENCIES} divides the frequencies of {} in an unknown way, expected one divisor for the first \
+                 pairs of a head, and {STILL:e} for the others",
+                shape.name
+            ))
+        };
+
+        let mut divisors = Vec::new();
+        if tensor.shape != [shape.head / 2] || !self.read(FREQUENCIES, &mut divisors)? {
+            return Err(unlike());
+        }
+
+        let rotated = divisors.iter().take_while(|divisor| **divisor < NEARLY_STILL).count();
+        let (rotating, others) = divisors.split_at(rotated);
+        let factor = rotating.first().copied().unwrap_or(1.0);
+        let is_other = |divisor: &f32| *divisor != factor;
+        if rotating.iter().any(is_other) || others.iter().any(|divisor| *divisor < NEARLY_STILL) {
+            return Err(unlike());
+        }
+
+        // Other shares may make as many pairs, but this one is the likeliest.
+        let head = shape.head as f64;
+        let is_quarter = (QUARTER * head) as usize / 2 == rotated;
+        let share = if is_quarter { QUARTER } else { 2.0 * rotated as f64 / head };
+        Ok(json!({
+            "rope_type": "proportional",
+            "rope_theta": config["rope_theta"],
+            "partial_rotary_factor": share,
+            "factor": decimal(factor),
+        }))
     }
 
     /// Reads LongRoPE: a divisor for each frequency, for short texts and for long ones.

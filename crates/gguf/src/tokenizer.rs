@@ -21,7 +21,7 @@ const FILES: [&str; 4] =
     ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"];
 
 /// Tokens that end a text or a turn, whatever kind a file gives them.
-pub(crate) const ENDS: [&str; 13] = [
+pub(crate) const ENDS: [&str; 16] = [
     "<|im_end|>",
     "<|endoftext|>",
     "<|eot_id|>",
@@ -31,6 +31,9 @@ pub(crate) const ENDS: [&str; 13] = [
     "<|return|>",
     "<|call|>",
     "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>",
+    "<eos>",
     "<end_of_utterance>",
     "<EOT>",
     "_<EOT>",

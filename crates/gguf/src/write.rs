@@ -270,7 +270,8 @@ impl Plan {
     }
 
     /// Adds what has this name and this shape in a folder, and returns the file's tensor and the number of bytes before
-    /// the values in it. The matrices of all experts become one tensor, which the first of them adds.
+    /// the values in it. The matrices of all experts become one tensor, which the first of them adds, and so do their
+    /// biases.
     fn add_part(
         &mut self,
         name: &str,

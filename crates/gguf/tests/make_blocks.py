@@ -21,7 +21,7 @@ BLOCKS = 3
 
 random = np.random.default_rng(17)
 types = {}
-for name in ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]:
+for name in ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"]:
     values, size = GGML_QUANT_SIZES[Type[name]]
     blocks = random.integers(0, 256, (BLOCKS, size), dtype=np.uint8)
     for at in HALVES.get(name, []):

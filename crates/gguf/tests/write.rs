@@ -110,6 +110,19 @@ fn what_is_written_is_read_again() {
     let windows = json!({
         "layer_types": ["sliding_attention"], "sliding_window": 7, "rope_local_base_freq": 500.0,
     });
+    let global = json!({
+        "attention_k_eq_v": true, "final_logit_softcapping": 2.5, "global_head_dim": 24,
+        "hidden_size_per_layer_input": 0, "layer_types": ["sliding_attention", "full_attention"],
+        "num_global_key_value_heads": 1, "num_hidden_layers": 2, "num_kv_shared_layers": 0,
+        "sliding_window": 7,
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "proportional", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5,
+                "factor": 2.0,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        },
+    });
 
     let shared = json!({
         "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": false,
@@ -132,6 +145,23 @@ fn what_is_written_is_read_again() {
         let normalised = json!({"norm_topk_prob": true});
         both(&both(&shared, more), &normalised)
     };
+    let sinks = json!({
+        "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 7,
+        "num_local_experts": 3, "num_experts_per_tok": 2, "attention_bias": true, "tie_word_embeddings": false,
+        "swiglu_limit": 7.0, "swiglu_alpha": 1.702,
+        "rope_scaling": {
+            "rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 64, "truncate": false,
+        },
+    });
+    let dense_and_experts = json!({
+        "attention_bias": true, "partial_rotary_factor": 0.5, "use_qk_norm": false,
+        "first_k_dense_replace": 0, "n_routed_experts": 3, "num_experts_per_tok": 2, "n_shared_experts": 1,
+        "moe_intermediate_size": 64, "norm_topk_prob": true, "routed_scaling_factor": 2.5,
+    });
+    let corrected = json!({
+        "num_local_experts": 3, "num_experts_per_tok": 2, "partial_rotary_factor": 0.5,
+        "tie_word_embeddings": false,
+    });
     let types: Vec<_> = (0..64)
         .map(|layer| if layer % 4 < 3 { "sliding_attention" } else { "full_attention" })
         .collect();
@@ -152,6 +182,7 @@ fn what_is_written_is_read_again() {
         ("qwen3_5_text", recurrent),
         ("gemma", json!({})),
         ("gemma3_text", windows),
+        ("gemma4_text", global),
         ("mixtral", json!({"num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 9})),
         ("qwen2_moe", shared),
         ("olmoe", json!({"num_experts": 3, "num_experts_per_tok": 2, "num_key_value_heads": 4})),
@@ -170,21 +201,29 @@ fn what_is_written_is_read_again() {
             }}),
         ),
         ("lfm2", convolutions),
+        ("gpt_oss", sinks),
+        ("glm4_moe", dense_and_experts),
+        ("minimax_m2", corrected),
     ] {
         let mut model = Model::new(model_type, 520, fields);
         let experts = match model_type {
             "qwen2_moe" | "qwen3_moe" | "qwen3_next" | "qwen3_5_moe_text" | "olmoe" => {
-                Some(("mlp", ["up_proj", "down_proj"]))
+                Some(("mlp", "gate", ["up_proj", "down_proj"]))
             }
-            "mixtral" => Some(("block_sparse_moe", ["w3", "w2"])),
+            "gpt_oss" => Some(("mlp", "router", ["up_proj", "down_proj"])),
+            "glm4_moe" => Some(("mlp", "gate", ["up_proj", "down_proj"])),
+            "mixtral" | "minimax_m2" => Some(("block_sparse_moe", "gate", ["w3", "w2"])),
             _ => None,
         };
-        if let Some((part, [up, down])) = experts {
-            model.add(&format!("model.layers.0.{part}.gate.weight"), &[3, 32]);
+        if let Some((part, router, [up, down])) = experts {
+            model.add(&format!("model.layers.0.{part}.{router}.weight"), &[3, 32]);
             for (expert, map) in [(2, up), (0, up), (1, up), (0, down), (1, down), (2, down)] {
                 let shape = if map == up { [64, 32] } else { [32, 64] };
-                let name = format!("model.layers.0.{part}.experts.{expert}.{map}.weight");
-                model.add(&name, &shape);
+                let name = format!("model.layers.0.{part}.experts.{expert}.{map}");
+                model.add(&format!("{name}.weight"), &shape);
+                if model_type == "gpt_oss" {
+                    model.add(&format!("{name}.bias"), &shape[..1]);
+                }
             }
         }
         let further: &[(&str, &[usize])] = match model_type {
@@ -202,6 +241,24 @@ fn what_is_written_is_read_again() {
                 ("post_mlp_layernorm.weight", &[32]),
             ],
             "exaone4" | "seed_oss" => &[("post_attention_layernorm.weight", &[32])],
+            "gpt_oss" => &[
+                ("post_attention_layernorm.weight", &[32]),
+                ("self_attn.sinks", &[4]),
+                ("mlp.router.bias", &[3]),
+            ],
+            "glm4_moe" => &[
+                ("post_attention_layernorm.weight", &[32]),
+                ("mlp.gate.e_score_correction_bias", &[3]),
+                ("mlp.shared_experts.up_proj.weight", &[64, 32]),
+                ("mlp.shared_experts.down_proj.weight", &[32, 64]),
+            ],
+            "minimax_m2" => &[("block_sparse_moe.e_score_correction_bias", &[3])],
+            "gemma4_text" => &[
+                ("post_attention_layernorm.weight", &[32]),
+                ("pre_feedforward_layernorm.weight", &[32]),
+                ("post_feedforward_layernorm.weight", &[32]),
+                ("layer_scalar", &[1]),
+            ],
             "hunyuan_v1_dense" => &[
                 ("self_attn.query_layernorm.weight", &[8]),
                 ("self_attn.key_layernorm.weight", &[8]),
@@ -316,6 +373,25 @@ fn the_tokenizer_is_the_same() {
     assert_eq!(file.file("chat_template.jinja").unwrap().unwrap(), b"{{ messages }}");
 }
 
+/// Whether a piece that is a token is merged makes no difference, as long as merges make every token. The rules of Qwen2
+/// merge such a piece.
+#[test]
+fn merges_that_nobody_needs_are_no_difference() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tokenizer: Value = serde_json::from_slice(&fs::read(TOKENIZER).unwrap()).unwrap();
+    tokenizer["model"]["ignore_merges"] = true.into();
+    let write = |tokenizer: &Value, name: &str| {
+        let model = Model::new("llama", 520, json!({}));
+        model.write(&folder.path().join(name), tokenizer.to_string().as_bytes(), FileType::F16)
+    };
+    write(&tokenizer, "whole.gguf").unwrap();
+
+    // No merge makes this token of two others.
+    tokenizer["model"]["vocab"]["qqq"] = 500.into();
+    let message = write(&tokenizer, "unmade.gguf").unwrap_err().to_string();
+    assert!(message.contains("cuts texts by rules"), "{message}");
+}
+
 /// A vocabulary with a token for each byte is written with scores, from which the same merges follow.
 #[test]
 fn merges_become_scores_and_scores_the_same_merges() {
@@ -417,6 +493,24 @@ fn what_the_format_can_not_say_is_refused() {
     refused(Model::new("lfm2", 520, narrow), &tokenizer, "its head_dim is 4");
     let small = json!({"sliding_window": 7, "layer_types": ["sliding_attention"]});
     refused(Model::new("exaone4", 520, small), &tokenizer, "its sliding_window is 7");
+    let alternate = json!(["sliding_attention", "full_attention"]);
+    for (field, value, words) in [
+        ("swiglu_limit", json!(5.0), "its swiglu_limit is 5, and llama.cpp expects 7"),
+        ("attention_bias", json!(false), "its attention_bias is false"),
+        ("tie_word_embeddings", json!(true), "its tie_word_embeddings is true"),
+        ("sliding_window", Value::Null, "a size as \"sliding_window\""),
+        (
+            "layer_types",
+            json!(["full_attention", "sliding_attention"]),
+            "its layer_types is [\"full",
+        ),
+    ] {
+        let mut fields = json!({
+            "num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 7, "layer_types": alternate,
+        });
+        fields[field] = value;
+        refused(Model::new("gpt_oss", 520, fields), &tokenizer, words);
+    }
     let divided = json!({"rope_scaling": {"rope_type": "llama3"}});
     refused(Model::new("glm4", 520, divided), &tokenizer, "\"llama3\"");
     refused(Model::new("llama", 7, json!({})), &tokenizer, "its embedding 7 rows");

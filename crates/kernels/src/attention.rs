@@ -203,6 +203,28 @@ pub(crate) fn plain_backward(
 }
 
 impl AttentionOutput {
+    /// Lets each head also attend to its sink, which has a score of its own, `[heads]`, and no value (Agarwal et al.
+    /// 2025, gpt-oss). So what a query attends to may weigh less than 1 altogether.
+    ///
+    /// The result is that of an attention with one more key. [`attention_backward`] returns the right gradients for it,
+    /// and [`AttentionOutput::d_sinks`] those of the sinks.
+    pub fn with_sinks(self, sinks: &Tensor<1>) -> AttentionOutput {
+        let sinks = of_heads(sinks);
+        let largest = self.lse.clone().max_pair(sinks.clone());
+        let others = (self.lse - largest.clone()).exp();
+        let sum = others.clone() + (sinks - largest.clone()).exp();
+        AttentionOutput { output: self.output * (others / sum.clone()), lse: sum.log() + largest }
+    }
+
+    /// Computes the gradient of the sinks, `[heads]`, given that of the output of [`AttentionOutput::with_sinks`].
+    pub fn d_sinks(&self, sinks: &Tensor<1>, d_output: &Tensor<3>) -> Tensor<1> {
+        let weights = (of_heads(sinks) - self.lse.clone()).exp();
+        // A score's gradient is its weight times how far its value's gradient is above the mean. A sink's is 0.
+        let mean = (d_output.clone() * self.output.clone()).sum_dim(2);
+        let heads = sinks.dims()[0];
+        (weights * mean).sum_dim(0).neg().reshape([heads])
+    }
+
     /// Merges another result of the queries of `range`, over other keys.
     fn joined(self, range: std::ops::Range<usize>, other: AttentionOutput) -> AttentionOutput {
         let own = |x: &Tensor<3>| x.clone().slice_dim(0, range.clone());
@@ -219,6 +241,12 @@ impl AttentionOutput {
             lse: replaced(self.lse, range, sum.log() + largest),
         }
     }
+}
+
+/// Shapes a number for each head, `[heads]`, for the heads of all tokens, `[tokens, heads, 1]`.
+fn of_heads(x: &Tensor<1>) -> Tensor<3> {
+    let heads = x.dims()[0];
+    x.clone().reshape([1, heads, 1])
 }
 
 fn replaced(x: Tensor<3>, range: std::ops::Range<usize>, part: Tensor<3>) -> Tensor<3> {

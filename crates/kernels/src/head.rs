@@ -7,6 +7,10 @@
 //! [`attention`](crate::attention()). The gradient is written by hand. With the logits over the temperature z and p =
 //! exp(z − max) / sum, ∂ log p_y / ∂z_j = 1[j = y] − p_j and ∂H / ∂z_j = −p_j (log p_j + H). Each block's part of the
 //! head's gradient is computed once, for all tokens.
+//!
+//! In some families logits are capped before they are divided by the temperature. [`head_logits`] caps them, so that
+//! nothing after it knows of the cap, except for the gradient: the slope of c · tanh(x / c) is 1 − tanh², which follows
+//! from the capped logit alone.
 
 use std::ops::Range;
 
@@ -19,6 +23,42 @@ use crate::{
     flex::{edited, ints, matrix, numbers, tensor, weights},
 };
 
+/// What makes logits of hidden states: the head of a language model.
+#[derive(Clone, Debug)]
+pub struct LmHead {
+    /// `[vocab, hidden]`.
+    pub matrix: Tensor<2>,
+    /// Bound c that logits come close to but never pass (soft-capping, in Gemma 2): a logit x becomes c · tanh(x / c),
+    /// in f32, before the temperature divides it. A positive number, or `None` if logits stay as they are.
+    pub cap: Option<f64>,
+}
+
+/// Makes a head that leaves logits as they are.
+impl From<Tensor<2>> for LmHead {
+    fn from(matrix: Tensor<2>) -> Self {
+        LmHead { matrix, cap: None }
+    }
+}
+
+impl LmHead {
+    /// Returns the part of the head that makes the logits of a block of the vocabulary.
+    pub(crate) fn rows(&self, block: &Range<usize>) -> Self {
+        LmHead { matrix: self.matrix.clone().slice_dim(0, block.clone()), cap: self.cap }
+    }
+
+    pub(crate) fn vocab(&self) -> usize {
+        self.matrix.dims()[0]
+    }
+
+    /// Computes the slope of the cap, 0 to 1, where the capped logits over `temperature` are `logits`; `None` without a
+    /// cap.
+    pub(crate) fn cap_slope(&self, logits: &Tensor<2>, temperature: f64) -> Option<Tensor<2>> {
+        let cap = self.cap?;
+        let tanh = logits.clone().mul_scalar(temperature / cap);
+        Some((tanh.clone() * tanh).neg().add_scalar(1.0))
+    }
+}
+
 /// Log-probabilities and entropies of some tokens, `[tokens]` each, in nats.
 #[derive(Clone, Debug)]
 pub struct TokenLogProbs {
@@ -30,6 +70,8 @@ pub struct TokenLogProbs {
     /// separate, because their sum would lose three digits in f32 if logits are near 10⁴.
     pub(crate) largest: Tensor<2>,
     pub(crate) log_sum: Tensor<2>,
+    /// That of the head, because the backward pass needs it too.
+    pub(crate) cap: Option<f64>,
     waiting: Waiting,
 }
 
@@ -49,21 +91,32 @@ impl std::fmt::Debug for Waiting {
     }
 }
 
-/// Computes `hidden · headᵀ`: `[tokens, hidden]` and `[vocab, hidden]` to `[tokens, vocab]`. Both sides are rounded to
-/// the format of `hidden`; the result is f32. A head of another format is widened by blocks, so that an f32 copy of all
-/// of it never exists.
-pub fn head_logits(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
-    on_gpu!(head::logits(&hidden, &head));
+/// Computes the logits `hidden · headᵀ`, and caps them if the head has a cap: `[tokens, hidden]` and `[vocab, hidden]`
+/// to `[tokens, vocab]`. Both sides are rounded to the format of `hidden`; the result is f32. A head of another format
+/// is widened by blocks, so that an f32 copy of all of it never exists.
+pub fn head_logits(hidden: Tensor<2>, head: &LmHead) -> Tensor<2> {
+    on_gpu!(head::logits(&hidden, head));
 
+    if let (Some(left), Some(right)) = (matrix(&hidden), weights(&head.matrix)) {
+        let cap = head.cap.map(|cap| cap as f32);
+        let logits = cpu::head::scaled_logits(left.view(), right.view(), cap, 1.0);
+        return tensor(logits, [hidden.dims()[0], head.vocab()]);
+    }
+
+    let logits = plain_logits(hidden, &head.matrix);
+    match head.cap {
+        Some(cap) => logits.div_scalar(cap).tanh().mul_scalar(cap),
+        None => logits,
+    }
+}
+
+/// Does what [`head_logits`] does before it caps the logits, in plain tensor code.
+fn plain_logits(hidden: Tensor<2>, head: &Tensor<2>) -> Tensor<2> {
     const WIDENED: usize = 1 << 24;
     let [vocab, width] = head.dims();
 
-    if let (Some(left), Some(right)) = (matrix(&hidden), weights(&head)) {
-        let logits = cpu::product::product(left.view(), right.view().transposed(), 1.0);
-        return tensor(logits, [hidden.dims()[0], vocab]);
-    }
     if head.dtype() == DType::F32 && hidden.dtype() == DType::F32 {
-        return product(hidden, head);
+        return product(hidden, head.clone());
     }
 
     let rows = (WIDENED / width).clamp(1, vocab);
@@ -82,11 +135,11 @@ fn product(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
 }
 
 /// Computes the log-probabilities of `labels`, `[tokens]`, at `temperature`, from `hidden`, `[tokens, hidden]`, and
-/// `head`, `[vocab, hidden]`. About `logits` logits are in memory at the same time; in the CPU's implementation a
-/// million, or 512 of each token.
+/// `head`. About `logits` logits are in memory at the same time; in the CPU's implementation a million, or 512 of each
+/// token.
 pub fn head_logprobs(
     hidden: &Tensor<2>,
-    head: &Tensor<2>,
+    head: &LmHead,
     labels: &Tensor<1, Int>,
     temperature: f64,
     logits: usize,
@@ -98,36 +151,45 @@ pub fn head_logprobs(
 /// plain tensor code also no more than are in memory at the same time.
 pub fn head_logprobs_saving(
     hidden: &Tensor<2>,
-    head: &Tensor<2>,
+    head: &LmHead,
     labels: &Tensor<1, Int>,
     temperature: f64,
     [logits, waiting]: [usize; 2],
 ) -> TokenLogProbs {
     #[cfg(feature = "gpu")]
-    if let Some(carried) = cube::head::Carried::new([hidden, head], labels, temperature) {
+    if let Some(carried) = cube::head::Carried::new([hidden, &head.matrix], labels, temperature) {
         return on_gpu(hidden, head, carried, [logits, waiting]);
     }
 
-    let (Some(x), Some(head_weights), Some(chosen)) = (matrix(hidden), weights(head), ints(labels))
+    let (Some(x), Some(head_weights), Some(chosen)) =
+        (matrix(hidden), weights(&head.matrix), ints(labels))
     else {
         return plain(hidden, head, labels, temperature, [logits, waiting]);
     };
 
     let tokens = chosen.len();
-    let ([logprobs, entropy, largest, log_sum], blocks) =
-        cpu::head::logprobs(x.view(), head_weights.view(), &chosen, temperature as f32, waiting);
+    let ([logprobs, entropy, largest, log_sum], blocks) = cpu::head::logprobs(
+        x.view(),
+        head_weights.view(),
+        head.cap.map(|cap| cap as f32),
+        &chosen,
+        temperature as f32,
+        waiting,
+    );
     TokenLogProbs {
         logprobs: tensor(logprobs, [tokens]),
         entropy: tensor(entropy, [tokens]),
         largest: tensor(largest, [tokens, 1]),
         log_sum: tensor(log_sum, [tokens, 1]),
+        cap: head.cap,
         waiting: Waiting::Cpu(blocks),
     }
 }
 
 /// Computes the gradient of `Σ d_logprobs · logprobs + Σ d_entropy · entropy` with respect to `hidden`. The gradient
-/// of the head is added to `d_head`, unless the head is frozen. `now` must come from [`head_logprobs_saving`] or
-/// [`head_logprobs`] for the same inputs and temperature. Tensors are without autodiff.
+/// of the head's matrix `head`, `[vocab, hidden]`, is added to `d_head`, unless the head is frozen. `now` must come from
+/// [`head_logprobs_saving`] or [`head_logprobs`] for the same inputs and temperature; it knows the cap. Tensors are
+/// without autodiff.
 #[allow(clippy::too_many_arguments, reason = "the inputs of the forward pass and their gradients")]
 pub fn head_backward(
     hidden: &Tensor<2>,
@@ -144,7 +206,8 @@ pub fn head_backward(
     if let Some(factors) =
         cube::head::Factors::new([hidden, head], labels, temperature, &now, d_logprobs, d_entropy)
     {
-        return on_gpu_backward(hidden, head, logits, factors, now.waiting, d_head);
+        let head = LmHead { matrix: head.clone(), cap: now.cap };
+        return on_gpu_backward(hidden, &head, logits, factors, now.waiting, d_head);
     }
 
     let sides = (matrix(hidden), weights(head), ints(labels), numbers(d_logprobs));
@@ -182,6 +245,7 @@ pub fn head_backward(
         d_hidden = cpu::head::backward(
             x.view(),
             weights.view(),
+            now.cap.map(|cap| cap as f32),
             &chosen,
             temperature as f32,
             [&entropy, &largest, &log_sum],
@@ -205,11 +269,11 @@ pub fn head_backward(
 #[cfg(feature = "gpu")]
 fn on_gpu(
     hidden: &Tensor<2>,
-    head: &Tensor<2>,
+    head: &LmHead,
     mut carried: cube::head::Carried,
     [logits, kept]: [usize; 2],
 ) -> TokenLogProbs {
-    let vocab = head.dims()[0];
+    let vocab = head.vocab();
 
     let mut waiting = Waiting::None;
     for block in blocks(hidden.dims(), vocab, logits) {
@@ -222,7 +286,7 @@ fn on_gpu(
     }
 
     let cube::head::Found { logprobs, entropy, largest, log_sum } = carried.finish();
-    TokenLogProbs { logprobs, entropy, largest, log_sum, waiting }
+    TokenLogProbs { logprobs, entropy, largest, log_sum, cap: head.cap, waiting }
 }
 
 /// Number of vocabulary tokens over which one matmul sums the gradient of hidden states.
@@ -235,7 +299,7 @@ const TERMS: usize = 1 << 13;
 #[cfg(feature = "gpu")]
 fn on_gpu_backward(
     hidden: &Tensor<2>,
-    head: &Tensor<2>,
+    head: &LmHead,
     logits: usize,
     factors: cube::head::Factors,
     mut waiting: Waiting,
@@ -244,12 +308,12 @@ fn on_gpu_backward(
     let format = hidden.dtype();
     let mut d_hidden: Option<Tensor<2>> = None;
 
-    for block in blocks(hidden.dims(), head.dims()[0], logits) {
+    for block in blocks(hidden.dims(), head.vocab(), logits) {
         let logits = waiting.logits(hidden, head, &block);
         let d_logits = factors.d_logits(&logits, block.start, format);
         drop(logits);
 
-        let rows = head.clone().slice_dim(0, block.clone()).cast(format);
+        let rows = head.rows(&block).matrix.cast(format);
         // The other matmuls gain from a wide block, so only this one's terms are split.
         for start in (0..block.len()).step_by(TERMS) {
             let run = start..block.len().min(start + TERMS);
@@ -268,19 +332,19 @@ fn on_gpu_backward(
 
 pub(crate) fn plain(
     hidden: &Tensor<2>,
-    head: &Tensor<2>,
+    head: &LmHead,
     labels: &Tensor<1, Int>,
     temperature: f64,
     [logits, kept]: [usize; 2],
 ) -> TokenLogProbs {
     let labels = labels.clone().unsqueeze_dim::<2>(1);
-    let vocab = head.dims()[0];
+    let vocab = head.vocab();
 
     let mut carried: Option<[Tensor<2>; 4]> = None;
     let mut waiting = Waiting::None;
 
     for block in blocks(hidden.dims(), vocab, logits) {
-        let logits = head_logits(hidden.clone(), head.clone().slice_dim(0, block.clone()));
+        let logits = head_logits(hidden.clone(), &head.rows(&block));
         if block.len() == vocab && hidden.dims()[0] * vocab <= kept {
             waiting = Waiting::Plain(Box::new(logits.clone()));
         }
@@ -320,6 +384,7 @@ pub(crate) fn plain(
         entropy: (log_sum.clone() - spread / sum).squeeze_dim(1),
         largest,
         log_sum,
+        cap: head.cap,
         waiting,
     }
 }
@@ -351,13 +416,14 @@ pub(crate) fn plain_backward(
         (d, entropy - now.log_sum.clone())
     });
 
-    let vocab = head.dims()[0];
+    let head = LmHead { matrix: head.clone(), cap: now.cap };
     let mut waiting = now.waiting;
     let mut d_hidden: Option<Tensor<2>> = None;
 
-    for block in blocks(hidden.dims(), vocab, logits) {
+    for block in blocks(hidden.dims(), head.vocab(), logits) {
         // Each logit's gradient.
-        let scaled = over(waiting.logits(hidden, head, &block), temperature);
+        let scaled = over(waiting.logits(hidden, &head, &block), temperature);
+        let cap_slope = head.cap_slope(&scaled, temperature);
         let lacking = scaled - now.largest.clone();
         let weights = lacking.clone().exp();
         let mut d_logits = weights.clone() * d_weights.clone();
@@ -366,14 +432,16 @@ pub(crate) fn plain_backward(
             let spread = lacking.clamp_min(f32::MIN) + difference.clone();
             d_logits = d_logits - weights * spread * d.clone();
         }
-        let d_logits = Chosen::new(&labels, &block).add(d_logits, &d_chosen);
+        let mut d_logits = Chosen::new(&labels, &block).add(d_logits, &d_chosen);
+        if let Some(slope) = cap_slope {
+            d_logits = d_logits * slope;
+        }
 
         // The block's parts of both gradients.
         let product = |x: Tensor<2>, y: Tensor<2>| {
             x.cast(format).matmul(y.cast(format)).cast(FloatDType::F32)
         };
-        let rows = head.clone().slice_dim(0, block.clone());
-        let part = product(d_logits.clone(), rows);
+        let part = product(d_logits.clone(), head.rows(&block).matrix);
         d_hidden = Some(match d_hidden {
             Some(sum) => sum + part,
             None => part,
@@ -393,10 +461,10 @@ pub(crate) fn plain_backward(
 
 impl Waiting {
     /// Returns the logits of a block of the vocabulary: the kept ones if the block is all of it.
-    fn logits(&mut self, hidden: &Tensor<2>, head: &Tensor<2>, block: &Range<usize>) -> Tensor<2> {
+    fn logits(&mut self, hidden: &Tensor<2>, head: &LmHead, block: &Range<usize>) -> Tensor<2> {
         match std::mem::replace(self, Waiting::None) {
-            Waiting::Plain(logits) if block.len() == head.dims()[0] => *logits,
-            _ => head_logits(hidden.clone(), head.clone().slice_dim(0, block.clone())),
+            Waiting::Plain(logits) if block.len() == head.vocab() => *logits,
+            _ => head_logits(hidden.clone(), &head.rows(block)),
         }
     }
 }

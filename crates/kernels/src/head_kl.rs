@@ -5,13 +5,14 @@
 //! has all of them. Let z be a model's logits over the temperature, q the policy's probabilities and p the teacher's. The
 //! first pass carries each model's largest logit m, Σ exp(z − m) and Σ exp(z − m) · (z_q − z_p) from block to block. The
 //! divergences follow from these, because KL(q ‖ p) = Σ q · (z_q − z_p) − (log Σ exp z_q − log Σ exp z_p). The second pass
-//! makes the gradient: ∂ KL(p ‖ q) / ∂z_q = q − p, and ∂ KL(q ‖ p) / ∂z_q = q · (log q − log p − KL(q ‖ p)).
+//! makes the gradient: ∂ KL(p ‖ q) / ∂z_q = q − p, and ∂ KL(q ‖ p) / ∂z_q = q · (log q − log p − KL(q ‖ p)). Each model
+//! caps its logits by its own head.
 
 use std::ops::Range;
 
 use burn::tensor::Tensor;
 
-use crate::{Compute, add_product, head::blocks, head_logits, product};
+use crate::{Compute, LmHead, add_product, head::blocks, head_logits, product};
 
 /// Which of two models the logarithms are weighted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +28,8 @@ pub enum KlDirection {
 pub struct HeadStates {
     /// `[tokens, hidden]`.
     pub hidden: Tensor<2>,
-    /// `[vocab, hidden]`.
-    pub head: Tensor<2>,
+    /// The head, whose matrix is `[vocab, hidden]`.
+    pub head: LmHead,
 }
 
 /// Divergences of some tokens, `[tokens]` each in nats, with the gradient of a weighted sum of them.
@@ -67,14 +68,13 @@ pub fn head_kl(
     compute: Compute,
     trains_head: bool,
 ) -> HeadKl {
-    let [vocab, _] = policy.head.dims();
+    let vocab = policy.head.vocab();
     let dims = policy.hidden.dims();
     let blocks: Vec<Range<usize>> =
         blocks(dims, vocab, (logits / TENSORS).clamp(1, TERMS * dims[0].max(dims[1]))).collect();
 
     let logits_of = |states: &HeadStates, block: &Range<usize>| {
-        let rows = states.head.clone().slice_dim(0, block.clone());
-        let logits = head_logits(states.hidden.clone(), rows);
+        let logits = head_logits(states.hidden.clone(), &states.head.rows(block));
         if temperature == 1.0 { logits } else { logits.div_scalar(temperature) }
     };
     let both = |block: &Range<usize>| [logits_of(policy, block), logits_of(teacher, block)];
@@ -108,6 +108,7 @@ pub fn head_kl(
     let mut d_head = Vec::new();
     for block in &blocks {
         let [z_policy, z_teacher] = kept.take().unwrap_or_else(|| both(block));
+        let cap_slope = policy.head.cap_slope(&z_policy, temperature);
         let log_ratio = z_policy.clone() - z_teacher.clone() - shift.clone();
         let q = (z_policy - of_policy.largest.clone()).exp() / of_policy.sum.clone();
         let d_logits = match direction {
@@ -116,9 +117,12 @@ pub fn head_kl(
             }
             KlDirection::Reverse => q * (log_ratio - reverse.clone()),
         };
-        let d_logits = d_logits * weights.clone();
+        let mut d_logits = d_logits * weights.clone();
+        if let Some(slope) = cap_slope {
+            d_logits = d_logits * slope;
+        }
 
-        let rows = policy.head.clone().slice_dim(0, block.clone());
+        let rows = policy.head.rows(block).matrix;
         d_hidden = Some(add_product(d_hidden, d_logits.clone(), rows, compute));
         if trains_head {
             d_head.push(product(d_logits.transpose(), policy.hidden.clone(), compute));

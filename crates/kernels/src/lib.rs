@@ -62,7 +62,9 @@ pub use choice::Choice;
 pub use compute::Compute;
 pub use gated::{Activation, gated, gated_backward};
 pub use graph::{Graph, overwrite, overwrite_ints};
-pub use head::{TokenLogProbs, head_backward, head_logits, head_logprobs, head_logprobs_saving};
+pub use head::{
+    LmHead, TokenLogProbs, head_backward, head_logits, head_logprobs, head_logprobs_saving,
+};
 pub use head_kl::{HeadKl, HeadStates, KlDirection, head_kl};
 pub use heads::Heads;
 pub use heap::{give_memory_back, keep_memory};

@@ -207,9 +207,29 @@ impl BlockTable {
 
 impl Pages {
     /// Makes empty pages, with `heads` heads of this width, in the format of `compute`.
-    pub fn new(
+    pub fn new(pages: usize, heads: [usize; 2], compute: Compute, device: &Device) -> Pages {
+        Pages::beside(pages, heads, heads[1], compute, device)
+    }
+
+    /// Makes empty pages for each layer of a cache, in the format of `compute`. `layers` lists how many heads a layer
+    /// has, and how wide they are. Either the pages of all layers are [dense](Pages::dense), or none are: a cache has
+    /// one block table, so heads that are too wide for a GPU's implementation in one layer decide for the others.
+    pub fn of_layers(
+        pages: usize,
+        layers: &[[usize; 2]],
+        compute: Compute,
+        device: &Device,
+    ) -> Vec<Pages> {
+        let widest = layers.iter().map(|[_, width]| *width).max().unwrap_or(0);
+        let of = |heads: &[usize; 2]| Pages::beside(pages, *heads, widest, compute, device);
+        layers.iter().map(of).collect()
+    }
+
+    /// Makes empty pages for one layer of a cache whose widest heads have this width.
+    fn beside(
         pages: usize,
         [heads, width]: [usize; 2],
+        widest: usize,
         compute: Compute,
         device: &Device,
     ) -> Pages {
@@ -222,7 +242,7 @@ impl Pages {
         } else {
             let format: DType = compute.dtype().into();
             let empty = || Tensor::zeros([pages * PAGE, heads, width], (&device, format));
-            Self::of_tensors([empty(), empty()], &device)
+            Self::of_tensors([empty(), empty()], widest, &device)
         };
         Pages { heads, width, store }
     }
@@ -355,7 +375,8 @@ impl Pages {
 }
 
 /// Computes `softmax(q·kᵀ / sqrt(width)) · v` for the newest token of each row over all tokens of its row in
-/// `table`, or over the last `window` of them. Several query heads may share a key head.
+/// `table`, or over the last `window` of them. Several query heads may share a key head. Each head also attends to its
+/// sink, if there are `sinks`, `[heads]`, as in [`AttentionOutput::with_sinks`](crate::AttentionOutput::with_sinks).
 ///
 /// `query` is `[rows, heads, width]`; the result is `[rows, heads · width]`, f32. Matmuls are f32, as in
 /// [`attention`](crate::attention()), whatever keys and values were rounded to.
@@ -367,13 +388,14 @@ pub fn paged_attention(
     pools: &[&Pages],
     table: &mut BlockTable,
     window: Option<usize>,
+    sinks: Option<&Tensor<1>>,
 ) -> Tensor<2> {
     let [rows, heads, width] = query.dims();
     assert!(table.rows.iter().all(|row| !row.is_empty()), "a row has at least one token");
 
     #[cfg(feature = "gpu")]
     if let ([Pages { store: Store::Gpu(store), .. }], Some(on_gpu)) = (pools, &table.on_gpu) {
-        return cube::attend(&query, store, on_gpu, window);
+        return cube::attend(&query, store, on_gpu, window, sinks);
     }
 
     // One pool that is not on the CPU is enough for plain tensor code.
@@ -385,8 +407,9 @@ pub fn paged_attention(
         })
         .collect();
 
-    let Some(stores) = stores else { return plain(query, pools, table, window) };
+    let Some(stores) = stores else { return plain(query, pools, table, window, sinks) };
     let query = of_cpu(&query);
+    let sinks = sinks.map(of_cpu);
 
     let kv_heads = pools.first().map_or(1, |pool| pool.heads);
     let output = cpu::pages::attend(
@@ -395,6 +418,7 @@ pub fn paged_attention(
         &table.rows,
         Heads { query: heads, key: kv_heads, width },
         window.unwrap_or(usize::MAX),
+        sinks.as_deref(),
     );
 
     tensor(output, [rows, heads * width])
@@ -405,6 +429,7 @@ pub(crate) fn plain(
     pools: &[&Pages],
     table: &mut BlockTable,
     window: Option<usize>,
+    sinks: Option<&Tensor<1>>,
 ) -> Tensor<2> {
     let [rows, heads, width] = query.dims();
 
@@ -437,16 +462,24 @@ pub(crate) fn plain(
     let query = query.reshape([rows, kv_heads, heads / kv_heads, width]);
 
     let scores = query.matmul(keys.swap_dims(2, 3)) + bias;
-    activation::softmax(scores, 3).matmul(values).reshape([rows, heads * width])
+    let weights = match sinks {
+        Some(sinks) => {
+            let group = heads / kv_heads;
+            let sinks = sinks.clone().reshape([1, kv_heads, group, 1]).repeat_dim(0, rows);
+            activation::softmax(Tensor::cat(vec![scores, sinks], 3), 3).narrow(3, 0, longest)
+        }
+        None => activation::softmax(scores, 3),
+    };
+    weights.matmul(values).reshape([rows, heads * width])
 }
 
 impl Pages {
-    fn of_tensors(both: [Tensor<3>; 2], device: &Device) -> Store {
+    fn of_tensors(both: [Tensor<3>; 2], widest: usize, device: &Device) -> Store {
         #[cfg(feature = "gpu")]
-        if cube::fit(device, both[0].dims()[2]) {
+        if cube::fit(device, widest) {
             return Store::Gpu(Box::new(both));
         }
-        let _ = device;
+        let _ = (widest, device);
         Store::Tensors(Box::new(both))
     }
 
@@ -519,7 +552,7 @@ fn bias_of(
 }
 
 /// Returns the numbers of a tensor that belongs to pages on the CPU.
-fn of_cpu(x: &Tensor<3>) -> Numbers {
+fn of_cpu<const D: usize>(x: &Tensor<D>) -> Numbers {
     let plain = if x.is_autodiff() { x.clone().inner() } else { x.clone() };
     numbers(&plain.cast(DType::F32)).expect("pages and tokens are on one device")
 }

@@ -1,16 +1,17 @@
 //! Tests of each device's code against plain tensor code: values, gradients and odd shapes.
 
-use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData, activation::log_softmax};
 
 use crate::{
-    Activation, AdamWStep, AttentionOptions, AttentionOutput, Block, BlockTable, Compute, Heads,
-    Norm, PAGE, PackedMask, Pages, QuantLayout, QuantisedMatrix, RopeFrequencies, RopeTable,
-    Segment, SlotMapping, Weight,
+    Activation, AdamWStep, AttentionOptions, AttentionOutput, Block, BlockTable, Compute,
+    HeadStates, Heads, KlDirection, LmHead, Norm, PAGE, PackedMask, Pages, QuantLayout,
+    QuantisedMatrix, RopeFrequencies, RopeTable, Segment, SlotMapping, Weight,
     adamw::adamw,
     attention::{self, attention, attention_backward},
     flex,
     gated::{self, gated, gated_backward},
-    head::{self, head_backward, head_logprobs, head_logprobs_saving},
+    head::{self, head_backward, head_logits, head_logprobs, head_logprobs_saving},
+    head_kl::head_kl,
     linear::{self, linear, linear_beside},
     pages::{self, paged_attention},
     qkv_rope::{self, qkv_rope, qkv_rope_backward},
@@ -128,12 +129,13 @@ fn a_head_in_fewer_bits_gives_the_bits_of_a_wide_one() {
             (&Device::flex(), DType::I32),
         );
         let of = |head: &Tensor<2>| {
-            let found = head_logprobs(&hidden, head, &labels, 0.7, 1 << 20);
+            let lm_head = LmHead::from(head.clone());
+            let found = head_logprobs(&hidden, &lm_head, &labels, 0.7, 1 << 20);
             let slope = noise([rows], 5);
             let now = found.clone();
             let (d, _) =
                 head_backward(&hidden, head, &labels, 0.7, 1 << 20, now, &slope, None, None);
-            let logits = head::head_logits(hidden.clone(), head.clone());
+            let logits = head_logits(hidden.clone(), &lm_head);
             [values(logits), values(found.logprobs), values(found.entropy), values(d)]
         };
         assert_eq!(of(&narrow), of(&wide), "{rows} rows");
@@ -337,13 +339,53 @@ fn paged_attentions() {
         let query = noise([3, heads.query, heads.width], 9).mul_scalar(3.0);
         let pools = [&pools[0], &pools[1]];
 
+        let sinks = noise([heads.query], 8).mul_scalar(5.0);
         for window in [None, Some(1), Some(6), Some(500), Some(1 << 32)] {
-            alike(
-                paged_attention(query.clone(), &pools, &mut table, window),
-                pages::plain(query.clone(), &pools, &mut table, window),
-            );
+            for sinks in [None, Some(&sinks)] {
+                alike(
+                    paged_attention(query.clone(), &pools, &mut table, window, sinks),
+                    pages::plain(query.clone(), &pools, &mut table, window, sinks),
+                );
+            }
         }
     }
+}
+
+#[test]
+fn a_sink_is_a_key_with_a_score_of_its_own_and_no_value() {
+    let (tokens, heads, width) = (37, 3, 8);
+    let shape = [tokens, heads, width];
+    let [query, key, value, d_output] = [1, 2, 3, 4].map(|salt| noise(shape, salt));
+    let sinks = noise([heads], 5).mul_scalar(4.0);
+
+    let mask =
+        PackedMask::new(&[Segment { range: 0..tokens, prefix: None }], tokens, &Device::flex());
+    let options = AttentionOptions { window: None, scores: 1 << 20 };
+    let qkv = [&query, &key, &value];
+    let out = attention(&query, &key, &value, &mask, options).with_sinks(&sinks);
+    let gradients = attention_backward(qkv, &out, &d_output, &mask, options);
+    let d_sinks = out.d_sinks(&sinks, &d_output);
+
+    // The same by its definition, and by autodiff.
+    let device = Device::flex().autodiff();
+    let tracked = |x: &Tensor<3>| Tensor::from_data(x.to_data(), &device).require_grad();
+    let [query, key, value] = qkv.map(tracked);
+    let sinks = Tensor::<1>::from_data(sinks.to_data(), &device).require_grad();
+    let [q, k, v] = [&query, &key, &value].map(|x| x.clone().swap_dims(0, 1));
+    let later = Tensor::<2, Int>::ones([tokens, tokens], &device).triu(1).bool();
+    let scores = q.matmul(k.swap_dims(1, 2)).div_scalar((width as f64).sqrt());
+    let scores = scores.mask_fill(later.unsqueeze(), -1e30);
+    let of_sinks = sinks.clone().reshape([heads, 1, 1]).repeat_dim(1, tokens);
+    let weights = burn::tensor::activation::softmax(Tensor::cat(vec![scores, of_sinks], 2), 2);
+    let expected = weights.narrow(2, 0, tokens).matmul(v).swap_dims(0, 1);
+
+    alike(out.output, expected.clone().inner());
+    let d_output = Tensor::from_data(d_output.to_data(), &device);
+    let found = (expected * d_output).sum().backward();
+    for (gradient, x) in gradients.into_iter().zip([&query, &key, &value]) {
+        alike(gradient, x.grad(&found).unwrap());
+    }
+    alike(d_sinks, sinks.grad(&found).unwrap());
 }
 
 #[test]
@@ -359,10 +401,13 @@ fn heads() {
         let d_logprobs = noise([tokens], 3);
         let d_entropy = noise([tokens], 4);
 
-        for (temperature, logits) in [(1.0, 1 << 16), (0.6, 1 << 22)] {
+        for (temperature, logits, cap) in
+            [(1.0, 1 << 16, None), (0.6, 1 << 22, None), (0.6, 1 << 16, Some(5.0))]
+        {
+            let lm_head = LmHead { matrix: weights.clone(), cap };
             let at_once = [logits, 1 << 22];
-            let judged = || head_logprobs_saving(&hidden, &weights, &labels, temperature, at_once);
-            let plain = || head::plain(&hidden, &weights, &labels, temperature, at_once);
+            let judged = || head_logprobs_saving(&hidden, &lm_head, &labels, temperature, at_once);
+            let plain = || head::plain(&hidden, &lm_head, &labels, temperature, at_once);
 
             alike(judged().logprobs, plain().logprobs);
             alike(judged().entropy, plain().entropy);
@@ -402,7 +447,7 @@ fn heads() {
                 );
 
                 // Logits that are computed again have the same bits as logits that were kept.
-                let again = head_logprobs(&hidden, &weights, &labels, temperature, logits);
+                let again = head_logprobs(&hidden, &lm_head, &labels, temperature, logits);
                 let (d_again, head_again) = back(again);
                 assert_eq!(values(d_again), values(d_fast.clone()));
                 assert_eq!(head_again.map(values), head_fast.clone().map(values));
@@ -411,6 +456,144 @@ fn heads() {
                 assert_eq!(head_fast.is_some(), head_plain.is_some());
                 head_fast.into_iter().zip(head_plain).for_each(|(fast, plain)| alike(fast, plain));
             }
+        }
+    }
+}
+
+/// Hidden states and a head as leaves of autodiff.
+struct Leaves {
+    hidden: Tensor<2>,
+    head: Tensor<2>,
+}
+
+impl Leaves {
+    fn new(hidden: &Tensor<2>, head: &LmHead) -> Self {
+        let [hidden, head] =
+            [hidden, &head.matrix].map(|values| Tensor::from_inner(values.clone()).require_grad());
+        Leaves { hidden, head }
+    }
+
+    /// Computes the logarithms of all probabilities as a formula says it, `[tokens, vocab]`.
+    fn logs(&self, cap: f64, temperature: f64) -> Tensor<2> {
+        let logits = self.hidden.clone().matmul(self.head.clone().transpose());
+        let capped = logits.div_scalar(cap).tanh().mul_scalar(cap);
+        log_softmax(capped.div_scalar(temperature), 1)
+    }
+
+    /// Differentiates `Σ weights · y`, with `y`, `[tokens]`.
+    fn gradients(&self, weighted: &[(&Tensor<1>, &Tensor<1>)]) -> [Tensor<2>; 2] {
+        let parts = weighted
+            .iter()
+            .map(|&(weights, y)| (Tensor::from_inner(weights.clone()) * y.clone()).sum());
+        let sum = parts.reduce(|sum, part| sum + part).expect("there is something to sum");
+        let gradients = sum.backward();
+        [&self.hidden, &self.head].map(|leaf| leaf.grad(&gradients).expect("it is a leaf"))
+    }
+}
+
+const CAP: f64 = 5.0;
+
+#[test]
+fn capped_logits_have_the_gradients_of_autodiff() {
+    const TEMPERATURE: f64 = 0.7;
+    // Logits are up to four times the cap.
+    for (tokens, vocab, width) in [(1, 2, 3), (9, 71, 5), (37, 1025, 17)] {
+        let hidden = noise([tokens, width], 1).mul_scalar(3.0);
+        let head = LmHead { matrix: noise([vocab, width], 2).mul_scalar(2.0), cap: Some(CAP) };
+        let labels: Vec<usize> = (0..tokens).map(|at| at * 1_000_003 % vocab).collect();
+        let d_logprobs = noise([tokens], 3);
+        let d_entropy = noise([tokens], 4);
+
+        // One in each row, where the label is.
+        let mut chosen = vec![0.0f32; tokens * vocab];
+        labels.iter().enumerate().for_each(|(row, label)| chosen[row * vocab + label] = 1.0);
+        let chosen =
+            Tensor::<2>::from_data(TensorData::new(chosen, [tokens, vocab]), &Device::flex());
+
+        let leaves = Leaves::new(&hidden, &head);
+        let logs = leaves.logs(CAP, TEMPERATURE);
+        let logprobs: Tensor<1> =
+            (logs.clone() * Tensor::from_inner(chosen)).sum_dim(1).squeeze_dim(1);
+        let entropy: Tensor<1> = (logs.clone().exp() * logs).sum_dim(1).neg().squeeze_dim(1);
+        let [d_hidden, d_head] =
+            leaves.gradients(&[(&d_logprobs, &logprobs), (&d_entropy, &entropy)]);
+
+        let labels: Vec<i32> = labels.into_iter().map(|label| label as i32).collect();
+        let labels =
+            Tensor::<1, Int>::from_data(TensorData::new(labels, [tokens]), &Device::flex());
+
+        // Logits that are kept for the backward pass, and logits that are computed again.
+        for kept in [1 << 20, 0] {
+            let limits = [1 << 20, kept];
+            let fast = head_logprobs_saving(&hidden, &head, &labels, TEMPERATURE, limits);
+            alike(fast.logprobs.clone(), logprobs.clone().inner());
+            alike(fast.entropy.clone(), entropy.clone().inner());
+
+            let (fast_hidden, fast_head) = head_backward(
+                &hidden,
+                &head.matrix,
+                &labels,
+                TEMPERATURE,
+                1 << 20,
+                fast,
+                &d_logprobs,
+                Some(&d_entropy),
+                Some(head.matrix.zeros_like()),
+            );
+            alike(fast_hidden, d_hidden.clone());
+            alike(fast_head.expect("the head trains"), d_head.clone());
+        }
+
+        // Those of a sampler are not over the temperature.
+        let logits = head_logits(hidden.clone(), &head);
+        assert!(values(logits.clone()).iter().all(|logit| f64::from(logit.abs()) <= CAP));
+        alike(
+            log_softmax(logits.div_scalar(TEMPERATURE), 1),
+            leaves.logs(CAP, TEMPERATURE).inner(),
+        );
+    }
+}
+
+#[test]
+fn divergences_of_capped_logits_have_the_gradients_of_autodiff() {
+    const TEMPERATURE: f64 = 0.7;
+    let (tokens, vocab) = (9, 71);
+    let states = |width: usize, rows: usize, salt: u64, cap: f64| {
+        let head = LmHead { matrix: noise([rows, width], salt).mul_scalar(2.0), cap: Some(cap) };
+        HeadStates { hidden: noise([tokens, width], salt + 1).mul_scalar(3.0), head }
+    };
+    // The teacher has a cap of its own, and more tokens, which are left out.
+    let policy = states(5, vocab, 1, CAP);
+    let teacher = states(7, vocab + 3, 3, 2.0 * CAP);
+    let weights = noise([tokens], 5);
+
+    let leaves = Leaves::new(&policy.hidden, &policy.head);
+    let of_teacher = Leaves::new(&teacher.hidden, &teacher.head.rows(&(0..vocab)));
+    let log_p = of_teacher.logs(2.0 * CAP, TEMPERATURE).inner();
+    // A backward pass uses a graph up, so there is one for each direction.
+    let divergences = || {
+        let (log_q, log_p) = (leaves.logs(CAP, TEMPERATURE), Tensor::from_inner(log_p.clone()));
+        let sum = |x: Tensor<2>| -> Tensor<1> { x.sum_dim(1).squeeze_dim(1) };
+        let reverse = sum(log_q.clone().exp() * (log_q.clone() - log_p.clone()));
+        [sum(log_p.clone().exp() * (log_p - log_q)), reverse]
+    };
+
+    for direction in [KlDirection::Forward, KlDirection::Reverse] {
+        let [forward, reverse] = divergences();
+        let own = match direction {
+            KlDirection::Forward => &forward,
+            KlDirection::Reverse => &reverse,
+        };
+        let [d_hidden, d_head] = leaves.gradients(&[(&weights, own)]);
+        // The vocabulary at once, and in odd blocks.
+        for logits in [1 << 20, 6 * 9 * 13] {
+            let compute = Compute::F32;
+            let found =
+                head_kl(direction, &policy, &teacher, &weights, TEMPERATURE, logits, compute, true);
+            alike(found.forward, forward.clone().inner());
+            alike(found.reverse, reverse.clone().inner());
+            alike(found.d_hidden, d_hidden.clone());
+            alike(found.d_head.expect("the head trains"), d_head.clone());
         }
     }
 }
@@ -499,7 +682,8 @@ fn threads_change_nothing() {
         let hidden = noise([831, 64], 10);
         let head = noise([1025, 64], 11);
         let labels = Tensor::<1, Int>::arange(0..831, &Device::flex());
-        let now = head_logprobs_saving(&hidden, &head, &labels, 0.7, [1 << 21; 2]);
+        let lm_head = LmHead { matrix: head.clone(), cap: Some(3.0) };
+        let now = head_logprobs_saving(&hidden, &lm_head, &labels, 0.7, [1 << 21; 2]);
         let d_logprobs = now.logprobs.clone();
         let d_head = Some(Tensor::zeros_like(&head));
 

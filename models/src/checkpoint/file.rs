@@ -116,6 +116,16 @@ impl TensorFile {
         Ok(finite)
     }
 
+    /// Returns some bytes of the file's data.
+    pub(super) fn bytes(&self, (begin, end): (usize, usize)) -> Result<Vec<u8>, CheckpointError> {
+        let unreadable = |source| CheckpointError::Read { path: self.path.clone(), source };
+        let mut file = &self.file;
+        let mut bytes = vec![0; end - begin];
+        file.seek(SeekFrom::Start(self.start + begin as u64)).map_err(unreadable)?;
+        file.read_exact(&mut bytes).map_err(unreadable)?;
+        Ok(bytes)
+    }
+
     /// Appends the values that are stored in some bytes of the file's data.
     fn read_part(
         &self,
@@ -123,13 +133,7 @@ impl TensorFile {
         dtype: WeightDtype,
         values: &mut Vec<f32>,
     ) -> Result<(), CheckpointError> {
-        let unreadable = |source| CheckpointError::Read { path: self.path.clone(), source };
-
-        let mut file = &self.file;
-        let mut part = vec![0; bytes.len()];
-        file.seek(SeekFrom::Start(self.start + bytes.start as u64)).map_err(unreadable)?;
-        file.read_exact(&mut part).map_err(unreadable)?;
-        dtype.widen(&part, values);
+        dtype.widen(&self.bytes((bytes.start, bytes.end))?, values);
         Ok(())
     }
 }

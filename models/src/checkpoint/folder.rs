@@ -5,10 +5,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use safetensors::tensor::TensorInfo;
 use serde::Deserialize;
 
-use super::{CheckpointError, WeightDtype, file::TensorFile, json, pictures::text_name};
+use super::{
+    CheckpointError,
+    file::TensorFile,
+    json,
+    pictures::text_name,
+    stored::{self, Stored},
+};
 
 /// Only file of a model that is not in shards.
 pub(super) const SINGLE: &str = "model.safetensors";
@@ -25,9 +30,9 @@ pub(super) struct Shards {
     /// Single file, or the index, for messages.
     path: PathBuf,
     files: Vec<TensorFile>,
-    /// For each tensor by name, the file that holds it and its place there. Its name there differs in models that see
-    /// pictures, and the matrices of all experts of a layer may be one tensor.
-    home: BTreeMap<String, (usize, TensorInfo)>,
+    /// Where each tensor is, by name. Its name there differs in models that see pictures, and the matrices of all
+    /// experts of a layer may be one tensor.
+    home: BTreeMap<String, Stored>,
 }
 
 #[derive(Deserialize)]
@@ -48,7 +53,8 @@ impl Shards {
 
         if single.exists() || !index.exists() {
             let mut tensors = Shards::empty(single.clone());
-            tensors.add(TensorFile::open(&single)?)?;
+            tensors.files.push(TensorFile::open(&single)?);
+            tensors.find_all()?;
             return Ok(tensors);
         }
 
@@ -60,9 +66,10 @@ impl Shards {
                 // `path` of the error is the index, which is the file that promises the shard.
                 return Err(tensors.contradiction(format!("there is no {shard:?}")));
             }
-            tensors.add(TensorFile::open(&path)?)?;
+            tensors.files.push(TensorFile::open(&path)?);
         }
 
+        tensors.find_all()?;
         tensors.check(&map)?;
         Ok(tensors)
     }
@@ -77,10 +84,23 @@ impl Shards {
         self.home.keys().map(String::as_str)
     }
 
-    /// Returns the file of a tensor, and its type, shape and offsets.
-    pub(super) fn find(&self, name: &str) -> Option<(&TensorFile, &TensorInfo)> {
-        let (file, info) = self.home.get(name)?;
-        Some((&self.files[*file], info))
+    /// Returns the file of a tensor, and how it is stored.
+    pub(super) fn find(&self, name: &str) -> Option<(&TensorFile, &Stored)> {
+        let stored = self.home.get(name)?;
+        Some((&self.files[stored.file], stored))
+    }
+
+    /// Appends the values of a tensor to `values`, and tells whether all are finite. `None` if there is no such tensor,
+    /// or if it has a type that is not read.
+    pub(super) fn read(
+        &self,
+        name: &str,
+        values: &mut Vec<f32>,
+    ) -> Result<Option<bool>, CheckpointError> {
+        match self.home.get(name) {
+            Some(stored) => stored.read(&self.files, values),
+            None => Ok(None),
+        }
     }
 
     /// Renames a tensor, if it is there.
@@ -94,22 +114,18 @@ impl Shards {
         Shards { path, files: Vec::new(), home: BTreeMap::new() }
     }
 
-    fn add(&mut self, file: TensorFile) -> Result<(), CheckpointError> {
-        let mut split = 0;
-        for (name, info) in file.names().into_iter().flat_map(|name| parts(&file, name, &mut split))
-        {
+    /// Finds where each tensor is.
+    fn find_all(&mut self) -> Result<(), CheckpointError> {
+        for (name, stored) in stored::all(&self.files) {
+            let one = stored.file;
             // Names of models that see pictures are brought to those of the text part alone.
-            let home = (self.files.len(), info);
-            if let Some((other, _)) = self.home.insert(text_name(&name), home) {
+            if let Some(other) = self.home.insert(text_name(&name), stored) {
                 // The other file may be this very file, if two names mean the same tensor.
-                let other = self.files.get(other).unwrap_or(&file).path().display();
-                let one = file.path().display();
+                let [other, one] = [other.file, one].map(|file| self.files[file].path().display());
                 let problem = format!("tensor {name:?} is in {other} and again in {one}");
                 return Err(self.contradiction(problem));
             }
         }
-
-        self.files.push(file);
         Ok(())
     }
 
@@ -117,11 +133,9 @@ impl Shards {
     fn check(&self, map: &BTreeMap<String, String>) -> Result<(), CheckpointError> {
         // The name in the file counts, because the index has that one too.
         for (name, shard) in map {
-            let first = of_experts(name).map(|(layer, maps)| of_expert(layer, 0, maps[0]));
-            let home = [Some(name), first.as_ref()].into_iter().flatten();
-            let home = home.map(|name| self.home.get(&text_name(name))).find_map(|home| home);
-            let home = home.map(|(file, _)| self.files[*file].path());
-            let home = home.and_then(Path::file_name).map(|name| name.to_string_lossy());
+            let home = self.files.iter().find(|file| file.info(name).is_some());
+            let home = home.and_then(|file| file.path().file_name());
+            let home = home.map(|name| name.to_string_lossy());
             if home.as_deref() != Some(shard) {
                 let actual =
                     home.map_or("none of the shards has it".into(), |it| format!("{it:?} has it"));
@@ -136,61 +150,6 @@ impl Shards {
     fn contradiction(&self, problem: String) -> CheckpointError {
         CheckpointError::Index { path: self.path.clone(), problem }
     }
-}
-
-/// Ends of the names of tensors with one map, or two, of all experts of a layer, `[experts, outputs, inputs]`, and the
-/// maps of each expert in them.
-const STACKED: [(&str, &[&str]); 2] = [
-    (".mlp.experts.gate_up_proj", &["gate_proj", "up_proj"]),
-    (".mlp.experts.down_proj", &["down_proj"]),
-];
-
-/// Returns the layer of such a tensor, and the maps in it.
-fn of_experts(name: &str) -> Option<(&str, &'static [&'static str])> {
-    STACKED.iter().find_map(|(end, maps)| Some((name.strip_suffix(end)?, *maps)))
-}
-
-/// Returns the name of an expert's matrix by itself.
-fn of_expert(layer: &str, expert: usize, map: &str) -> String {
-    format!("{layer}.mlp.experts.{expert}.{map}.weight")
-}
-
-/// Lists the tensors that a tensor of a file stands for: itself, or each expert's matrices. `split` counts these in the
-/// file. Beyond a number that no model has, they stay together, and no model takes them.
-fn parts(file: &TensorFile, name: String, split: &mut usize) -> Vec<(String, TensorInfo)> {
-    /// The most experts that a layer may have, and the most matrices of experts in a file.
-    const EXPERTS: usize = 1 << 12;
-    const MATRICES: usize = 1 << 18;
-
-    let info = file.info(&name).expect("the name is one of the file's").clone();
-    let stacked = of_experts(&name).filter(|_| {
-        text_name(&name).starts_with("model.layers.") && WeightDtype::of(info.dtype).is_some()
-    });
-    let (Some((layer, maps)), &[experts @ 1..=EXPERTS, outputs, inputs]) =
-        (stacked, &info.shape[..])
-    else {
-        return vec![(name, info)];
-    };
-    *split += experts * maps.len();
-    let fits = outputs * inputs > 0 && outputs.is_multiple_of(maps.len());
-    if !fits || *split > MATRICES {
-        return vec![(name, info)];
-    }
-
-    let (begin, end) = info.data_offsets;
-    let bytes = (end - begin) / (experts * maps.len());
-    let names =
-        (0..experts).flat_map(|expert| maps.iter().map(move |map| of_expert(layer, expert, map)));
-    let part = |(at, name): (usize, String)| {
-        let first = begin + at * bytes;
-        let info = TensorInfo {
-            dtype: info.dtype,
-            shape: vec![outputs / maps.len(), inputs],
-            data_offsets: (first, first + bytes),
-        };
-        (name, info)
-    };
-    names.enumerate().map(part).collect()
 }
 
 /// Reads the index: the shard of each tensor. It must have at least one entry, and each shard must be the plain name of

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use firebrick_gguf::is_gguf;
 
-use super::{CheckpointError, WeightDtype, file, folder::Shards, tensors::Tensors};
+use super::{CheckpointError, file, folder::Shards, tensors::Tensors};
 use crate::DecoderConfig;
 
 /// Tensor of the embedding.
@@ -31,8 +31,9 @@ pub(super) fn is_tied(folder: &Path, config: &DecoderConfig) -> Result<bool, Che
     };
 
     let expected = [config.vocab_size, config.hidden_size];
-    for (name, (file, info)) in [(EMBEDDING, embedding), (HEAD, head)] {
-        if info.shape != expected || WeightDtype::of(info.dtype).is_none() {
+    for (name, (file, stored)) in [(EMBEDDING, embedding), (HEAD, head)] {
+        let info = &stored.info;
+        if info.shape != expected || stored.plain().is_none() {
             return Err(CheckpointError::Shape {
                 path: file.path().to_owned(),
                 name: name.to_owned(),
@@ -41,7 +42,7 @@ pub(super) fn is_tied(folder: &Path, config: &DecoderConfig) -> Result<bool, Che
             });
         }
     }
-    file::same(embedding, head)
+    file::same((embedding.0, &embedding.1.info), (head.0, &head.1.info))
 }
 
 /// Opens the tensors of the model in `folder`. If the head is the embedding and there is only a tensor named as the

@@ -67,6 +67,12 @@ impl Inventory {
         types.collect::<Vec<_>>().join(", ")
     }
 
+    /// Tells whether some weights have 8 or 4 bits, and scales.
+    pub fn has_scales(&self) -> bool {
+        let scaled = ["F8_E4M3", "MXFP4"];
+        self.tensors.iter().any(|tensor| scaled.contains(&tensor.dtype.as_str()))
+    }
+
     /// Returns the type that most of the weights have. `None` if no tensor has a type that weights are read from.
     pub fn dtype(&self) -> Option<WeightDtype> {
         let share = |dtype: &WeightDtype| -> u64 {

@@ -70,7 +70,7 @@ pub(super) fn pieces(
 pub(super) fn inputs(config: &DecoderConfig, path: &str) -> usize {
     let of_layer = path.splitn(3, '.').nth(2).unwrap_or(path);
     let part = of_layer.strip_suffix(".weight").unwrap_or(of_layer);
-    names::inputs(part, config)
+    names::inputs(part, names::kind_at(path, config), config)
 }
 
 /// Makes the values of a parameter of `shape` from the concatenated values of its [`pieces`].
@@ -205,10 +205,10 @@ pub(super) fn transposed(values: Vec<f32>, [rows, columns]: [usize; 2]) -> Vec<f
     transpose(&values, rows, columns)
 }
 
-/// Tells whether the parameter is the embedding or the head. Both have a row per token on both sides; every other
-/// matrix is `[outputs, inputs]` in a checkpoint and `[inputs, outputs]` here.
+/// Tells whether the parameter is an embedding or the head. They have a row per token on both sides; every other matrix
+/// is `[outputs, inputs]` in a checkpoint and `[inputs, outputs]` here.
 fn is_lookup(path: &str) -> bool {
-    matches!(path, "embedding" | "head")
+    matches!(path, "embedding" | "head" | "per_layer.table")
 }
 
 /// Transposes `[rows, columns]` to `[columns, rows]`.

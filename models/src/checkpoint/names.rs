@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
+use firebrick_core::config::Family;
 
 use super::{CheckpointError, head::HEAD, layout, pictures, tensors::Tensors};
 use crate::{
-    config::{DecoderConfig, ExpertSizes, GatedDeltaSizes, LayerKind},
+    config::{
+        DecoderConfig, ExpertSizes, GatedDeltaSizes, GlobalHeads, KvSharing, LayerKind,
+        PerLayerSizes, SharedExpert,
+    },
     decoder::Decoder,
     source::ParameterSource,
 };
@@ -16,7 +20,7 @@ use crate::{
 ///
 /// Tensors are refused if the model without them would silently be another one: more layers than `config.json` says, or
 /// parts that its architecture does not have. Other tensors outside the model, such as the head of a classifier, are
-/// ignored.
+/// ignored, and so are GLM-4.5's layers for [further tokens](predicts_further).
 pub(super) fn check(
     tensors: &Tensors,
     config: &DecoderConfig,
@@ -28,8 +32,9 @@ pub(super) fn check(
     let unread: Vec<String> =
         tensors.names().filter(|name| !read.contains(name)).map(str::to_owned).collect();
 
+    let further = |name: &str| predicts_further(name, tensors, config);
     let deeper = |name: &&String| layer(name).is_some_and(|(layer, _)| layer >= layers);
-    if let Some(name) = unread.iter().find(deeper).cloned() {
+    if let Some(name) = unread.iter().find(|name| deeper(name) && !further(name)).cloned() {
         return Err(CheckpointError::Surplus { path: path(), name, layers });
     }
 
@@ -39,7 +44,8 @@ pub(super) fn check(
     }
 
     let foreign = |name: &&String| {
-        (name.starts_with("model.") || name.starts_with("lm_head")) && !is_harmless(name, config)
+        let of_model = name.starts_with("model.") || name.starts_with("lm_head");
+        of_model && !is_harmless(name, config) && !further(name)
     };
     if let Some(name) = unread.iter().find(foreign).cloned() {
         return Err(CheckpointError::Foreign { path: path(), name });
@@ -78,18 +84,26 @@ impl Names {
             }
         }
 
+        // The sizes of a layer's tensors depend on its kind.
+        let kinds: Vec<LayerKind> = names.kinds.iter().map(|(kind, _)| *kind).collect();
+        let of_kinds = DecoderConfig { layers: kinds.len(), kinds, ..config.clone() };
+
         let small = DecoderConfig {
             vocab_size: 1,
             hidden_size: 1,
-            layers: names.kinds.len(),
             heads: 1,
             kv_heads: 1,
             head_dim: 2,
+            global_heads: config.global_heads.map(|global| GlobalHeads {
+                kv_heads: 1,
+                head_dim: 2,
+                ..global
+            }),
             intermediate_size: 1,
-            kinds: names.kinds.iter().map(|(kind, _)| *kind).collect(),
+            per_layer: config.per_layer.map(|_| PerLayerSizes { vocab_size: 1, width: 1 }),
             experts: config.experts.map(|experts| ExpertSizes {
                 inner: 1,
-                shared: experts.shared.map(|_| 1),
+                shared: experts.shared.map(|shared| SharedExpert { inner: 1, ..shared }),
                 ..experts
             }),
             delta: config.delta.map(|_| GatedDeltaSizes {
@@ -99,10 +113,10 @@ impl Names {
                 value_dim: 1,
                 kernel: 1,
             }),
-            ..config.clone()
+            ..of_kinds.clone()
         };
 
-        let mut source = Asked { config, names: &mut names };
+        let mut source = Asked { config, of_kinds: &of_kinds, names: &mut names };
         Decoder::from_source(&small, &mut source, &Device::flex())?;
         Ok(names)
     }
@@ -146,23 +160,27 @@ fn in_order(parts: &Parts) -> Vec<(String, &[usize])> {
 /// A source that notes the names of the parameters that it is asked for.
 struct Asked<'a> {
     config: &'a DecoderConfig,
+    /// The model with a layer of each kind, whose layers are asked for.
+    of_kinds: &'a DecoderConfig,
     names: &'a mut Names,
 }
 
 impl ParameterSource for Asked<'_> {
     fn values(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, CheckpointError> {
+        // Outside of the layers, a size may depend on the number of layers.
+        let config = if path.starts_with("layers.") { self.of_kinds } else { self.config };
         // The sizes asked for are those of the small decoder. The pieces take the numbers of rows from the
         // configuration, and the other sizes from here.
         let true_shape = match shape {
-            [_, _] => vec![layout::inputs(self.config, path); 2],
+            [_, _] => vec![layout::inputs(config, path); 2],
             [channels, one, _] => {
-                let kernel = self.config.delta.map(|delta| delta.kernel);
-                vec![*channels, *one, kernel.or(self.config.convolution).unwrap_or(0)]
+                let kernel = config.delta.map(|delta| delta.kernel);
+                vec![*channels, *one, kernel.or(config.convolution).unwrap_or(0)]
             }
             other => other.to_vec(),
         };
 
-        for (name, shape) in layout::pieces(self.config, path, &true_shape) {
+        for (name, shape) in layout::pieces(config, path, &true_shape) {
             let (parts, name) = match layer(&name) {
                 Some((layer, rest)) => (&mut self.names.kinds[layer].1, rest.to_owned()),
                 None => (&mut self.names.outside, name),
@@ -173,12 +191,35 @@ impl ParameterSource for Asked<'_> {
     }
 }
 
-/// Tells whether a tensor can be left out safely. There are three such kinds: rotary frequencies, which older
-/// checkpoints hold although every program computes them; the head of a model whose embedding is its head, which some
-/// programs write twice; and the part of a model that sees.
+/// Tells whether a tensor can be left out safely. There are four such kinds: rotary frequencies, which older checkpoints
+/// hold although every program computes them; the head of a model whose embedding is its head, which some programs write
+/// twice; keys and values of layers that attend to those of others, which published files of Gemma 4 hold; and the part
+/// of a model that sees.
 fn is_harmless(name: &str, config: &DecoderConfig) -> bool {
     let head = config.tied && name == HEAD;
-    name.ends_with(".rotary_emb.inv_freq") || head || pictures::sees(name)
+    name.ends_with(".rotary_emb.inv_freq")
+        || head
+        || makes_unused_keys(name, config)
+        || pictures::sees(name)
+}
+
+/// Tells whether a tensor would make or normalise keys or values of a layer that has none.
+fn makes_unused_keys(name: &str, config: &DecoderConfig) -> bool {
+    const PARTS: [&str; 4] = ["k_proj", "v_proj", "k_norm", "v_norm"];
+    let Some((layer, rest)) = layer(name) else { return false };
+    let part = rest.strip_prefix("self_attn.").and_then(|rest| rest.split_once('.'));
+    let reuses = config.kinds.get(layer).is_some_and(|kind| kind.kv == KvSharing::Reuse);
+    reuses && part.is_some_and(|(part, _)| PARTS.contains(&part))
+}
+
+/// Tells whether a tensor is of a layer that predicts the token after the next one (multi-token prediction). GLM-4.5 has
+/// such a layer after its last one, for drafts alone, which transformers passes over too. What tells it from a layer
+/// that is too many is its projection from the residual stream and an embedding.
+fn predicts_further(name: &str, tensors: &Tensors, config: &DecoderConfig) -> bool {
+    let projects =
+        |layer: usize| tensors.info(&format!("{LAYERS}{layer}.eh_proj.weight")).is_some();
+    let of_further = |layer: usize| layer >= config.layers && projects(layer);
+    config.family == Family::Glm4Moe && layer(name).is_some_and(|(layer, _)| of_further(layer))
 }
 
 const LAYERS: &str = "model.layers.";

@@ -60,6 +60,7 @@ pub fn save_parameters<M: Module>(
         name: path.clone(),
         shape: shape.clone(),
         dtype: DTYPE,
+        index: None,
     };
     let planned: Vec<Planned> = parameters.iter().map(planned).collect();
 

@@ -8,12 +8,24 @@ use crate::names::TextPrefix;
 
 /// Model types, the families whose models compute the same as their text part, and whether the head is the embedding if
 /// the file is silent. That may differ from the default of the text part by itself.
-const KNOWN: [(&str, Family, bool); 5] = [
+const KNOWN: [(&str, Family, bool); 7] = [
     ("gemma3", Family::Gemma3, true),
+    ("gemma4", Family::Gemma4, true),
+    (UNIFIED, Family::Gemma4, true),
     ("mistral3", Family::Mistral, true),
     ("mistral3", Family::Ministral3, true),
     ("qwen3_5", Family::Qwen35, false),
     ("qwen3_5_moe", Family::Qwen35Moe, false),
+];
+
+/// Gemma 4 of 12 billion parameters. Its text part has a type and defaults of its own, and nothing else.
+const UNIFIED: &str = "gemma4_unified";
+
+/// Fields that this type does not have, and fields for which it has other defaults than Gemma 4.
+const OF_UNIFIED: [(&str, u64); 3] = [
+    ("hidden_size_per_layer_input", 0),
+    ("max_position_embeddings", 262_144),
+    ("sliding_window", 1024),
 ];
 
 /// Prefixes of the text part's tensors, and their prefixes in the text part alone. Files of transformers 5 and 4
@@ -24,8 +36,16 @@ const TEXT: [(&str, &str); 3] = [
     ("language_model.lm_head.", "lm_head."),
 ];
 
-/// Prefixes of tensors of the part that sees, which begin like names of a language model.
-const SEES: [&str; 3] = ["model.visual.", "model.vision_tower.", "model.multi_modal_projector."];
+/// Prefixes of tensors of the part that sees, or hears, which begin like names of a language model.
+const SEES: [&str; 7] = [
+    "model.visual.",
+    "model.vision_tower.",
+    "model.multi_modal_projector.",
+    "model.embed_vision.",
+    "model.vision_embedder.",
+    "model.audio_tower.",
+    "model.embed_audio.",
+];
 
 /// Returns the `config.json` of the text part if `fields` are of a model that has one; otherwise `fields` as they are.
 pub(super) fn text_part(mut fields: Map<String, Value>) -> Map<String, Value> {
@@ -37,15 +57,20 @@ pub(super) fn text_part(mut fields: Map<String, Value>) -> Map<String, Value> {
     let text = fields.get("text_config").and_then(Value::as_object);
     let text_type = text.and_then(|text| of(text, "model_type"));
     let known = KNOWN.iter().find(|(name, family, _)| {
-        let of_text = text_type.as_deref().is_none_or(|text_type| text_type == family.model_type());
+        let of_text = text_type.as_deref().is_none_or(|text_type| {
+            text_type == family.model_type() || text_type.strip_suffix("_text") == Some(UNIFIED)
+        });
         of_text && model_type.as_deref() == Some(name)
     });
-    let Some((_, family, tied)) = known else { return fields };
+    let Some((name, family, tied)) = known else { return fields };
 
     match fields.remove("text_config") {
         Some(Value::Object(mut text)) => {
             text.insert("model_type".into(), family.model_type().into());
             text.insert("architectures".into(), json!([family.language_model()]));
+            for (field, default) in OF_UNIFIED.into_iter().filter(|_| *name == UNIFIED) {
+                text.entry(field).or_insert_with(|| default.into());
+            }
 
             // The head is outside the text part, so what the text part says about it is ignored.
             let tied = match fields.remove(TIED) {
@@ -106,11 +131,11 @@ const SHARED: [&str; 7] = [
 ];
 
 /// Returns where `AutoModelForCausalLM` of `transformers` 5 has the text model of a folder with this `config.json`. It
-/// makes the text model alone for Qwen3.5, but the full model for Gemma 3. So it would for Mistral 3 if it knew that
-/// type, which only `AutoModelForImageTextToText` does.
+/// makes the text model alone for Qwen3.5, but the full model for Gemma 3 and 4. So it would for Mistral 3 if it knew
+/// that type, which only `AutoModelForImageTextToText` does.
 pub(super) fn text_prefix(fields: &Map<String, Value>) -> TextPrefix {
     match fields.get("model_type").and_then(Value::as_str) {
-        Some("gemma3" | "mistral3") => TextPrefix::Within,
+        Some("gemma3" | "gemma4" | UNIFIED | "mistral3") => TextPrefix::Within,
         _ => TextPrefix::Alone,
     }
 }
@@ -148,4 +173,7 @@ pub(super) fn sees_in_any_class(name: &str) -> bool {
 }
 
 /// Matches the modules of the part that sees.
-pub(super) const SEEING: &str = r"(?:.*\.)?(?:vision_tower|multi_modal_projector|visual)\..*";
+pub(super) const SEEING: &str = concat!(
+    r"(?:.*\.)?",
+    r"(?:vision_tower|multi_modal_projector|visual|embed_vision|audio_tower|embed_audio)\..*"
+);

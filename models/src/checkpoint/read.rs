@@ -6,7 +6,10 @@ use burn::tensor::Device;
 use firebrick_core::config::Family;
 use serde_json::{Map, Value};
 
-use super::{CheckpointError, head, json, layout, names, pictures, tensors::Tensors};
+use super::{
+    CheckpointError, head, json, layout, names, pictures,
+    tensors::{Tensors, not_of},
+};
 use crate::{
     base::FrozenFormat,
     config::DecoderConfig,
@@ -30,8 +33,8 @@ pub struct Loaded {
 }
 
 /// Reads the model of a Hugging Face folder: `config.json` with `model.safetensors`, or with the shards that
-/// `model.safetensors.index.json` lists. A GGUF file is read as such a folder. Weights in f32, bf16, f16 and
-/// GGUF's blocks become f32.
+/// `model.safetensors.index.json` lists. A GGUF file is read as such a folder. Weights in f32, bf16,
+/// f16, FP8, MXFP4 and GGUF's blocks become f32.
 ///
 /// One parameter is read at a time, so peak memory is the model in f32 and its largest parameter once more.
 ///
@@ -159,6 +162,7 @@ pub(crate) fn scorer_config(
     // There is no head over the vocabulary to read, and no logits.
     config.tied = true;
     config.logit_scale = 1.0;
+    config.logit_cap = None;
     Ok((config, fields))
 }
 
@@ -177,7 +181,7 @@ fn labels(fields: &Map<String, Value>) -> u64 {
 fn pad(fields: &Map<String, Value>, config: &DecoderConfig) -> Option<u32> {
     match fields.get("pad_token_id") {
         None => match config.family {
-            Family::Gemma | Family::Gemma3 => Some(0),
+            Family::Gemma | Family::Gemma3 | Family::Gemma4 => Some(0),
             Family::Olmo2 | Family::Olmo3 | Family::Olmoe | Family::SeedOss => Some(1),
             Family::Ernie45 | Family::HunYuan | Family::Lfm2 => Some(0),
             Family::Ministral3 => Some(11),
@@ -194,6 +198,9 @@ fn pad(fields: &Map<String, Value>, config: &DecoderConfig) -> Option<u32> {
             | Family::Llama
             | Family::Mistral
             | Family::Mixtral
+            | Family::GptOss
+            | Family::Glm4Moe
+            | Family::MiniMaxM2
             | Family::Granite
             | Family::GraniteHybrid
             | Family::Exaone4
@@ -225,8 +232,7 @@ impl Weights<'_> {
             layers: self.config.layers,
         })?;
 
-        let has_shape = info.shape == shape;
-        let read = if has_shape {
+        let read = if info.shape == shape {
             // Memory is taken only now that the file is known to have the bytes of that shape.
             values.reserve_exact(shape.iter().product());
             self.tensors.read(name, values)?
@@ -234,16 +240,7 @@ impl Weights<'_> {
             None
         };
 
-        let finite = read.ok_or_else(|| CheckpointError::Shape {
-            path: info.file,
-            name: name.to_owned(),
-            actual: format!("{} {:?}", info.dtype, info.shape),
-            expected: if has_shape {
-                format!("F32, BF16 or F16 {shape:?}")
-            } else {
-                format!("{shape:?}")
-            },
-        })?;
+        let finite = read.ok_or_else(|| not_of(shape, info))?;
 
         if !finite {
             self.nonfinite.push(name.to_owned());

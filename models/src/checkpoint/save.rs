@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{
     CheckpointError, Formats, WeightDtype,
     folder::{INDEX, SINGLE},
-    layout,
+    layout, stored,
 };
 use crate::{Decoder, DecoderConfig, Parameter, names, parameters};
 
@@ -50,7 +50,7 @@ pub fn save(
 
 /// Writes `decoder` into `folder` as `config.json` and `model.safetensors`, or shards with their index, under the names
 /// and in the layout that `transformers` reads. Each tensor gets its own format. A file has at most `max_shard_bytes`
-/// of tensors, or a single larger tensor.
+/// of tensors, or a single larger tensor, or the experts of a layer if they are one tensor.
 ///
 /// `config` is the content of the model's original `config.json`, unknown fields included. Its dtype becomes
 /// the one that most weights are written in. A head that is the embedding is written once. Adapters are left out:
@@ -111,7 +111,7 @@ pub(super) fn saved_parameters(
 
 /// Writes `config.json`, last of all, so that a folder that was not finished is not a model.
 fn write_config(config: &Value, folder: &Path, formats: &Formats) -> Result<(), CheckpointError> {
-    write_json(&folder.join("config.json"), &with_dtype(config, formats.most()))
+    write_json(&folder.join("config.json"), &of_saved(config, formats.most()))
 }
 
 /// Writes the adapters of `decoder`, and the matrices that are trained in full, into one file, in f32.
@@ -146,11 +146,19 @@ pub(super) struct Planned {
     pub(super) name: String,
     pub(super) shape: Vec<usize>,
     pub(super) dtype: WeightDtype,
+    /// Which entry of its first dimension is meant, if the others are planned by themselves.
+    pub(super) index: Option<usize>,
 }
 
 impl Planned {
     fn count(&self) -> usize {
-        self.shape.iter().product()
+        let shape = if self.index.is_some() { &self.shape[1..] } else { &self.shape[..] };
+        shape.iter().product()
+    }
+
+    /// Returns the size of the tensor in the file.
+    fn bytes_of_all(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.bytes()
     }
 
     fn bytes(&self) -> usize {
@@ -168,20 +176,33 @@ fn shards(
     let mut shards = vec![Vec::new()];
     let mut filled = 0;
 
-    for parameter in parameters {
-        for (name, shape) in layout::pieces(config, &parameter.path, &parameter.shape) {
-            let dtype = formats.of(&name);
-            let tensor = Planned { name, shape, dtype };
-            let bytes = tensor.bytes() as u64;
-            if filled > 0 && filled + bytes > max_shard_bytes {
-                shards.push(Vec::new());
-                filled = 0;
-            }
-            filled += bytes;
-            shards.last_mut().expect("there is one from the beginning").push(tensor);
+    let of = |parameter| planned(config, parameter, formats);
+    let tensors: Vec<Planned> = parameters.iter().flat_map(of).collect();
+    // The entries of a tensor are in one file, and those of a layer's experts come in turns.
+    let together = |one: &Planned, next: &Planned| one.index.is_some() && next.index.is_some();
+    for group in tensors.chunk_by(together) {
+        let bytes = group.iter().map(|tensor| tensor.bytes() as u64).sum::<u64>();
+        if filled > 0 && filled + bytes > max_shard_bytes {
+            shards.push(Vec::new());
+            filled = 0;
         }
+        filled += bytes;
+        shards.last_mut().expect("there is one from the beginning").extend_from_slice(group);
     }
     shards
+}
+
+/// Lists the tensors of a parameter.
+fn planned(config: &DecoderConfig, parameter: &Parameter, formats: &Formats) -> Vec<Planned> {
+    let (pieces, index) = match stored::stacked(config, &parameter.path, &parameter.shape) {
+        Some((name, shape, index)) => (vec![(name, shape)], Some(index)),
+        None => (layout::pieces(config, &parameter.path, &parameter.shape), None),
+    };
+    let of = |(name, shape): (String, Vec<usize>)| {
+        let dtype = formats.of(&name);
+        Planned { name, shape, dtype, index }
+    };
+    pieces.into_iter().map(of).collect()
 }
 
 /// All values of a model in the order and layout of its checkpoint. They are read from the device when they are asked
@@ -218,7 +239,9 @@ impl<'a> Values<'a> {
     fn new(config: &'a DecoderConfig, parameters: &'a [Parameter]) -> Self {
         // A transposed parameter is needed as a whole, because its columns become rows.
         let parts = |parameter: &'a Parameter| {
-            let whole = layout::is_reordered(config, &parameter.path, &parameter.shape);
+            let stacked = stored::stacked(config, &parameter.path, &parameter.shape);
+            let whole = stacked.is_some()
+                || layout::is_reordered(config, &parameter.path, &parameter.shape);
             parts(parameter, if whole { usize::MAX } else { PART })
         };
         let parts: Vec<_> = parameters.iter().flat_map(parts).collect();
@@ -235,8 +258,11 @@ impl<'a> Values<'a> {
             self.current = Vec::new();
             let (parameter, part) = self.parts.next().expect("every value has its tensor");
             let values = read(parameter, part)?;
-            self.current =
-                layout::to_checkpoint(self.config, &parameter.path, &parameter.shape, values);
+            let Parameter { path, shape, .. } = parameter;
+            self.current = match stored::stacked(self.config, path, shape) {
+                Some(_) => stored::in_turns(path, shape, values),
+                None => layout::to_checkpoint(self.config, path, shape, values),
+            };
             self.taken = 0;
         }
 
@@ -298,20 +324,25 @@ pub(super) fn header(tensors: &[Planned]) -> (Vec<u8>, Vec<usize>) {
 
     let mut end = 0;
     let mut offsets = vec![0; tensors.len()];
+    let mut begins = BTreeMap::new();
     let placed = |number: usize| {
         let tensor = &tensors[number];
-        let begin = end;
-        end += tensor.bytes();
-        offsets[number] = begin;
+        let begin = *begins.entry(&tensor.name).or_insert(end);
+        offsets[number] = begin + tensor.index.unwrap_or(0) * tensor.bytes();
+        if offsets[number] > begin {
+            // The header has an entry for the first one.
+            return None;
+        }
+        end += tensor.bytes_of_all();
         let info = TensorInfo {
             dtype: tensor.dtype.in_file(),
             shape: tensor.shape.clone(),
             data_offsets: (begin, end),
         };
-        (tensor.name.clone(), info)
+        Some((tensor.name.clone(), info))
     };
 
-    let infos = order.into_iter().map(placed).collect();
+    let infos = order.into_iter().filter_map(placed).collect();
 
     // transformers refuses a file without this field.
     let metadata = [("format".to_owned(), "pt".to_owned())].into();
@@ -321,11 +352,16 @@ pub(super) fn header(tensors: &[Planned]) -> (Vec<u8>, Vec<usize>) {
     ([&(json.len() as u64).to_le_bytes(), json.as_slice()].concat(), offsets)
 }
 
-/// Sets the dtype in `config`, under the name or names that are there: `torch_dtype` until transformers 4, `dtype`
+/// Makes the `config.json` of what is saved: `config` with the dtype of most weights, under the name or names that are there: `torch_dtype` until transformers 4, `dtype`
 /// since 5.
-fn with_dtype(config: &Value, dtype: WeightDtype) -> Value {
+fn of_saved(config: &Value, dtype: WeightDtype) -> Value {
     let mut config = config.clone();
     if let Value::Object(fields) = &mut config {
+        // What was read from 8 or 4 bits is written in more, and layers that guess further tokens are not written.
+        fields.remove("quantization_config");
+        if let Some(count) = fields.get_mut("num_nextn_predict_layers") {
+            *count = 0.into();
+        }
         if !fields.contains_key("dtype") {
             fields.insert("torch_dtype".into(), dtype.name().into());
         } else {
@@ -388,6 +424,7 @@ mod tests {
             name: name.into(),
             shape: vec![count],
             dtype,
+            index: None,
         };
 
         // Three values in bf16 have six bytes, after which no value in f32 may be stored.

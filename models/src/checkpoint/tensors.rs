@@ -4,7 +4,7 @@ use std::path::Path;
 
 use firebrick_gguf::{Gguf, is_gguf};
 
-use super::{CheckpointError, TensorInfo, WeightDtype, folder::Shards};
+use super::{CheckpointError, TensorInfo, folder::Shards};
 
 /// Tensors of a model, by their names in a Hugging Face folder.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ impl Tensors {
     pub(super) fn info(&self, name: &str) -> Option<TensorInfo> {
         match self {
             Tensors::Folder(shards) => {
-                let (file, info) = shards.find(name)?;
+                let (file, stored) = shards.find(name)?;
                 Some(TensorInfo {
                     name: name.to_owned(),
-                    dtype: info.dtype.to_string(),
-                    shape: info.shape.clone(),
-                    bytes: (info.data_offsets.1 - info.data_offsets.0) as u64,
+                    dtype: stored.dtype(),
+                    shape: stored.info.shape.clone(),
+                    bytes: stored.bytes() as u64,
                     file: file.path().to_owned(),
                 })
             }
@@ -73,7 +73,7 @@ impl Tensors {
         let Some(info) = self.info(name) else { return Ok(()) };
         let read = match self {
             Tensors::Folder(shards) => {
-                shards.find(name).is_some_and(|(_, info)| WeightDtype::of(info.dtype).is_some())
+                shards.find(name).is_some_and(|(_, stored)| stored.is_read())
             }
             // Types that are not read were refused when the file was opened.
             Tensors::Gguf(_) => true,
@@ -83,16 +83,7 @@ impl Tensors {
             return Ok(());
         }
 
-        Err(CheckpointError::Shape {
-            path: info.file,
-            name: name.to_owned(),
-            actual: format!("{} {:?}", info.dtype, info.shape),
-            expected: if info.shape == shape {
-                format!("F32, BF16 or F16 {shape:?}")
-            } else {
-                format!("{shape:?}")
-            },
-        })
+        Err(not_of(shape, info))
     }
 
     /// Appends the values of a tensor to `values`, and tells whether all are finite. `None` if there is no such
@@ -103,15 +94,27 @@ impl Tensors {
         values: &mut Vec<f32>,
     ) -> Result<Option<bool>, CheckpointError> {
         match self {
-            Tensors::Folder(shards) => {
-                let Some((file, info)) = shards.find(name) else { return Ok(None) };
-                let Some(dtype) = WeightDtype::of(info.dtype) else { return Ok(None) };
-                file.read(info, dtype, values).map(Some)
-            }
+            Tensors::Folder(shards) => shards.read(name, values),
             Tensors::Gguf(file) if file.tensors().contains_key(name) => {
                 Ok(Some(file.read(name, values)?))
             }
             Tensors::Gguf(_) => Ok(None),
         }
     }
+}
+
+/// Makes the error about a tensor that has another shape than this one, or a type that weights are not read from.
+pub(super) fn not_of(shape: &[usize], info: TensorInfo) -> CheckpointError {
+    let expected = if info.shape != shape {
+        format!("{shape:?}")
+    } else if info.dtype == "F8_E4M3" {
+        // The type is read, so the scales are what is wrong.
+        format!(
+            "{shape:?} with a \"…_scale_inv\" in F32, BF16 or F16 that has one number, or one for each 128 · 128"
+        )
+    } else {
+        format!("F32, BF16 or F16 {shape:?}")
+    };
+    let actual = format!("{} {:?}", info.dtype, info.shape);
+    CheckpointError::Shape { path: info.file, name: info.name, actual, expected }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    config::{DecoderConfig, ExpertSizes},
+    config::{DecoderConfig, ExpertSizes, SharedExpert},
     fields::{ConfigError, Fields},
     layer_types,
 };
@@ -15,6 +15,23 @@ pub(super) const SHARED: &str = "shared_expert_intermediate_size";
 pub(super) fn everywhere(config: &mut DecoderConfig, sizes: ExpertSizes) {
     config.experts = Some(sizes);
     config.kinds.iter_mut().for_each(|kind| kind.sparse = true);
+}
+
+/// Gives experts to all layers but the `dense` first ones.
+pub(super) fn after(config: &mut DecoderConfig, dense: usize) {
+    for (layer, kind) in config.kinds.iter_mut().enumerate() {
+        kind.sparse = layer >= dense;
+    }
+}
+
+/// Makes an expert of this width for all tokens, with a gate, as the families of Qwen have.
+pub(super) fn gated(inner: usize) -> Option<SharedExpert> {
+    Some(SharedExpert { inner, gated: true })
+}
+
+/// Returns the width of the expert that all tokens go through, and null if there is none.
+pub(super) fn shared_width(config: &DecoderConfig) -> Value {
+    config.experts.and_then(|experts| experts.shared).map(|shared| shared.inner).into()
 }
 
 /// Reads the number of experts in a family in which it has two names. The second one counts if a file has both, as in
@@ -36,6 +53,15 @@ pub(super) fn layers(fields: &Fields, config: &mut DecoderConfig) -> Result<(), 
         kind.sparse = (layer + 1) % every == 0 && !dense.contains(&(layer as u64));
     }
     Ok(())
+}
+
+/// Adds the fields of families that call experts local.
+pub(super) fn local_to_json(config: &DecoderConfig, fields: &mut Value) {
+    if let Some(experts) = &config.experts {
+        fields["num_experts_per_tok"] = experts.chosen.into();
+        fields["num_local_experts"] = experts.count.into();
+        fields["output_router_logits"] = false.into();
+    }
 }
 
 /// Makes the fields that the families of Qwen have.

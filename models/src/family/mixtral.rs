@@ -13,14 +13,8 @@ use crate::{
 
 /// Sets the parts in which the family differs from Llama. A new model has eight experts, two for each token.
 pub(crate) fn shape(config: &mut DecoderConfig) {
-    let experts = ExpertSizes {
-        count: 8,
-        chosen: 2,
-        inner: config.intermediate_size,
-        normalised: true,
-        shared: None,
-    };
-    experts::everywhere(config, experts);
+    let inner = config.intermediate_size;
+    experts::everywhere(config, ExpertSizes { inner, ..ExpertSizes::default() });
 }
 
 pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
@@ -41,18 +35,13 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         count: experts::count(fields, ["num_local_experts", "num_experts"], 8)?,
         chosen: fields.size_or("num_experts_per_tok", 2)?,
         inner: config.intermediate_size,
-        normalised: true,
-        shared: None,
+        ..ExpertSizes::default()
     });
     Ok(config)
 }
 
 pub(crate) fn write(config: &DecoderConfig) -> Value {
     let mut fields = json!({ "sliding_window": config.window() });
-    if let Some(experts) = &config.experts {
-        fields["num_experts_per_tok"] = experts.chosen.into();
-        fields["num_local_experts"] = experts.count.into();
-        fields["output_router_logits"] = false.into();
-    }
+    experts::local_to_json(config, &mut fields);
     fields
 }

@@ -13,16 +13,8 @@ use crate::{
 /// Sets the parts in which the family differs from Llama. A new model has eight experts, two for each token.
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.qk_norm = QkNorm::Whole;
-    experts::everywhere(
-        config,
-        ExpertSizes {
-            count: 8,
-            chosen: 2,
-            inner: config.intermediate_size,
-            normalised: false,
-            shared: None,
-        },
-    );
+    let inner = config.intermediate_size;
+    experts::everywhere(config, ExpertSizes { inner, normalised: false, ..ExpertSizes::default() });
 }
 
 pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
@@ -38,13 +30,11 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         return Err(not_implemented("clip_qkv"));
     }
     // The norms of the class have the width of the residual stream.
-    if config.query_width() != config.hidden_size {
+    let width = config.heads.saturating_mul(config.head_dim);
+    if width != config.hidden_size {
         return Err(ConfigError::Size(format!(
-            "{} attention heads of {} are {} wide; expected {}, as hidden_size",
-            config.heads,
-            config.head_dim,
-            config.query_width(),
-            config.hidden_size
+            "{} attention heads of {} are {width} wide; expected {}, as hidden_size",
+            config.heads, config.head_dim, config.hidden_size
         )));
     }
 
@@ -55,7 +45,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         chosen: fields.size_or("num_experts_per_tok", 8)?,
         inner: config.intermediate_size,
         normalised: fields.flag_or("norm_topk_prob", false)?,
-        shared: None,
+        ..ExpertSizes::default()
     });
     Ok(config)
 }

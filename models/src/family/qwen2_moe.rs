@@ -15,10 +15,10 @@ use crate::{
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.biases = Biases { qkv: true, ..Biases::default() };
     let inner = config.intermediate_size.div_ceil(4);
-    let shared = Some(config.intermediate_size.div_ceil(2));
+    let shared = experts::gated(config.intermediate_size.div_ceil(2));
     experts::everywhere(
         config,
-        ExpertSizes { count: 8, chosen: 2, inner, normalised: false, shared },
+        ExpertSizes { inner, normalised: false, shared, ..ExpertSizes::default() },
     );
 }
 
@@ -51,7 +51,8 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         chosen: fields.size_or("num_experts_per_tok", 4)?,
         inner: fields.size_or("moe_intermediate_size", 1408)?,
         normalised: fields.flag_or("norm_topk_prob", false)?,
-        shared: Some(fields.size_or(experts::SHARED, 5632)?),
+        shared: experts::gated(fields.size_or(experts::SHARED, 5632)?),
+        ..ExpertSizes::default()
     });
     experts::layers(fields, &mut config)?;
     Ok(config)
@@ -60,7 +61,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
 pub(crate) fn write(config: &DecoderConfig) -> Value {
     let mut fields = experts::to_json(config);
     fields["qkv_bias"] = config.biases.qkv.into();
-    fields[experts::SHARED] = config.experts.and_then(|experts| experts.shared).into();
+    fields[experts::SHARED] = experts::shared_width(config);
     if config.window().is_some() {
         fields["layer_types"] = layer_types::to_json(config);
     }

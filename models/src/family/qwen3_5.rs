@@ -20,8 +20,7 @@ pub(crate) fn shape(config: &mut DecoderConfig) {
         // Files of Qwen3.5 with experts have one width, that of an expert.
         let width = config.intermediate_size;
         let inner = if config.family == Family::Qwen35Moe { width } else { width.div_ceil(4) };
-        let sizes =
-            ExpertSizes { count: 8, chosen: 2, inner, normalised: true, shared: Some(inner) };
+        let sizes = ExpertSizes { inner, shared: experts::gated(inner), ..ExpertSizes::default() };
         experts::everywhere(config, sizes);
     }
     config.norm_offset = 1.0;
@@ -91,7 +90,8 @@ pub(crate) fn read(fields: &Fields, family: Family) -> Result<DecoderConfig, Con
         chosen: fields.size_or("num_experts_per_tok", chosen)?,
         inner: fields.size_or(INNER, 512)?,
         normalised: !next || fields.flag_or("norm_topk_prob", true)?,
-        shared: Some(fields.size_or(experts::SHARED, 512)?),
+        shared: experts::gated(fields.size_or(experts::SHARED, 512)?),
+        ..ExpertSizes::default()
     });
     if next {
         experts::layers(fields, &mut config)?;
@@ -118,9 +118,9 @@ pub(crate) fn write(config: &DecoderConfig) -> Value {
         fields["linear_value_head_dim"] = delta.value_dim.into();
     }
 
-    if let (Some(sizes), Some(all)) = (&config.experts, fields.as_object_mut()) {
+    if let (Some(_), Some(all)) = (&config.experts, fields.as_object_mut()) {
         let mut of_experts = experts::to_json(config);
-        of_experts[experts::SHARED] = sizes.shared.into();
+        of_experts[experts::SHARED] = experts::shared_width(config);
         all.extend(of_experts.as_object().cloned().unwrap_or_default());
     }
     fields

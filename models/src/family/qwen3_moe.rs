@@ -16,7 +16,7 @@ use crate::{
 pub(crate) fn shape(config: &mut DecoderConfig) {
     config.qk_norm = QkNorm::Heads;
     let inner = config.intermediate_size.div_ceil(2);
-    let sizes = ExpertSizes { count: 8, chosen: 2, inner, normalised: true, shared: None };
+    let sizes = ExpertSizes { inner, ..ExpertSizes::default() };
     experts::everywhere(config, sizes);
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn read(fields: &Fields) -> Result<DecoderConfig, ConfigError> {
         chosen: fields.size_or("num_experts_per_tok", 8)?,
         inner: fields.size_or("moe_intermediate_size", 768)?,
         normalised: fields.flag_or("norm_topk_prob", false)?,
-        shared: None,
+        ..ExpertSizes::default()
     });
     experts::layers(fields, &mut config)?;
     Ok(config)

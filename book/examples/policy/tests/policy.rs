@@ -37,7 +37,7 @@ fn what_is_sampled_has_the_log_probabilities_of_the_forward_pass() {
             let labels: Vec<i32> = completion.tokens.iter().map(|&token| token as i32).collect();
             let forward = head_logprobs(
                 &hidden.squeeze_dim(0),
-                &policy.head().val(),
+                &policy.lm_head(),
                 &Tensor::from_ints(labels.as_slice(), &policy.device()),
                 1.0,
                 1000,

@@ -3,7 +3,10 @@
 use std::fmt;
 
 use firebrick::thousands;
-use firebrick_models::{Biases, DecoderConfig, ExpertSizes, QkNorm, RopeKind, RopeScaling};
+use firebrick_models::{
+    Biases, DecoderConfig, ExpertSizes, GlobalHeads, KvSharing, LayerKind, QkNorm, Rope, RopeKind,
+    RopeScaling, RouterScores,
+};
 use serde_json::Value;
 
 use firebrick_core::{counted, printable};
@@ -58,14 +61,22 @@ fn lines(f: &mut fmt::Formatter<'_>, name: &str, texts: &[String]) -> fmt::Resul
     texts.try_for_each(|more| line(f, "", more))
 }
 
-/// Describes how the frequencies were changed for a longer context; `None` if they were not.
-fn scaling(scaling: &RopeScaling) -> Option<String> {
+/// Describes how the frequencies were changed for a longer context, or which are 0; `None` if nothing was changed.
+fn scaling(rope: &Rope) -> Option<String> {
     let tokens = |context: usize| thousands(context as u64);
-    Some(match scaling {
+    Some(match &rope.scaling {
         RopeScaling::None => return None,
         RopeScaling::Linear { factor } => format!("frequencies divided by {factor}"),
         RopeScaling::Dynamic { factor, context } => {
             format!("base growing by {factor} for more than {} tokens", tokens(*context))
+        }
+        RopeScaling::Proportional { factor } => {
+            let divided = if *factor == 1.0 {
+                String::new()
+            } else {
+                format!(", frequencies divided by {factor}")
+            };
+            format!("{} of the pairs rotated{divided}", rope.share)
         }
         RopeScaling::Llama3(it) => format!(
             "low frequencies divided by {} for more than {} tokens",
@@ -95,13 +106,36 @@ fn features(config: &DecoderConfig) -> String {
     } else {
         format!("with biases on {}", biases.join(", "))
     };
+    let biases = if config.sinks { format!("{biases}, with sinks") } else { biases };
 
     match config.qk_norm {
         QkNorm::None => biases,
+        QkNorm::Heads if config.value_norm => {
+            format!("{biases}, queries, keys and values normalised")
+        }
         QkNorm::Heads => format!("{biases}, queries and keys normalised"),
         QkNorm::Whole => format!("{biases}, queries and keys normalised over all heads"),
         QkNorm::Rotated => format!("{biases}, queries and keys normalised after rotation"),
     }
+}
+
+/// Describes the heads of layers that have others than most layers; `None` if there are no such layers.
+fn global_heads(config: &DecoderConfig) -> Option<String> {
+    let GlobalHeads { kv_heads, head_dim, values_are_keys } = config.global_heads?;
+    let layers = config.kinds.iter().filter(|kind| kind.global).count();
+    let layers = counted(layers as u64, "layer");
+    let kv_heads = counted(kv_heads as u64, "key-value head");
+    let values = if values_are_keys { ", whose values are their keys" } else { "" };
+    Some(format!("in {layers} on {kv_heads}, {head_dim} wide{values}"))
+}
+
+/// Describes the layers that attend to keys and values of others; `None` if there are no such layers.
+fn shared_kv(config: &DecoderConfig) -> Option<String> {
+    let reuses = |kind: &&LayerKind| kind.kv == KvSharing::Reuse;
+    let layers = config.kinds.iter().filter(reuses).count();
+    let wide = if config.double_wide_mlp { ", and have MLPs twice as wide" } else { "" };
+    let shared = format!("the last {layers} attend to keys and values of others{wide}");
+    (layers > 0).then_some(shared)
 }
 
 impl Inspection {
@@ -115,10 +149,17 @@ impl Inspection {
 
         if let Some(experts) = &config.experts {
             let layers = config.kinds.iter().filter(|kind| kind.sparse).count();
-            let ExpertSizes { count, chosen, inner, shared, .. } = experts;
-            let shared =
-                shared.map_or(String::new(), |width| format!(", and one of {width} for all"));
-            let each = format!("{count} of width {inner}, {chosen} for each token{shared}");
+            let ExpertSizes { count, chosen, inner, shared, scores, biases, .. } = experts;
+            let shared = shared
+                .map_or(String::new(), |shared| format!(", and one of {} for all", shared.inner));
+            let scores = match scores {
+                RouterScores::Softmax => "",
+                RouterScores::Sigmoid { .. } => ", scored by sigmoids",
+            };
+            let biases = if *biases { ", with biases" } else { "" };
+            let each = format!(
+                "{count} of width {inner}, {chosen} for each token{shared}{scores}{biases}"
+            );
             line(f, "experts", &format!("{} with {each}", counted(layers as u64, "layer")))?;
         }
 
@@ -154,6 +195,17 @@ impl Inspection {
                 features(config)
             ),
         )?;
+        if let Some(heads) = global_heads(config) {
+            line(f, "", &heads)?;
+        }
+        if let Some(shared) = shared_kv(config) {
+            line(f, "", &shared)?;
+        }
+        if let Some(sizes) = config.per_layer {
+            let table = thousands((sizes.vocab_size * config.per_layer_width()) as u64);
+            let each = format!("{} wide, of a table with {table} numbers", sizes.width);
+            line(f, "per layer", &format!("an embedding for each layer, {each}"))?;
+        }
 
         // Some families mix layers with a window and layers that see everything.
         let windows = config.kinds.iter().filter_map(|kind| kind.window);
@@ -167,7 +219,7 @@ impl Inspection {
         let local = local.map(|rope| format!(", {} in the layers with a window", rope.theta));
         let unrotated = config.kinds.iter().filter(|kind| kind.rope == RopeKind::None).count();
         let unrotated = (unrotated > 0).then(|| format!(", {unrotated} layers without rotation"));
-        let scaling = scaling(&config.rope.scaling).map(|scaling| format!(", {scaling}"));
+        let scaling = scaling(&config.rope).map(|scaling| format!(", {scaling}"));
 
         line(
             f,
@@ -184,10 +236,15 @@ impl Inspection {
         )?;
 
         let head = if config.tied { "the embedding" } else { "a matrix of its own" };
+        let cap = config.logit_cap.map(|cap| format!(", logits are capped at {cap}"));
         line(
             f,
             "vocabulary",
-            &format!("{} rows; the head is {head}", thousands(config.vocab_size as u64)),
+            &format!(
+                "{} rows; the head is {head}{}",
+                thousands(config.vocab_size as u64),
+                cap.unwrap_or_default()
+            ),
         )?;
         line(f, "norm", &format!("epsilon {:e}", config.norm_epsilon))?;
 
@@ -211,7 +268,7 @@ impl Inspection {
     fn weights(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(inventory) = &self.inventory else { return Ok(()) };
         let dtype = match inventory.dtype() {
-            _ if self.gguf => inventory.types(),
+            _ if self.gguf || inventory.has_scales() => inventory.types(),
             None => "no weights".to_owned(),
             Some(dtype) => dtype.name().to_owned(),
         };

@@ -109,9 +109,20 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case(&["model.new.family=llama"], LETTERS, &[], |run| is_a(run, "llama", "q_proj.weight")),
     case(&["model.new.family=mistral"], LETTERS, &[], |run| is_a(run, "mistral", "q_proj.weight")),
+    case(&["model.new.family=gpt_oss"], LETTERS, &[], |run| {
+        is_a(run, "gpt_oss", "sinks");
+        let name = "model.layers.0.mlp.experts.gate_up_proj_bias";
+        assert!(run.tensors("model.safetensors").contains_key(name), "{name}");
+    }),
     case(&["model.new.family=gemma"], LETTERS, &[], |run| is_a(run, "gemma", "q_proj.weight")),
     case(&["model.new.family=gemma3"], LETTERS, &[], |run| {
         is_a(run, "gemma3_text", "q_norm.weight");
+    }),
+    case(&["model.new.family=gemma4"], LETTERS, &[], |run| {
+        is_a(run, "gemma4_text", "q_norm.weight");
+        // No step moves the factor of a layer's output.
+        let scale = &run.tensors("model.safetensors")["model.layers.0.layer_scalar"];
+        assert_eq!(scale.values, [1.0]);
     }),
     case(&["model.new.family=smollm3"], LETTERS, &[], |run| is_a(run, "smollm3", "q_proj.weight")),
     case(&["model.new.family=olmo2"], LETTERS, &[], |run| is_a(run, "olmo2", "q_norm.weight")),
@@ -153,6 +164,17 @@ pub(crate) const CASES: &[Case] = &[
         assert!(run.tensors("model.safetensors").contains_key(name), "{name}");
     }),
     case(&["model.new.family=glm4"], LETTERS, &[], |run| is_a(run, "glm4", "q_proj.bias")),
+    case(&["model.new.family=glm4_moe"], LETTERS, &["model.new.layers=2"], |run| {
+        is_a(run, "glm4_moe", "q_norm.weight");
+        // No step moves the corrections of the router's scores.
+        let router = "model.layers.1.mlp.gate.e_score_correction_bias";
+        assert_eq!(run.tensors("model.safetensors")[router].values, [0.0; 8]);
+    }),
+    case(&["model.new.family=minimax_m2"], LETTERS, &[], |run| {
+        is_a(run, "minimax_m2", "q_norm.weight");
+        let name = "model.layers.0.block_sparse_moe.experts.7.w2.weight";
+        assert!(run.tensors("model.safetensors").contains_key(name), "{name}");
+    }),
     case(&["model.new.family=ernie4_5"], LETTERS, &[], |run| {
         is_a(run, "ernie4_5", "q_proj.weight");
     }),

@@ -32,10 +32,14 @@ pub enum Family {
     Ministral3,
     /// Mixtral: Mistral with experts.
     Mixtral,
+    /// gpt-oss.
+    GptOss,
     /// Gemma, the first generation.
     Gemma,
     /// Gemma 3, the text models.
     Gemma3,
+    /// Gemma 4, the dense text models.
+    Gemma4,
     /// SmolLM3.
     #[serde(rename = "smollm3")]
     SmolLm3,
@@ -54,6 +58,11 @@ pub enum Family {
     GraniteHybrid,
     /// GLM-4 of April 2025 (GLM-4-0414, GLM-Z1).
     Glm4,
+    /// GLM-4.5, GLM-4.6 and GLM-4.7, with experts.
+    Glm4Moe,
+    /// MiniMax-M2, with experts.
+    #[serde(rename = "minimax_m2")]
+    MiniMaxM2,
     /// ERNIE 4.5, the dense text models.
     #[serde(rename = "ernie4_5")]
     Ernie45,
@@ -72,7 +81,7 @@ pub enum Family {
 
 impl Family {
     /// All families.
-    pub const ALL: [Family; 27] = [
+    pub const ALL: [Family; 31] = [
         Family::Qwen2,
         Family::Qwen2Moe,
         Family::Qwen3,
@@ -84,8 +93,10 @@ impl Family {
         Family::Mistral,
         Family::Ministral3,
         Family::Mixtral,
+        Family::GptOss,
         Family::Gemma,
         Family::Gemma3,
+        Family::Gemma4,
         Family::SmolLm3,
         Family::Olmo2,
         Family::Olmo3,
@@ -94,6 +105,8 @@ impl Family {
         Family::Granite,
         Family::GraniteHybrid,
         Family::Glm4,
+        Family::Glm4Moe,
+        Family::MiniMaxM2,
         Family::Ernie45,
         Family::Exaone4,
         Family::HunYuan,
@@ -116,8 +129,10 @@ impl Family {
             Family::Mistral => "mistral",
             Family::Ministral3 => "ministral3",
             Family::Mixtral => "mixtral",
+            Family::GptOss => "gpt_oss",
             Family::Gemma => "gemma",
             Family::Gemma3 => "gemma3_text",
+            Family::Gemma4 => "gemma4_text",
             Family::SmolLm3 => "smollm3",
             Family::Olmo2 => "olmo2",
             Family::Olmo3 => "olmo3",
@@ -126,6 +141,8 @@ impl Family {
             Family::Granite => "granite",
             Family::GraniteHybrid => "granitemoehybrid",
             Family::Glm4 => "glm4",
+            Family::Glm4Moe => "glm4_moe",
+            Family::MiniMaxM2 => "minimax_m2",
             Family::Ernie45 => "ernie4_5",
             Family::Exaone4 => "exaone4",
             Family::HunYuan => "hunyuan_v1_dense",
@@ -163,8 +180,10 @@ impl Family {
             Family::Mistral => "Mistral",
             Family::Ministral3 => "Ministral3",
             Family::Mixtral => "Mixtral",
+            Family::GptOss => "GptOss",
             Family::Gemma => "Gemma",
             Family::Gemma3 => "Gemma3",
+            Family::Gemma4 => "Gemma4",
             Family::SmolLm3 => "SmolLM3",
             Family::Olmo2 => "Olmo2",
             Family::Olmo3 => "Olmo3",
@@ -173,6 +192,8 @@ impl Family {
             Family::Granite => "Granite",
             Family::GraniteHybrid => "GraniteMoeHybrid",
             Family::Glm4 => "Glm4",
+            Family::Glm4Moe => "Glm4Moe",
+            Family::MiniMaxM2 => "MiniMaxM2",
             Family::Ernie45 => "Ernie4_5",
             Family::Exaone4 => "Exaone4",
             Family::HunYuan => "HunYuanDenseV1",

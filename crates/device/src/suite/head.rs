@@ -1,7 +1,7 @@
 //! Cases of the suite: the head of a model with 151,936 tokens, checked on the host.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use firebrick_kernels::{TokenLogProbs, head_backward, head_logprobs_saving};
+use firebrick_kernels::{LmHead, TokenLogProbs, head_backward, head_logprobs_saving};
 
 use super::{
     Array, Case,
@@ -66,8 +66,9 @@ fn judged(
             arrays.push(Array::with_expected(name, values, expected));
         };
 
+        let lm_head = LmHead::from(head.clone());
         let token_logprobs =
-            head_logprobs_saving(&hidden, &head, &labels, known.temperature, logits);
+            head_logprobs_saving(&hidden, &lm_head, &labels, known.temperature, logits);
         let of_tokens = |all: Vec<f32>| known.tokens.iter().map(|&token| all[token]).collect();
         let TokenLogProbs { logprobs, entropy, .. } = &token_logprobs;
         add("log-probs", of_tokens(values(logprobs.clone())?), known.judgements(|it| it.logprob));

@@ -8,8 +8,8 @@ use burn::{
 use firebrick_core::{Completion, FinishReason, Seed, TokenId};
 use firebrick_models::{
     Compute, DecodeCache, Decoder, DecoderConfig, Family, FrozenFormat, LayerKind, Lora, Padding,
-    PolicyModel, QueryGrowth, Rope, RopeKind, RopeScaling, Sizes, TokenBatch, Yarn, head_logprobs,
-    parameters, random_in,
+    PerLayerSizes, PolicyModel, QueryGrowth, Rope, RopeKind, RopeScaling, Sizes, SwigluClamp,
+    TokenBatch, Yarn, head_logprobs, parameters, random_in,
 };
 use firebrick_train::{
     Sample,
@@ -80,7 +80,7 @@ fn logprobs(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
 
     // The temperature makes the distribution sharper than the model's: likelihoods spread over some orders of
     // magnitude.
-    let chunked = |chunk| head_logprobs(&hidden, &policy.head().val(), &labels, 0.05, chunk);
+    let chunked = |chunk| head_logprobs(&hidden, &policy.lm_head(), &labels, 0.05, chunk);
 
     let whole = chunked(usize::MAX);
     let cut = chunked(4);
@@ -225,16 +225,19 @@ fn gradients_cut(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
 /// Computes layers of newer families, decoded and in an update. They have a window with its own rope, a layer without
 /// rotation, half of a head rotated and scaled up, and scaled queries. They have post-norm, alone and with pre-norm,
 /// and norms of heads one by one and together, before and after RoPE. They also have a recurrence instead of attention
-/// next to attention with gates, experts with and without one for all tokens, queries that grow, and an MLP without a
-/// gate.
+/// next to attention with gates, experts with and without one for all tokens, with biases and bounds, sinks, queries that
+/// grow, an MLP without a gate, heads that are wider in some layers, values that are keys, embeddings per layer, and keys
+/// and values of an earlier layer.
 fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     let families = [
         Family::Gemma3,
+        Family::Gemma4,
         Family::Olmo2,
         Family::Qwen35,
         Family::Qwen3Moe,
         Family::Qwen2Moe,
+        Family::GptOss,
         Family::HunYuan,
     ];
     for family in families {
@@ -244,7 +247,10 @@ fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         let still = LayerKind { rope: RopeKind::None, ..LayerKind::default() };
         let [first, second] = match family {
             Family::Qwen35 => [LayerKind { recurrent: true, ..still }, windowed],
-            Family::Qwen3Moe | Family::Qwen2Moe => [LayerKind { sparse: true, ..windowed }, still],
+            Family::Qwen3Moe | Family::Qwen2Moe | Family::GptOss => {
+                [LayerKind { sparse: true, ..windowed }, still]
+            }
+            Family::Gemma4 => [windowed, LayerKind { global: true, ..LayerKind::default() }],
             _ => [windowed, still],
         };
 
@@ -252,11 +258,23 @@ fn kinds(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
         config.local_rope = Some(half_scaled());
         config.query_scale = 1.5;
         match family {
+            Family::Gemma4 => {
+                config.per_layer = Some(PerLayerSizes { vocab_size: VOCABULARY, width: 6 });
+                config.double_wide_mlp = true;
+                // A third layer attends to the keys and values of the second.
+                config.layers = 3;
+                config.kinds.push(second);
+                config.share_kv(1);
+            }
             Family::Qwen2Moe => config.query_growth = Some(QueryGrowth { beta: 0.5, context: 3 }),
+            Family::GptOss => {
+                config.swiglu_clamp = Some(SwigluClamp { slope: 1.702, limit: 0.05 });
+            }
             Family::HunYuan => {
                 config.squared_relu = true;
                 config.residual_scale = 0.5;
                 config.logit_scale = 0.25;
+                config.logit_cap = Some(0.02);
             }
             _ => {}
         }
@@ -323,7 +341,7 @@ fn compute(precision: Precision) -> Compute {
     }
 }
 
-/// Returns the loss, and each parameter's gradient by its path.
+/// Returns the loss, and the gradient of each parameter that is trained by its path.
 pub(super) fn named(
     policy: &Decoder,
     report: &UpdateReport,
@@ -335,6 +353,9 @@ pub(super) fn named(
 
     impl ModuleVisitor for Collect<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if !param.is_require_grad() {
+                return;
+            }
             let gradient = self.gradients.get::<D>(param.id);
             self.found.push(match gradient {
                 Some(gradient) => values(gradient),
@@ -348,7 +369,8 @@ pub(super) fn named(
     policy.visit(&mut collect);
 
     let mut arrays = vec![("loss".to_owned(), vec![report.loss as f32])];
-    for (parameter, gradient) in parameters(policy).into_iter().zip(collect.found) {
+    let trained = parameters(policy).into_iter().filter(|parameter| parameter.trained);
+    for (parameter, gradient) in trained.zip(collect.found) {
         arrays.push((parameter.path, gradient?));
     }
     Ok(arrays)

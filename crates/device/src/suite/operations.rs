@@ -2,9 +2,10 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{
-    Activation, AdamWStep, Compute, Heads, Norm, QuantLayout, QuantisedMatrix, RopeFrequencies,
-    RopeTable, adamw, add_product, add_rows, cast_in_columns, column_sums, gated, gated_backward,
-    head_backward, head_logprobs_saving, linear, qkv_rope, qkv_rope_backward, scaled_squares,
+    Activation, AdamWStep, Compute, Heads, LmHead, Norm, QuantLayout, QuantisedMatrix,
+    RopeFrequencies, RopeTable, adamw, add_product, add_rows, cast_in_columns, column_sums, gated,
+    gated_backward, head_backward, head_logprobs_saving, linear, qkv_rope, qkv_rope_backward,
+    scaled_squares,
 };
 
 use super::{
@@ -225,17 +226,20 @@ fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
 /// blocks.
 fn head(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
-    for (tokens, width, vocab, logits) in
-        [(7, 33, 300, [1 << 20, 1 << 20]), (7, 33, 300, [7 * 130, 0])]
-    {
+    for (tokens, width, vocab, logits, cap) in [
+        (7, 33, 300, [1 << 20, 1 << 20], None),
+        (7, 33, 300, [7 * 130, 0], None),
+        (7, 33, 300, [7 * 130, 0], Some(2.0)),
+    ] {
         let format = compute(precision).dtype();
         let hidden = wave([tokens, width], 0.37, device).cast(format);
         let weights = wave([vocab, width], 0.73, device);
         let labels: Vec<i32> = (0..tokens).map(|at| (at * 41 % vocab) as i32).collect();
         let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [tokens]), device);
 
-        let token_logprobs = head_logprobs_saving(&hidden, &weights, &labels, 0.7, logits);
-        let name = format!("{tokens}×{width}×{vocab}, {logits:?}");
+        let lm_head = LmHead { matrix: weights.clone(), cap };
+        let token_logprobs = head_logprobs_saving(&hidden, &lm_head, &labels, 0.7, logits);
+        let name = format!("{tokens}×{width}×{vocab}, {logits:?}, cap {cap:?}");
         arrays.push(Array::new(
             format!("log-probs, {name}"),
             values(token_logprobs.logprobs.clone())?,

@@ -22,12 +22,12 @@ const SHARED: usize = 9;
 /// Steps of decoding. In the second one, the row of 256 tokens gets a second part.
 const STEPS: usize = 2;
 
-/// Decodes with heads of width 64 and 128, 4, 8 or 12 of which share a head of keys. The pages of a row are scattered
+/// Decodes with heads of width 64, 128 and 512, 4, 8 or 12 of which share a head of keys. The pages of a row are scattered
 /// and in no order.
 fn decoded(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
     let heads = |query, key, width| Heads { query, key, width };
-    for heads in [heads(8, 2, 64), heads(16, 2, 128), heads(12, 1, 128)] {
+    for heads in [heads(8, 2, 64), heads(16, 2, 128), heads(12, 1, 128), heads(8, 1, 512)] {
         let (mut table, count) = table();
         let kv = [heads.key, heads.width];
         let mut pages = Pages::new(count, kv, compute(precision), device);
@@ -58,10 +58,15 @@ fn decoded(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure>
             let query = Noise::new(salt + 2).tensor([rows, heads.query, heads.width], device);
             let query = query.mul_scalar(2.0).cast(compute(precision).dtype());
 
+            let sinks = Noise::new(salt + 3).tensor([heads.query], device).mul_scalar(4.0);
             for window in [None, Some(1), Some(300)] {
-                let name = format!("step {step}, {heads:?}, window {window:?}");
-                let output = paged_attention(query.clone(), &[&pages], &mut table, window);
-                arrays.push(Array::new(name, values(output)?));
+                for sinks in [None, Some(&sinks)] {
+                    let of = if sinks.is_some() { ", sinks" } else { "" };
+                    let name = format!("step {step}, {heads:?}, window {window:?}{of}");
+                    let query = query.clone();
+                    let output = paged_attention(query, &[&pages], &mut table, window, sinks);
+                    arrays.push(Array::new(name, values(output)?));
+                }
             }
         }
     }

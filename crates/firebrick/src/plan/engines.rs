@@ -195,15 +195,12 @@ impl Engines {
 /// Returns the operations of a forward pass for a token of a text of this many tokens: two for each weight, and
 /// attention, which covers half of the text on average.
 pub(super) fn forward(facts: &Facts, tokens: f64) -> f64 {
-    let shape = &facts.shape;
-    let attending = (shape.layers - shape.recurrent) as f64;
-    2.0 * facts.active as f64 + 4.0 * attending * shape.query as f64 * tokens / 2.0
+    2.0 * facts.active as f64 + 4.0 * facts.shape.queries as f64 * tokens / 2.0
 }
 
 /// Returns the bytes of a token's keys and values, of which each number takes `number` bytes.
 pub(super) fn cache_bytes(facts: &Facts, number: f64) -> f64 {
-    let shape = &facts.shape;
-    2.0 * number * (shape.layers - shape.recurrent) as f64 * shape.key as f64
+    2.0 * number * facts.shape.keys as f64
 }
 
 /// Returns the operations of a backward pass by those of a forward pass: two, or one if the weights have no gradient.

@@ -2,7 +2,7 @@
 
 use firebrick_device::Kind;
 use firebrick_models::{
-    Compute, DecoderConfig, ExpertSizes, FrozenFormat, GatedDeltaSizes, Lora, QkNorm,
+    Compute, DecoderConfig, ExpertSizes, FrozenFormat, GatedDeltaSizes, KvSharing, Lora, QkNorm,
 };
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ pub struct Facts {
     pub lookup: u128,
     /// Values of the largest projection, if it is unpacked before it is multiplied.
     pub unpacked: u128,
-    /// Bytes of the largest tensor of the weights, which is the embedding or the head.
+    /// Bytes of the largest tensor of the weights, which is an embedding or the head.
     pub largest_weight: u128,
     /// Values of the models that judge.
     pub reward: u128,
@@ -93,14 +93,20 @@ pub struct Shape {
     pub hidden: u128,
     /// Number of query heads.
     pub heads: u128,
-    /// Queries and keys that are kept as they were before their norms; 0 without such norms.
-    pub before_norms: u128,
-    /// Width of all query heads side by side.
+    /// How many of queries, keys and values have norms, so that they are kept as they were before: 0, 2 or 3.
+    pub normed: u128,
+    /// Width of all query heads side by side, in the layer where they are widest.
     pub query: u128,
-    /// Width of all key heads side by side. The value heads are as wide.
+    /// Width of all key heads side by side, in the layer where they are widest. The value heads are as wide.
     pub key: u128,
-    /// Width of the MLP, or of an expert if all layers have experts.
+    /// Widths of all query heads, added up over the layers with attention.
+    pub queries: u128,
+    /// Widths of all key heads, added up over the layers with keys of their own.
+    pub keys: u128,
+    /// Width of the widest MLP, or of an expert if all layers have experts.
     pub inner: u128,
+    /// Widths of a token's embeddings per layer, added up over the layers.
+    pub per_layer: u128,
     /// Number of layers with experts. An update keeps only their input.
     pub sparse: u128,
     /// Number of experts of such a layer.
@@ -117,6 +123,16 @@ pub struct Shape {
     pub recurrence: u128,
     /// Width of the logits.
     pub vocab: u128,
+}
+
+impl Shape {
+    /// Counts what layers keep as it was before norms, given the widths of their queries and of their keys.
+    pub(super) fn before_norms(&self, query: u128, key: u128) -> u128 {
+        match self.normed {
+            0 => 0,
+            sides => query + (sides - 1) * key,
+        }
+    }
 }
 
 /// Largest batches that a recipe may lead to.
@@ -206,15 +222,24 @@ fn bounded(number: usize) -> u128 {
 
 /// Returns the width of the widest MLP that a token passes through.
 fn inner(config: &DecoderConfig) -> u128 {
-    let dense = config.kinds.iter().any(|kind| !kind.sparse);
-    let widest = |experts: ExpertSizes| experts.inner.max(experts.shared.unwrap_or(0));
+    let dense = config.kinds.iter().filter(|kind| !kind.sparse);
+    let dense = dense.map(|kind| config.mlp_width(*kind)).max().unwrap_or(0);
+    let widest =
+        |experts: ExpertSizes| experts.inner.max(experts.shared.map_or(0, |shared| shared.inner));
     let expert = config.experts.map_or(0, widest);
-    expert.max(if dense { config.intermediate_size } else { 0 }) as u128
+    expert.max(dense) as u128
 }
 
-/// Counts the values of the embedding, and of a head of its own.
+/// Counts the values of the embedding, of a head of its own, and of the table of embeddings per layer.
 fn lookups(config: &DecoderConfig) -> u128 {
-    (config.vocab_size * config.hidden_size) as u128 * if config.tied { 1 } else { 2 }
+    let lookup = (config.vocab_size * config.hidden_size) as u128;
+    let count = if config.tied { 1 } else { 2 };
+    count * lookup + per_layer_table(config)
+}
+
+/// Counts the values of the table of embeddings per layer.
+fn per_layer_table(config: &DecoderConfig) -> u128 {
+    config.per_layer.map_or(0, |sizes| (sizes.vocab_size * config.per_layer_width()) as u128)
 }
 
 /// Counts the values per token of a recurrent layer: the outputs of its first projection, the inputs of its last one,
@@ -262,19 +287,29 @@ impl Facts {
         let adapters = models.lora.as_ref().map(|lora| config.adapter_parameters(lora));
 
         let [projected, mixed, recurrence] = recurrent(config);
+        let attentions = || {
+            let kinds = config.kinds.iter().filter(|kind| !kind.recurrent);
+            kinds.map(move |kind| (kind.kv, config.heads_of(*kind)))
+        };
+        let queries = || attentions().map(|(_, it)| (it.query * it.width) as u128);
+        let own_keys = || attentions().filter(|(kv, _)| *kv != KvSharing::Reuse);
+        let keys = || own_keys().map(|(_, it)| (it.key * it.width) as u128);
+
         let shape = Shape {
             layers: config.layers as u128,
             hidden: config.hidden_size as u128,
             heads: config.heads as u128,
-            before_norms: match config.qk_norm {
+            normed: match config.qk_norm {
+                _ if config.value_norm => 3,
                 QkNorm::None => 0,
-                QkNorm::Heads | QkNorm::Whole | QkNorm::Rotated => {
-                    ((config.heads + config.kv_heads) * config.head_dim) as u128
-                }
+                QkNorm::Heads | QkNorm::Whole | QkNorm::Rotated => 2,
             },
-            query: (config.heads * config.head_dim) as u128,
-            key: (config.kv_heads * config.head_dim) as u128,
+            query: queries().max().unwrap_or(0),
+            key: keys().max().unwrap_or(0),
+            queries: queries().sum(),
+            keys: keys().sum(),
             inner: inner(config),
+            per_layer: config.per_layer_width() as u128,
             sparse: config.kinds.iter().filter(|kind| kind.sparse).count() as u128,
             experts: config.experts.map_or(0, |experts| experts.count as u128),
             recurrent: config.kinds.iter().filter(|kind| kind.recurrent).count() as u128,
@@ -342,7 +377,8 @@ impl Facts {
                     shape.hidden * across.max(shape.query)
                 }
             },
-            largest_weight: lookup * if base == FrozenFormat::F32 { 4 } else { narrow_bytes },
+            largest_weight: lookup.max(per_layer_table(config))
+                * if base == FrozenFormat::F32 { 4 } else { narrow_bytes },
             rounds_frozen: base == FrozenFormat::F32 && compute != Compute::F32,
             parameters: (count.total + adapters.map_or(0, |(all, _)| all)).into(),
             active,

@@ -208,9 +208,8 @@ fn kv_cache(facts: &Facts, rows: u128, prompts: u128) -> u128 {
     let prompts = (prompts + prefilled) * pages(work.prompt);
 
     let tokens = rows * (pages(work.completion) + extra_tokens) + prompts;
-    let attentions = shape.layers - shape.recurrent;
-    let cached = attentions * tokens * if facts.half { BF16 } else { F32 };
-    2 * shape.key * (cached + rows * facts.length() * F32)
+    let cached = shape.keys * tokens * if facts.half { BF16 } else { F32 };
+    2 * (cached + shape.key * rows * facts.length() * F32)
 }
 
 /// Counts the bytes of recurrent layers' states, of each row and of each prompt. One layer counts twice, because rows
@@ -270,7 +269,8 @@ fn sampled_logits(facts: &Facts, rows: u128) -> u128 {
 
 /// Returns the bytes that an update keeps of the layers in its forward pass, with the last layer's output, or in its
 /// backward pass with the gradient. It keeps the input of most layers, in the matmul precision. For the last layers it
-/// also keeps queries, keys and values, the attention's result, the residual stream after it, and gate and up.
+/// also keeps queries, keys and values, the attention's result, the residual stream after it, and gate and up. It keeps
+/// embeddings per layer from the first layer on, and their gradients until that layer's turn.
 fn kept(facts: &Facts) -> u128 {
     let shape = &facts.shape;
     let work = &facts.work;
@@ -278,18 +278,20 @@ fn kept(facts: &Facts) -> u128 {
     let whole_layers = work.whole_layers.min(shape.layers);
     let input = if work.offload && !work.on_host { 0 } else { shape.hidden * format };
 
-    let qkv = (shape.query + 2 * shape.key) * format
-        + (shape.query + shape.heads + shape.before_norms) * F32;
+    let attentions = shape.layers - shape.recurrent;
+    let before_norms = shape.before_norms(shape.queries, shape.keys);
+    let qkv = (shape.queries + 2 * shape.keys) * format
+        + (shape.queries + attentions * shape.heads + before_norms) * F32;
 
     // Layers of each kind are evenly spread, so the last layers have their share of each kind.
     let recurrent = (shape.projected + shape.mixed) * F32;
-    let of_kinds = (shape.layers - shape.recurrent) * qkv
+    let of_kinds = qkv
         + shape.recurrent * recurrent
         + (shape.layers - shape.sparse) * 2 * shape.inner * F32
         + shape.sparse * shape.hidden * format;
 
     let more = 2 * shape.hidden * F32 + of_kinds / shape.layers.max(1);
-    let stream = shape.hidden * F32;
+    let stream = shape.hidden * F32 + shape.per_layer * (format + F32);
     facts.tokens() * ((shape.layers - whole_layers) * input + whole_layers * more + stream)
 }
 
@@ -302,7 +304,7 @@ fn layer_backward(facts: &Facts) -> u128 {
     let shape = &facts.shape;
     let long = !facts.work.on_host && facts.length() > 1024;
     let keys = 4 * shape.key + if long { 2 * 3 * shape.key } else { 0 };
-    let attention = 4 * shape.query + keys + shape.before_norms;
+    let attention = 4 * shape.query + keys + shape.before_norms(shape.query, shape.key);
     let recurrence = match shape.recurrent {
         0 => 0,
         _ => 2 * shape.projected + 2 * shape.mixed + shape.recurrence,

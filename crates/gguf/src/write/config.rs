@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::new_keys::NewKeys;
 use crate::{
     change::Recurrence,
-    config::{EPSILON, FACTORS, SIZES},
-    family::{Family, RECURRENT, ROTATES, SHARED},
-    rope::{CONTEXT, ENDS, FACTOR, FREQUENCIES, GROWTH, LONG, Llama3, MULTIPLIER, SHORT},
+    config::{EPSILON, FACTORS, SIZES, SWIGLU},
+    family::{Family, RECURRENT, ROTATES, SHARED, SIGMOIDS},
+    rope::{CONTEXT, ENDS, FACTOR, FREQUENCIES, GROWTH, LONG, Llama3, MULTIPLIER, SHORT, STILL},
 };
 
 /// A tensor that is part of the configuration: its name and its values.
@@ -19,20 +19,27 @@ type Further = (&'static str, Vec<f32>);
 /// Fields that have to be false, because llama.cpp has no such biases, or no model without a head of its own, and the
 /// families for which that holds.
 const FALSE: [(&str, &[Family]); 6] = [
-    ("attention_bias", &[Family::Olmoe, Family::HunYuan, Family::Arcee]),
+    ("attention_bias", &[Family::Olmoe, Family::HunYuan, Family::Arcee, Family::Gemma4]),
     ("attention_bias", RECURRENT),
     ("attention_out_bias", &[Family::SeedOss]),
     ("mlp_bias", &[Family::SeedOss, Family::Arcee]),
     ("use_bias", &[Family::Ernie45]),
-    ("tie_word_embeddings", &[Family::Qwen2Moe, Family::Olmoe]),
+    ("tie_word_embeddings", &[Family::Qwen2Moe, Family::Olmoe, Family::GptOss, Family::MiniMaxM2]),
 ];
 
-/// Widths of experts, if they differ from that of a single MLP: fields and keys, and the families that have them.
-const EXPERTS: [(&str, &str, &[Family]); 2] = [
+/// Widths of experts, if they have keys of their own: fields and keys, and the families that have them.
+const EXPERTS: [(&str, &str, &[Family]); 3] = [
+    ("intermediate_size", "expert_feed_forward_length", &[Family::GptOss, Family::MiniMaxM2]),
     (
         "moe_intermediate_size",
         "expert_feed_forward_length",
-        &[Family::Qwen2Moe, Family::Qwen3Moe, Family::Qwen3Next, Family::Qwen35Moe],
+        &[
+            Family::Qwen2Moe,
+            Family::Qwen3Moe,
+            Family::Qwen3Next,
+            Family::Qwen35Moe,
+            Family::Glm4Moe,
+        ],
     ),
     ("shared_expert_intermediate_size", "expert_shared_feed_forward_length", SHARED),
 ];
@@ -43,20 +50,27 @@ pub(super) fn write(
     family: Family,
     keys: &mut NewKeys,
 ) -> Result<Vec<Further>, String> {
+    let head = head_field(family);
     let further_sizes = [
         ("num_hidden_layers", "block_count"),
         ("num_attention_heads", "attention.head_count"),
-        ("head_dim", "attention.key_length"),
-        ("head_dim", "attention.value_length"),
+        (head, "attention.key_length"),
+        (head, "attention.value_length"),
         ("vocab_size", "vocab_size"),
     ];
     for (field, key) in SIZES.into_iter().chain(further_sizes) {
-        set_size(config, field, key, keys)?;
+        match (field, config["use_double_wide_mlp"].as_bool()) {
+            ("intermediate_size", Some(true)) => mlp_widths(config, key, keys)?,
+            _ => set_size(config, field, key, keys)?,
+        }
     }
     keys.float(&keys.own(EPSILON), number(config, "rms_norm_eps")?);
     key_heads(config, family, keys)?;
 
     check(config, family)?;
+    if family == Family::GptOss {
+        check_gpt_oss(config)?;
+    }
     windows(config, family, keys)?;
     if let Some(count) = family.experts() {
         set_size(config, count, "expert_count", keys)?;
@@ -65,11 +79,21 @@ pub(super) fn write(
             set_size(config, field, key, keys)?;
         }
     }
+    if SIGMOIDS.contains(&family) {
+        // The format's number of the sigmoid.
+        keys.number(&keys.own("expert_gating_func"), 2);
+    }
+    if family == Family::Glm4Moe {
+        glm4_moe(config, keys)?;
+    }
     if RECURRENT.contains(&family) {
         recurrence(config, keys)?;
     }
     if family == Family::Lfm2 {
         set_size(config, "conv_L_cache", "shortconv.l_cache", keys)?;
+    }
+    if family == Family::Gemma4 {
+        gemma4(config, keys)?;
     }
     if matches!(family, Family::Granite | Family::GraniteHybrid) {
         for (field, key) in FACTORS {
@@ -117,6 +141,33 @@ fn check(config: &Value, family: Family) -> Result<(), String> {
     Ok(())
 }
 
+/// Refuses a gpt-oss that differs from what llama.cpp's code says of all of them.
+fn check_gpt_oss(config: &Value) -> Result<(), String> {
+    for (field, known) in SWIGLU {
+        let actual = config[field].as_f64().unwrap_or(known);
+        if actual != known {
+            return Err(format!(
+                "its {field} is {actual}, and llama.cpp expects {known} in gpt-oss"
+            ));
+        }
+    }
+
+    if config["attention_bias"] == false {
+        return Err("its attention_bias is false, and llama.cpp expects true in gpt-oss".into());
+    }
+
+    let windowed = layers_of(config, "sliding_attention")?;
+    let alternate = (0..windowed.len()).map(|layer| layer.is_multiple_of(2));
+    if !windowed.iter().copied().eq(alternate) {
+        let types = &config["layer_types"];
+        return Err(format!(
+            "its layer_types is {types}, and llama.cpp expects every other layer of gpt-oss to have the window, from \
+             the first on"
+        ));
+    }
+    Ok(())
+}
+
 /// Returns a size of the configuration.
 pub(super) fn size(config: &Value, field: &str) -> Result<usize, String> {
     let size = config[field].as_u64().and_then(|size| u32::try_from(size).ok());
@@ -136,17 +187,101 @@ fn set_size(config: &Value, field: &str, key: &str, keys: &mut NewKeys) -> Resul
     Ok(())
 }
 
-/// Writes the number of key heads. LFM2 has one for each layer, and none where a convolution replaces attention.
+/// Returns the field with the width of a head that keys without a mark state: in Gemma 4 that of layers which see
+/// everything.
+fn head_field(family: Family) -> &'static str {
+    if family == Family::Gemma4 { "global_head_dim" } else { "head_dim" }
+}
+
+/// Writes what only GLM-4.5 has of experts.
+fn glm4_moe(config: &Value, keys: &mut NewKeys) -> Result<(), String> {
+    for (field, key) in [
+        ("first_k_dense_replace", "leading_dense_block_count"),
+        ("n_shared_experts", "expert_shared_count"),
+    ] {
+        set_size(config, field, key, keys)?;
+    }
+    let scale = number(config, "routed_scaling_factor")?;
+    keys.float(&keys.own("expert_weights_scale"), scale);
+    keys.flag(&keys.own("expert_weights_norm"), config["norm_topk_prob"] == true);
+    Ok(())
+}
+
+/// Writes the width of each layer's MLP, which is twice as wide in layers of Gemma 4 that have no keys and values.
+fn mlp_widths(config: &Value, key: &str, keys: &mut NewKeys) -> Result<(), String> {
+    let width = size(config, "intermediate_size")? as i32;
+    let layers = size(config, "num_hidden_layers")?;
+    let own = layers.saturating_sub(size(config, "num_kv_shared_layers")?);
+    let widths: Vec<i32> =
+        (0..layers).map(|layer| if layer < own { width } else { 2 * width }).collect();
+    keys.integers(&keys.own(key), &widths);
+    Ok(())
+}
+
+/// Writes what only Gemma 4 has.
+fn gemma4(config: &Value, keys: &mut NewKeys) -> Result<(), String> {
+    for key in
+        ["attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"]
+    {
+        set_size(config, "head_dim", key, keys)?;
+    }
+    for (field, key) in [
+        ("hidden_size_per_layer_input", "embedding_length_per_layer_input"),
+        ("num_kv_shared_layers", "attention.shared_kv_layers"),
+    ] {
+        set_size(config, field, key, keys)?;
+    }
+
+    can_share(config)?;
+    let cap = "final_logit_softcapping";
+    if !config[cap].is_null() {
+        keys.float(&keys.own(cap), number(config, cap)?);
+    }
+    Ok(())
+}
+
+/// Refuses a Gemma 4 that llama.cpp would compute otherwise: it takes the keys and values that layers share from the two
+/// layers before them, the first of which slides, and expects a row of the table for each token.
+fn can_share(config: &Value) -> Result<(), String> {
+    let slides = layers_of(config, "sliding_attention")?;
+    if !slides.contains(&true) {
+        return Err("no layer has a window, and llama.cpp expects one".into());
+    }
+
+    let own = slides.len().saturating_sub(size(config, "num_kv_shared_layers")?);
+    let last_two = own.checked_sub(2).map(|first| &slides[first..own]);
+    if own < slides.len() && last_two != Some(&[true, false]) {
+        return Err(format!(
+            "its num_kv_shared_layers is {}, and llama.cpp expects that of the two layers before these the first slides \
+             and the second sees everything",
+            slides.len() - own
+        ));
+    }
+
+    let [tokens, rows] = ["vocab_size", "vocab_size_per_layer_input"].map(|field| &config[field]);
+    let has_table = size(config, "hidden_size_per_layer_input")? > 0;
+    if has_table && tokens != rows {
+        return Err(format!(
+            "its vocab_size_per_layer_input is {rows}, and llama.cpp expects vocab_size, {tokens}"
+        ));
+    }
+    Ok(())
+}
+
+/// Writes the number of key heads. LFM2 has one for each layer, and none where a convolution replaces attention. So has
+/// Gemma 4, and another one in layers that see everything.
 fn key_heads(config: &Value, family: Family, keys: &mut NewKeys) -> Result<(), String> {
     const FIELD: &str = "num_key_value_heads";
     const KEY: &str = "attention.head_count_kv";
-    if family != Family::Lfm2 {
-        return set_size(config, FIELD, KEY, keys);
-    }
+    let (kind, others) = match family {
+        Family::Lfm2 => ("conv", 0),
+        Family::Gemma4 => ("full_attention", size(config, "num_global_key_value_heads")? as i32),
+        _ => return set_size(config, FIELD, KEY, keys),
+    };
 
     let heads = size(config, FIELD)? as i32;
-    let convolutions = layers_of(config, "conv")?;
-    let heads: Vec<i32> = convolutions.into_iter().map(|it| if it { 0 } else { heads }).collect();
+    let of_kind = layers_of(config, kind)?.into_iter();
+    let heads: Vec<i32> = of_kind.map(|it| if it { others } else { heads }).collect();
     keys.integers(&keys.own(KEY), &heads);
     Ok(())
 }
@@ -154,8 +289,8 @@ fn key_heads(config: &Value, family: Family, keys: &mut NewKeys) -> Result<(), S
 /// Writes the window, and which layers have it.
 fn windows(config: &Value, family: Family, keys: &mut NewKeys) -> Result<(), String> {
     let some_layers = match family {
-        Family::Gemma3 | Family::Olmo2 | Family::Exaone4 => true,
-        Family::Llama | Family::Mixtral | Family::Phi3 => false,
+        Family::Gemma3 | Family::Gemma4 | Family::Olmo2 | Family::Exaone4 => true,
+        Family::Llama | Family::Mixtral | Family::Phi3 | Family::GptOss => false,
         Family::Qwen2
         | Family::Qwen2Moe
         | Family::Qwen3
@@ -170,6 +305,8 @@ fn windows(config: &Value, family: Family, keys: &mut NewKeys) -> Result<(), Str
         | Family::Granite
         | Family::GraniteHybrid
         | Family::Glm4
+        | Family::Glm4Moe
+        | Family::MiniMaxM2
         | Family::Ernie45
         | Family::HunYuan
         | Family::SeedOss
@@ -189,7 +326,8 @@ fn windows(config: &Value, family: Family, keys: &mut NewKeys) -> Result<(), Str
             ));
         }
     }
-    if window.is_null() {
+    // A gpt-oss without a window is none that llama.cpp loads.
+    if window.is_null() && family != Family::GptOss {
         return Ok(());
     }
 
@@ -200,6 +338,10 @@ fn windows(config: &Value, family: Family, keys: &mut NewKeys) -> Result<(), Str
     }
     if family == Family::Gemma3 {
         let local = number(config, "rope_local_base_freq")?;
+        keys.float(&keys.own("rope.freq_base_swa"), local);
+    }
+    if family == Family::Gemma4 {
+        let local = number(&config["rope_parameters"]["sliding_attention"], "rope_theta")?;
         keys.float(&keys.own("rope.freq_base_swa"), local);
     }
     Ok(())
@@ -231,7 +373,7 @@ fn recurrence(config: &Value, keys: &mut NewKeys) -> Result<(), String> {
 
 /// Writes the rotary embedding.
 fn rope(config: &Value, family: Family, keys: &mut NewKeys) -> Result<Vec<Further>, String> {
-    let head = size(config, "head_dim")?;
+    let head = size(config, head_field(family))?;
     let share = config["partial_rotary_factor"].as_f64().unwrap_or(1.0);
     let rotated = (head as f64 * share).round() as usize;
     let theta = number(config, "rope_theta")?;
@@ -249,6 +391,9 @@ fn rope(config: &Value, family: Family, keys: &mut NewKeys) -> Result<Vec<Furthe
         set_size(config, "original_max_position_embeddings", CONTEXT, keys)?;
     }
 
+    if family == Family::Gemma4 {
+        return proportional(&config["rope_parameters"]["full_attention"], head);
+    }
     let scaling = match family {
         Family::Ministral3 => &config["rope_parameters"],
         _ => &config["rope_scaling"],
@@ -267,7 +412,7 @@ fn rope(config: &Value, family: Family, keys: &mut NewKeys) -> Result<Vec<Furthe
             Ok(Vec::new())
         }
         // The ends of the blended range and the factor of queries and keys have keys, which llama.cpp obeys in
-        // Ministral 3 alone.
+        // Ministral 3 alone. That it rounds these ends or not, as in gpt-oss, has none.
         "yarn" => {
             keys.text(&keys.own("rope.scaling.type"), kind);
             keys.float(&keys.own("rope.scaling.factor"), number(scaling, "factor")?);
@@ -307,6 +452,22 @@ fn rope(config: &Value, family: Family, keys: &mut NewKeys) -> Result<Vec<Furthe
     }
 }
 
+/// Makes the divisors of all pairs of a head in layers of Gemma 4 that see everything. llama.cpp rotates all pairs, so
+/// those that stand still get a huge divisor.
+fn proportional(rope: &Value, head: usize) -> Result<Vec<Further>, String> {
+    let kind = &rope["rope_type"];
+    if kind != "proportional" {
+        return Err(format!(
+            "its rope of layers that see everything is {kind}, and llama.cpp expects proportional in gemma4"
+        ));
+    }
+
+    let factor = number(rope, "factor")? as f32;
+    let rotated = (head as f64 * number(rope, "partial_rotary_factor")?) as usize / 2;
+    let divisor = |pair: usize| if pair < rotated { factor } else { STILL };
+    Ok(vec![(FREQUENCIES, (0..head / 2).map(divisor).collect())])
+}
+
 /// Tells whether llama.cpp looks for the divisors of frequencies of Llama 3.1. It loads no file in which they are for
 /// nothing.
 fn has_divisors(family: Family) -> bool {
@@ -319,10 +480,13 @@ fn has_divisors(family: Family) -> bool {
             | Family::Ministral3
             | Family::Olmoe
             | Family::Glm4
+            | Family::Glm4Moe
+            | Family::MiniMaxM2
             | Family::Ernie45
             | Family::HunYuan
             | Family::SeedOss
             | Family::Lfm2
+            | Family::GptOss
     )
 }
 

@@ -172,7 +172,12 @@ fn pieces(file: &File, model: &Model) -> Result<Pieces, String> {
         }
         _ => false,
     };
-    let found = Pieces::of_steps(&file.pre_tokenizer, model.ignore_merges);
+    // A piece that is a token needs no merges in many a tokenizer that was converted, such as those made of tiktoken's.
+    // The rules without that are the same if merges make every token.
+    let found = Pieces::of_steps(&file.pre_tokenizer, model.ignore_merges).or_else(|| {
+        let merged = Pieces::of_steps(&file.pre_tokenizer, false);
+        merged.filter(|_| model.merges_make_every_token(&file.added_tokens))
+    });
     found.filter(|_| composes_at_most).ok_or_else(|| {
         format!(
             "its tokenizer cuts texts by rules that have no name in the format; expected those of {}",
@@ -274,7 +279,50 @@ impl<'a> Tokens<'a> {
     }
 }
 
+impl Model {
+    /// Tells whether merging the characters of each token makes that token. Those that are found before a text is cut do
+    /// not count.
+    fn merges_make_every_token(&self, added: &[Added]) -> bool {
+        let mut ranks = HashMap::new();
+        for (rank, merge) in self.merges.iter().enumerate() {
+            if let Some(pair) = merge.pair() {
+                ranks.entry(pair).or_insert(rank);
+            }
+        }
+
+        let added: HashSet<&str> = added.iter().map(|token| token.content.as_str()).collect();
+        let mut cut = self.vocab.keys().map(String::as_str).filter(|token| !added.contains(token));
+        cut.all(|token| is_made(token, &ranks))
+    }
+}
+
+/// Tells whether a token is made of its characters by merges, each of which is of the pair with the lowest rank.
+fn is_made(token: &str, ranks: &HashMap<(&str, &str), usize>) -> bool {
+    // Where the parts begin, and where the last one ends.
+    let mut bounds: Vec<usize> = token.char_indices().map(|(at, _)| at).collect();
+    bounds.push(token.len());
+
+    while bounds.len() > 2 {
+        let rank = |index: usize| {
+            let [begin, middle, end] = [bounds[index], bounds[index + 1], bounds[index + 2]];
+            ranks.get(&(&token[begin..middle], &token[middle..end]))
+        };
+        let pairs = (0..bounds.len() - 2).filter_map(|index| Some((rank(index)?, index)));
+        let Some((_, first)) = pairs.min() else { return false };
+        bounds.remove(first + 1);
+    }
+    true
+}
+
 impl Merge {
+    /// Returns the two tokens. `None` if a text has no blank between them.
+    fn pair(&self) -> Option<(&str, &str)> {
+        match self {
+            Merge::Pair([left, right]) => Some((left.as_str(), right.as_str())),
+            Merge::Text(text) => text.split_once(' '),
+        }
+    }
+
     fn text(&self) -> Cow<'_, str> {
         match self {
             Merge::Pair([left, right]) => format!("{left} {right}").into(),

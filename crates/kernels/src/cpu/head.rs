@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{
-    lanes::{exp, fold, largest},
+    lanes::{exp, fold, largest, tanh},
     matrix::Matrix,
     product::{add_product, product},
     rows_of_a_task, simd,
@@ -28,6 +28,7 @@ pub(crate) type Sums = [Vec<f32>; 4];
 pub(crate) fn logprobs(
     hidden: Matrix<'_>,
     head: Weights<'_>,
+    cap: Option<f32>,
     labels: &[usize],
     temperature: f32,
     kept: usize,
@@ -39,7 +40,7 @@ pub(crate) fn logprobs(
 
     for block in blocks(tokens, vocab) {
         let width = block.len();
-        let logits = scaled_logits(hidden, head.rows(block.clone()), temperature);
+        let logits = scaled_logits(hidden, head.rows(block.clone()), cap, temperature);
 
         let each = logits.par_chunks_exact(width).zip(&mut carried).zip(labels);
         each.with_min_len(rows_of_a_task(width)).for_each(|((logits, carried), label)| {
@@ -120,6 +121,7 @@ pub(crate) struct Gradients<'a> {
 pub(crate) fn backward(
     hidden: Matrix<'_>,
     head: Weights<'_>,
+    cap: Option<f32>,
     labels: &[usize],
     temperature: f32,
     [entropy, largest, log_sum]: [&[f32]; 3],
@@ -131,12 +133,14 @@ pub(crate) fn backward(
 
     let mut d_hidden = vec![0.0; tokens * width];
     let mut waiting = waiting.into_iter();
+    // What makes the hyperbolic tangent again of a capped logit over the temperature.
+    let to_tanh = cap.map(|cap| temperature / cap);
 
     for block in blocks(tokens, vocab) {
         let count = block.len();
         let weights = head.rows(block.clone());
         let waited = waiting.next();
-        let mut logits = waited.unwrap_or_else(|| scaled_logits(hidden, weights, temperature));
+        let mut logits = waited.unwrap_or_else(|| scaled_logits(hidden, weights, cap, temperature));
 
         // The gradient of each logit is written over it.
         let each = logits.par_chunks_exact_mut(count).enumerate();
@@ -148,16 +152,28 @@ pub(crate) fn backward(
             let top = largest[row];
             let difference = entropy[row] - log_sum[row];
 
+            let label = block.contains(&labels[row]).then(|| labels[row] - block.start);
+            // Its logit is written over as well.
+            let slope_at_label = match (label, to_tanh) {
+                (Some(label), Some(factor)) => cap_slope(logits[label] * factor),
+                _ => 1.0,
+            };
+
             simd!({
-                for z in logits.iter_mut() {
-                    let lacking = *z - top;
-                    let spread = lacking.max(f32::MIN) + difference;
-                    *z = exp(lacking) * (slope - of_entropy * spread);
+                if let Some(factor) = to_tanh {
+                    for z in logits.iter_mut() {
+                        let of_cap = cap_slope(*z * factor);
+                        *z = d_logit(*z - top, difference, slope, of_entropy) * of_cap;
+                    }
+                } else {
+                    for z in logits.iter_mut() {
+                        *z = d_logit(*z - top, difference, slope, of_entropy);
+                    }
                 }
             });
 
-            if block.contains(&labels[row]) {
-                logits[labels[row] - block.start] += d_chosen / temperature;
+            if let Some(label) = label {
+                logits[label] += d_chosen / temperature * slope_at_label;
             }
         });
 
@@ -172,8 +188,39 @@ pub(crate) fn backward(
     d_hidden
 }
 
-fn scaled_logits(hidden: Matrix<'_>, head: Weights<'_>, temperature: f32) -> Vec<f32> {
-    product(hidden, head.transposed(), 1.0 / temperature)
+/// Computes the gradient of a logit that is `lacking` less than the largest, but for what its own label adds.
+#[inline(always)]
+fn d_logit(lacking: f32, difference: f32, slope: f32, of_entropy: f32) -> f32 {
+    let spread = lacking.max(f32::MIN) + difference;
+    exp(lacking) * (slope - of_entropy * spread)
+}
+
+/// Computes the slope of c · tanh(x / c), given the hyperbolic tangent.
+#[inline(always)]
+fn cap_slope(tanh: f32) -> f32 {
+    1.0 - tanh * tanh
+}
+
+/// Computes logits over the temperature, `[tokens, vocab]`, which are capped before it divides them.
+pub(crate) fn scaled_logits(
+    hidden: Matrix<'_>,
+    head: Weights<'_>,
+    cap: Option<f32>,
+    temperature: f32,
+) -> Vec<f32> {
+    const PIECE: usize = 1 << 13;
+    let Some(cap) = cap else { return product(hidden, head.transposed(), 1.0 / temperature) };
+
+    let mut logits = product(hidden, head.transposed(), 1.0 / cap);
+    let factor = cap / temperature;
+    logits.par_chunks_mut(PIECE).for_each(|piece| {
+        simd!({
+            for z in piece.iter_mut() {
+                *z = tanh(*z) * factor;
+            }
+        });
+    });
+    logits
 }
 
 /// Splits the vocabulary into blocks so small that the logits of all tokens in a block stay in the cores' caches.

@@ -35,13 +35,14 @@ pub(crate) fn write(
 }
 
 /// Computes the attention of each row's newest token, `[rows, heads, width]`, over the last `window` tokens of the
-/// row.
+/// row, and over its heads' `sinks`, if there are any.
 pub(crate) fn attend(
     query: &[f32],
     pools: &[[&[f32]; 2]],
     rows: &[Vec<Block>],
     heads: Heads,
     window: usize,
+    sinks: Option<&[f32]>,
 ) -> Vec<f32> {
     let Heads { query: all, key: kv_heads, width } = heads;
     let group = all / kv_heads;
@@ -69,10 +70,11 @@ pub(crate) fn attend(
             let mut done = 0;
             while done < group {
                 let (query, output) = (&query[done * width..], &mut output[done * width..]);
+                let sinks = sinks.map(|sinks| &sinks[head * group + done..]);
                 done += match group - done {
-                    1 => few::<1, _>(query, output, pages, scores, width, window),
-                    3 => few::<3, _>(query, output, pages, scores, width, window),
-                    _ => few::<2, _>(query, output, pages, scores, width, window),
+                    1 => few::<1, _>(query, output, pages, scores, width, window, sinks),
+                    3 => few::<3, _>(query, output, pages, scores, width, window, sinks),
+                    _ => few::<2, _>(query, output, pages, scores, width, window, sinks),
                 };
             }
         });
@@ -91,6 +93,7 @@ fn few<'a, const N: usize, I: Iterator<Item = (usize, &'a [f32], &'a [f32])>>(
     scores: &mut [Vec<f32>; 3],
     width: usize,
     window: usize,
+    sinks: Option<&[f32]>,
 ) -> usize {
     scores.iter_mut().for_each(Vec::clear);
 
@@ -102,8 +105,9 @@ fn few<'a, const N: usize, I: Iterator<Item = (usize, &'a [f32], &'a [f32])>>(
 
     // A window hides the row's first tokens.
     let hidden = scores[0].len().saturating_sub(window);
-    for scores in &mut scores[..N] {
-        weigh(&mut scores[hidden..], 1.0 / (width as f32).sqrt());
+    for (query, scores) in scores[..N].iter_mut().enumerate() {
+        let sink = sinks.map_or(f32::NEG_INFINITY, |sinks| sinks[query]);
+        weigh(&mut scores[hidden..], 1.0 / (width as f32).sqrt(), sink);
     }
 
     let mut first = 0;
@@ -126,14 +130,16 @@ fn scored<const N: usize>(query: &[f32], keys: &[f32], width: usize) -> [[f32; P
     sums
 }
 
-/// Turns scores into weights that sum to 1.
+/// Turns scores into weights that sum to 1 with that of a sink, whose score comes scaled.
 #[inline(always)]
-fn weigh(scores: &mut [f32], scale: f32) {
+fn weigh(scores: &mut [f32], scale: f32, sink: f32) {
     let top = largest(scores);
     for score in &mut *scores {
         *score = exp((*score - top) * scale);
     }
-    let share = 1.0 / fold([scores], 0.0, |sum, [x]| sum + x, |x, y| x + y);
+    // A sink far above all scores is infinite here, and leaves them no weight.
+    let share =
+        1.0 / (fold([scores], 0.0, |sum, [x]| sum + x, |x, y| x + y) + exp(sink - top * scale));
     for score in scores {
         *score *= share;
     }

@@ -1,7 +1,7 @@
 //! Log-probabilities and the gradients of logits on GPUs, by blocks of the vocabulary.
 
 use super::{product::product, shared::largest_of_cube, *};
-use crate::TokenLogProbs;
+use crate::{LmHead, TokenLogProbs};
 
 /// Results of [`carry`] over all blocks.
 pub(crate) struct Found {
@@ -12,9 +12,26 @@ pub(crate) struct Found {
 }
 
 /// Computes the logits, f32, of a head or of a part of it. The matmul precision is the format of `hidden`.
-pub(crate) fn logits(hidden: &Tensor<2>, head: &Tensor<2>) -> Option<Tensor<2>> {
-    let head = head.clone().cast(hidden.dtype());
-    product(hidden, &head.transpose()).map(tensor)
+pub(crate) fn logits(hidden: &Tensor<2>, head: &LmHead) -> Option<Tensor<2>> {
+    let matrix = head.matrix.clone().cast(hidden.dtype());
+    let logits = product(hidden, &matrix.transpose())?;
+    Some(tensor(match head.cap {
+        Some(cap) => capped(logits, cap),
+        None => logits,
+    }))
+}
+
+/// Caps logits in place.
+fn capped(logits: Buffer, cap: f64) -> Buffer {
+    let logits = lined_up(logits);
+    soft_cap::launch(
+        &logits.client.clone(),
+        units(count(&logits)),
+        dim(),
+        logits.clone().into_buffer_arg(),
+        cap as f32,
+    );
+    logits
 }
 
 /// Sums that tokens carry through the blocks of the vocabulary.
@@ -84,6 +101,7 @@ pub(crate) struct Factors {
     factors: Buffer,
     labels: Buffer,
     divisor: f32,
+    cap: Option<f32>,
 }
 
 impl Factors {
@@ -120,7 +138,7 @@ impl Factors {
             with_entropy,
         );
 
-        Some(Factors { factors, labels, divisor })
+        Some(Factors { factors, labels, divisor, cap: now.cap.map(|cap| cap as f32) })
     }
 
     /// Computes the gradient of a block's logits, `[tokens, columns]`, in `format`. The block begins at `start`.
@@ -138,11 +156,24 @@ impl Factors {
             self.factors.clone().into_buffer_arg(),
             d.clone().into_buffer_arg(),
             self.divisor,
+            self.cap.unwrap_or(1.0),
             shape[1],
             start,
+            self.cap.is_some(),
             super::format(&d),
         );
         tensor(d)
+    }
+}
+
+#[cube(launch)]
+fn soft_cap(logits: &mut [f32], cap: f32) {
+    if ABSOLUTE_POS < logits.len() {
+        // Beyond these bounds, a hyperbolic tangent is 1 to the last bit, and some devices return NaN.
+        let logit = logits[ABSOLUTE_POS];
+        let tanh = clamp(logit / cap, -15.0, 15.0).tanh();
+        // A bound is a number, so a logit that is none would become one here, and nobody would notice.
+        logits[ABSOLUTE_POS] = select(logit == logit, tanh * cap, logit);
     }
 }
 
@@ -267,8 +298,10 @@ fn d_of_logits<Y: Float>(
     factors: &[f32],
     d: &mut [Y],
     divisor: f32,
+    cap: f32,
     columns: usize,
     start: usize,
+    #[comptime] capped: bool,
     #[define(Y)] _format: ElemType,
 ) {
     if ABSOLUTE_POS < d.len() {
@@ -283,6 +316,11 @@ fn d_of_logits<Y: Float>(
 
         if labels[row] as usize == start + ABSOLUTE_POS % columns {
             sum += factors[token + 4];
+        }
+        if capped {
+            // The slope of the cap, where the logit is capped already.
+            let tanh = logits[ABSOLUTE_POS] / cap;
+            sum *= 1.0 - tanh * tanh;
         }
         d[ABSOLUTE_POS] = Y::cast_from(sum);
     }

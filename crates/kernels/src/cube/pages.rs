@@ -10,8 +10,10 @@ use super::{
 };
 use crate::block::PAGE;
 
-/// Upper bound on the query heads of one cube.
+/// Upper bound on the query heads of one cube, and on those of heads that are wider than a cube has units. Their queries
+/// are in shared memory.
 const HEADS: usize = 8;
+const WIDE_HEADS: usize = 4;
 
 /// Units that each have a part of a key's dot product.
 const PARTS: usize = UNITS as usize / PAGE;
@@ -27,7 +29,7 @@ pub(crate) fn grown(x: Tensor<3>, pages: usize) -> Tensor<3> {
 
 /// Tells whether the functions here take pages with heads of this width.
 pub(crate) fn fit(device: &Device, width: usize) -> bool {
-    width <= UNITS as usize && is_gpu(device)
+    width <= 2 * UNITS as usize && is_gpu(device)
 }
 
 /// Keys and values of one layer.
@@ -126,6 +128,7 @@ pub(crate) fn attend(
     store: &Store,
     rows: &Rows,
     window: Option<usize>,
+    sinks: Option<&Tensor<1>>,
 ) -> Tensor<2> {
     let [count, heads, width] = query.dims();
     let query = any(query);
@@ -136,7 +139,8 @@ pub(crate) fn attend(
 
     let flash = query.dtype == keys.dtype && serve(&query) && [WIDTH, 2 * WIDTH].contains(&width);
     // Maximum number of heads that divides a group evenly: a cube reads keys once for all of its heads.
-    let most = if flash { flash_pages::HEADS } else { HEADS };
+    let own = if width > UNITS as usize { WIDE_HEADS } else { HEADS };
+    let most = if flash { flash_pages::HEADS } else { own };
     let of_cube =
         (1..=most.min(group)).rev().find(|&count| group.is_multiple_of(count)).unwrap_or(1);
 
@@ -146,8 +150,8 @@ pub(crate) fn attend(
     let formats = [format(&query), format(&keys)];
     let output = empty(&query, [count, heads * width], keys.dtype);
 
-    // If no row has a second chunk, there is nothing to join.
-    let alone = flash && chunks == 1;
+    // If no row has a second chunk, there is nothing to join, unless there are sinks.
+    let alone = flash && chunks == 1 && sinks.is_none();
     let partial = if alone { 1 } else { count * heads * chunks };
     let parts = empty(&query, [partial, width + 2], DType::F32);
 
@@ -198,17 +202,21 @@ pub(crate) fn attend(
     if alone {
         return tensor(output);
     }
+    let with_sinks = sinks.is_some();
+    let sinks = sinks.map_or_else(|| parts.clone(), any);
     join::launch(
         &client,
         cubes(count * heads),
         CubeDim::new_1d(64),
         parts.into_buffer_arg(),
         newest.into_buffer_arg(),
+        sinks.into_buffer_arg(),
         output.clone().into_buffer_arg(),
         heads,
         chunks,
         window,
         width,
+        with_sinks,
         formats[1],
     );
 
@@ -434,60 +442,73 @@ fn attend_pages<Q: Float, X: Float>(
             }
             sync_cube();
 
-            // A unit has one number of the values, of every `step`-th token.
-            let wide = comptime!(width.next_power_of_two());
-            let step = comptime!(UNITS as usize / width.next_power_of_two());
-            let number = unit % wide;
+            // A unit has one number of the values, of every `step`-th token, and then the next one if heads are wider
+            // than a cube has units.
+            let wide = comptime!(width.next_power_of_two().min(UNITS as usize));
+            let step = comptime!(UNITS as usize / width.next_power_of_two().min(UNITS as usize));
 
             #[unroll]
-            for head in 0..heads {
-                products[head] = 0.0;
-            }
+            for block in 0..comptime!(width.div_ceil(UNITS as usize)) {
+                let start = comptime!(block * UNITS as usize);
+                let number = start + unit % wide;
 
-            if number < width {
-                at = unit / wide;
-                let count = min(TOKENS, last - first + 1);
-                while at < count {
-                    let from = (slot(pages, row * across, first + at) * kv_heads + kv_head) * width;
-                    let value = f32::cast_from(values[from + number]);
-                    #[unroll]
-                    for head in 0..heads {
-                        products[head] += scores[head * TOKENS + at] * value;
+                #[unroll]
+                for head in 0..heads {
+                    products[head] = 0.0;
+                }
+
+                if number < width {
+                    at = unit / wide;
+                    let count = min(TOKENS, last - first + 1);
+                    while at < count {
+                        let from =
+                            (slot(pages, row * across, first + at) * kv_heads + kv_head) * width;
+                        let value = f32::cast_from(values[from + number]);
+                        #[unroll]
+                        for head in 0..heads {
+                            products[head] += scores[head * TOKENS + at] * value;
+                        }
+                        at += step;
                     }
-                    at += step;
                 }
-            }
 
-            #[unroll]
-            for head in 0..heads {
-                shared[head * UNITS as usize + unit] = products[head];
-            }
-
-            sync_cube();
-            at = unit;
-            while at < heads * width {
-                let (head, number) = (at / width, at % width);
-                let mut sum = f32::new(0.0);
-                for part in 0..step {
-                    sum += shared[head * UNITS as usize + part * wide + number];
+                #[unroll]
+                for head in 0..heads {
+                    shared[head * UNITS as usize + unit] = products[head];
                 }
-                parts[to + head * chunks * (width + 2) + number] = sum;
-                at += UNITS as usize;
+
+                sync_cube();
+                at = unit;
+                while at < heads * wide {
+                    let (head, column) = (at / wide, at % wide);
+                    if start + column < width {
+                        let mut sum = f32::new(0.0);
+                        for part in 0..step {
+                            sum += shared[head * UNITS as usize + part * wide + column];
+                        }
+                        parts[to + head * chunks * (width + 2) + start + column] = sum;
+                    }
+                    at += UNITS as usize;
+                }
+                // The next block replaces what is shared.
+                sync_cube();
             }
         }
     }
 }
 
-/// Joins the results of all chunks of a row, for a head of its query.
+/// Joins the results of all chunks of a row, for a head of its query, and the weight of its sink, if there are sinks.
 #[cube(launch)]
 fn join<X: Float>(
     parts: &[f32],
     newest: &[i32],
+    sinks: &[f32],
     output: &mut [X],
     heads: usize,
     chunks: usize,
     window: u32,
     width: usize,
+    #[comptime] with_sinks: bool,
     #[define(X)] _format: ElemType,
 ) {
     let row = CUBE_POS / heads;
@@ -511,9 +532,16 @@ fn join<X: Float>(
             chunk += 1;
         }
 
+        let mut of_sink = f32::new(0.0);
+        if with_sinks {
+            let sink = sinks[CUBE_POS % heads];
+            largest = max(largest, sink);
+            of_sink = (sink - largest).exp();
+        }
+
         let mut number = UNIT_POS as usize;
         while number < width {
-            let mut sum = f32::new(0.0);
+            let mut sum = of_sink;
             let mut all = f32::new(0.0);
 
             chunk = start;

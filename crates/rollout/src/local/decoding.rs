@@ -522,7 +522,7 @@ impl<M: PolicyModel> DecodeScheduler<M> {
             let hidden = joined(decoded_hidden.into_iter().chain(prompt_hidden).collect(), 0);
             let tokens = drafts.iter().map(|draft| draft.tokens().len() + 1).sum();
             expect_rows("prefill or decode", tokens, hidden.dims()[0])?;
-            sample_tokens(head_logits(hidden, policy.head().val()), rows, &drafts, sample_on)
+            sample_tokens(head_logits(hidden, &policy.lm_head()), rows, &drafts, sample_on)
         })?;
         let verified = self.verified(first_sampled, decoded, &drafts, &sampled);
         self.push(verified, engine)?;

@@ -38,12 +38,12 @@ impl QueuedSteps {
     ) -> Self {
         let rows = last_tokens.dims()[0];
         let token_sampling = sampling.token_sampling();
-        let head = policy.head().val();
+        let head = policy.lm_head();
 
         let sampled = (0..uniforms.dims()[0] / rows).map(|step| {
             let hidden = policy.decode(last_tokens.clone(), cache);
             let uniforms = uniforms.clone().narrow(0, step * rows, rows);
-            let logits = head_logits(hidden, head.clone());
+            let logits = head_logits(hidden, &head);
             let (tokens, logprobs) = sample_on_device(logits, uniforms, &token_sampling);
             last_tokens = tokens.clone();
             (tokens, logprobs)

@@ -2,7 +2,7 @@
 
 use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 use firebrick_kernels::{HeadStates, KlDirection, head_kl, sum_all};
-use firebrick_models::{GradientSum, PolicyModel};
+use firebrick_models::{GradientSum, LmHead, PolicyModel};
 
 use crate::{
     algorithm::loss::{TEACHER_LOSS, TOTAL_LOSS},
@@ -76,9 +76,10 @@ impl TeacherStates {
         };
 
         let head = policy.head();
+        let lm_head = LmHead { matrix: head.val().inner(), cap: policy.logit_cap() };
         let kl = head_kl(
             direction,
-            &HeadStates { hidden, head: head.val().inner() },
+            &HeadStates { hidden, head: lm_head },
             &states,
             &weights.clone().mul_scalar(settings.loss_scale),
             settings.temperature,

@@ -242,5 +242,5 @@ fn states_of<M: PolicyModel>(
     let batch =
         MicroBatch::new(&samples, layout, Aggregation::TokenMean, &divisors, &model.device());
     let hidden = hidden_at(model, &batch.tokens, &batch.predictors);
-    HeadStates { hidden, head: model.head().val() }
+    HeadStates { hidden, head: model.lm_head() }
 }

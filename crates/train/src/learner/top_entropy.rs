@@ -22,7 +22,7 @@ impl Updater {
         share: f64,
     ) -> Result<Vec<Sample>, TrainError> {
         let entropy = |policy: &M, hidden: Tensor<2>, batch: &MicroBatch| {
-            let head = policy.head().val();
+            let head = policy.lm_head();
             let max_logits = self.micro_batching.max_logits;
             head_logprobs(&hidden, &head, &batch.labels, self.temperature, max_logits).entropy
         };

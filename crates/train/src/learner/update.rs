@@ -346,7 +346,7 @@ impl Updater {
         samples: &[Sample],
     ) -> Result<Vec<Vec<f32>>, TrainError> {
         let logprobs = |policy: &M, hidden: Tensor<2>, batch: &MicroBatch| {
-            let head = policy.head().val();
+            let head = policy.lm_head();
             let max_logits = self.micro_batching.max_logits;
             head_logprobs(&hidden, &head, &batch.labels, self.temperature, max_logits).logprobs
         };
@@ -529,7 +529,7 @@ impl Updater {
             .unwrap_or_default();
 
         let alone = self.learns_from_teachers_alone(&taught);
-        let head = policy_no_grad.head().val();
+        let head = policy_no_grad.lm_head();
         let max_saved = match target {
             UpdateTarget::Policy if !alone => self.micro_batching.max_saved_logits,
             // Nothing goes back through them.
