@@ -175,5 +175,5 @@ pub(super) fn sees_in_any_class(name: &str) -> bool {
 /// Matches the modules of the part that sees.
 pub(super) const SEEING: &str = concat!(
     r"(?:.*\.)?",
-    r"(?:vision_tower|multi_modal_projector|visual|embed_vision|audio_tower|embed_audio)\..*"
+    r"(?:vision_tower|multi_modal_projector|visual|embed_vision|vision_embedder|audio_tower|embed_audio)\..*"
 );

@@ -1,5 +1,6 @@
 //! What a safetensors file stores in another form than a matrix of numbers: the experts of a layer as one tensor, and
-//! weights of 8 or 4 bits with scales. A model reads each of them as matrices, `[outputs, inputs]`.
+//! weights of 8 or 4 bits with scales. A model reads each of them as matrices, `[outputs, inputs]`, and the experts of
+//! gpt-oss are written as they were stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
