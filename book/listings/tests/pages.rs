@@ -229,10 +229,10 @@ fn the_page_of_metrics_names_every_metric() {
         assert!(page.contains(&format!("| `{name}` |")), "book/src/metrics.md lacks `{name}`");
     }
 
-    // The page has no other metrics except these. The first eight are the program's and not the step's. The next
-    // needs a reward model's checkpoint, the next four a language model that judges, then come those of a teacher and of
-    // servers, and the next needs no adaptive updates. The last two are missing because a new model gets nothing right
-    // and says nothing twice.
+    // The page has no other metrics except these. The first ten are the program's and not the step's. The next needs a
+    // reward model's checkpoint, the next three several data sets. Then come those of a gate by importance, of programs
+    // that are run, of a language model that judges, of a teacher and of servers, and the next needs no adaptive
+    // updates. The last two are missing because a new model gets nothing right and says nothing twice.
     for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
         let name = row.split('`').next().unwrap_or_default();
         let elsewhere = [
@@ -247,6 +247,9 @@ fn the_page_of_metrics_names_every_metric() {
             "eval/NAME/majority",
             "eval/NAME/pass_at_K",
             "reward/part/score",
+            "data_source/NAME/credit",
+            "data_source/NAME/kept",
+            "data_source/NAME/completions",
             "rollout/tis_gated",
             "code/programs",
             "code/seconds",

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use firebrick_core::{
-    Completion, Ended, FinishReason, Metrics, Outcome, Reward, RewardedGroup, Trained, Verdict,
+    Completion, Ended, FinishReason, GroupStatus, Metrics, Outcome, Reward, RewardedGroup, Trained,
+    Verdict,
 };
 
 use crate::{
@@ -194,6 +195,40 @@ impl Sampled {
             reward_seconds: self.reward_seconds,
         }
     }
+
+    /// Records credit, kept groups and completions of each data set, because one that teaches nothing does not show in
+    /// the numbers of all. Here too, there is no mean of nothing.
+    pub(crate) fn record_data_sources(&self, names: &[String], metrics: &mut Metrics) {
+        for name in names {
+            let is_own = |group: &&RewardedGroup| group.group.prompt.data_source == *name;
+            let groups: Vec<&RewardedGroup> = self.all.iter().filter(is_own).collect();
+            let mut set = |what: &str, value: f64| {
+                metrics.set(format!("data_source/{name}/{what}"), value);
+            };
+
+            let completions: usize = groups.iter().map(|group| group.rewards.len()).sum();
+            set("completions", completions as f64);
+
+            let rewards = groups.iter().flat_map(|group| &group.rewards);
+            let credits: Vec<f64> = rewards
+                .filter(|reward| reward.is_judged())
+                .map(|reward| f64::from(reward.score.credit))
+                .collect();
+            if !credits.is_empty() {
+                set("credit", credits.iter().sum::<f64>() / credits.len() as f64);
+            }
+
+            // A surplus group has something to teach, although this step needs no more groups.
+            let kept = groups.iter().filter(|group| {
+                let status = self.statuses.get(&group.group.draw);
+                matches!(status, Some(GroupStatus::Kept | GroupStatus::Surplus))
+            });
+            let kept = kept.count();
+            if !groups.is_empty() {
+                set("kept", kept as f64 / groups.len() as f64);
+            }
+        }
+    }
 }
 
 /// Result of a step's updates.
@@ -335,5 +370,48 @@ mod tests {
         assert_eq!(lengths.map(|name| unjudged.get(name)), [2.0, 2.0, 1.0].map(Some));
         assert!(rewards.iter().all(|name| unjudged.get(name).is_none()));
         assert_eq!(unjudged.get("reward/error"), Some(1.0));
+    }
+
+    #[test]
+    fn each_data_set_has_its_own_numbers() {
+        let scale = RewardScale { right: 1.0, wrong: -1.0 };
+        let group = |source: &str, draw: u64, scores: [Score; 2]| {
+            let prompt = Prompt { data_source: source.into(), ..Prompt::default() };
+            let group = Group { prompt, completions: Vec::new(), step: 1, draw };
+            let rewards = Vec::from(scores.map(|score| scale.reward(score)));
+            RewardedGroup { group: group.into(), rewards }
+        };
+        let (right, wrong) = (Score::right("1"), Score::wrong("2"));
+        let error = Score::none(Verdict::Error);
+
+        let all = vec![
+            group("easy", 0, [right.clone(), right.clone()]),
+            group("hard", 1, [right.clone(), wrong.clone()]),
+            group("hard", 2, [right.clone(), wrong.clone()]),
+            group("hard", 3, [wrong, error]),
+        ];
+        let statuses = BTreeMap::from([
+            (0, GroupStatus::Filtered),
+            (1, GroupStatus::Kept),
+            (2, GroupStatus::Surplus),
+            (3, GroupStatus::Filtered),
+        ]);
+
+        let mut metrics = Metrics::default();
+        let names = ["easy", "hard", "unseen"].map(String::from);
+        Sampled { all, statuses, ..Sampled::default() }.record_data_sources(&names, &mut metrics);
+
+        // Of the six completions of the second, five have a verdict, and two of those are right.
+        let expected = [
+            ("data_source/easy/completions", 2.0),
+            ("data_source/easy/credit", 1.0),
+            ("data_source/easy/kept", 0.0),
+            ("data_source/hard/completions", 6.0),
+            ("data_source/hard/credit", 2.0 / 5.0),
+            ("data_source/hard/kept", 2.0 / 3.0),
+            ("data_source/unseen/completions", 0.0),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value));
+        assert_eq!(metrics.0, BTreeMap::from(expected));
     }
 }

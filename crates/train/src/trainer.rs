@@ -346,6 +346,7 @@ impl<L: Learner> Trainer<L> {
         let trained = trained.collect();
 
         let sampling = sampled.record_metrics(&mut metrics);
+        sampled.record_data_sources(&self.sampler.config.data_sources, &mut metrics);
         self.tracked_phrases.record_metrics(&sampled.all, &mut metrics);
         let (update, skipped) = updated.record_metrics(&mut metrics);
 

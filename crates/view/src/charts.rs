@@ -119,6 +119,17 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 section: "time-memory-and-evaluation",
             },
             Chart {
+                id: "data_source_credit",
+                title: "Credit by data set",
+                measure: "mean credit in training",
+                unit: Unit::Share,
+                lines: &[("data_source/*/credit", "")],
+                form: Form::Plain,
+                about: "The mean credit of everything that was sampled of each data set. Near 0 and near 1 few of its \
+                        groups have spread, so it teaches little.",
+                section: "data-sets",
+            },
+            Chart {
                 id: "parts",
                 title: "Reward by part",
                 measure: "mean credit",
@@ -193,6 +204,28 @@ pub(crate) const HEADINGS: &[Heading] = &[
                 about: "Groups without spread teach nothing. If most groups are all right, the prompts are too easy. If most groups \
                         have no right answer, the prompts are too hard.",
                 section: "sampling",
+            },
+            Chart {
+                id: "data_source_kept",
+                title: "Kept groups by data set",
+                measure: "of the groups that a step sampled of it",
+                unit: Unit::Share,
+                lines: &[("data_source/*/kept", "")],
+                form: Form::Plain,
+                about: "The share of each data set's groups that dynamic sampling kept. The others teach nothing: if \
+                        they are most of a data set, give it less weight, or other questions.",
+                section: "data-sets",
+            },
+            Chart {
+                id: "data_source_completions",
+                title: "Completions by data set",
+                measure: "of the completions of a step",
+                unit: Unit::Share,
+                lines: &[("data_source/*/completions", "")],
+                form: Form::Stacked(COMPLETIONS),
+                about: "Each data set's share of everything that was sampled, kept or not. With weights it is near \
+                        the data set's share of their sum.",
+                section: "data-sets",
             },
         ],
     },
@@ -353,6 +386,7 @@ impl<'a> Chart<'a> {
         let section = match title.split('/').next() {
             Some("reward") => "reward",
             Some("sampling") => "sampling",
+            Some("data_source") => "data-sets",
             Some("rollout") => "rollout",
             Some("loss") => "loss",
             Some("update") => "update",
@@ -379,10 +413,10 @@ impl<'a> Chart<'a> {
         }
 
         curves.retain(|curve| curve.points.iter().any(|(_, value)| value.is_finite()));
-        // A curve of zeros counts events that did not happen. But an accuracy of 0 is a result.
+        // A curve of zeros counts events that did not happen. But an accuracy or a credit of 0 is a result.
         let is_empty = |curve: &Curve| {
-            !curve.metric.starts_with("eval/")
-                && curve.points.iter().all(|(_, value)| *value == 0.0)
+            let is_result = ["eval/", "data_source/"].iter().any(|it| curve.metric.starts_with(it));
+            !is_result && curve.points.iter().all(|(_, value)| *value == 0.0)
         };
         if !curves.iter().all(is_empty) {
             curves.retain(|curve| !is_empty(curve));
@@ -428,4 +462,25 @@ impl<'a> Chart<'a> {
 fn rest<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
     let (before, after) = pattern.split_once('*')?;
     name.strip_prefix(before)?.strip_suffix(after).filter(|rest| !rest.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_set_without_a_right_answer_keeps_its_curve() {
+        let all = |value: f64| vec![(1, value), (2, value)];
+        let series = BTreeMap::from([
+            ("data_source/easy/credit".to_owned(), all(0.5)),
+            ("data_source/hard/credit".to_owned(), all(0.0)),
+            ("data_source/hard/completions".to_owned(), all(8.0)),
+        ]);
+        let mut charts = HEADINGS.iter().flat_map(|heading| heading.charts);
+        let chart = charts.find(|chart| chart.id == "data_source_credit").unwrap();
+
+        let words: Vec<String> =
+            chart.curves(&series).into_iter().map(|curve| curve.words).collect();
+        assert_eq!(words, ["easy", "hard"]);
+    }
 }

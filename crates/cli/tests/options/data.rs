@@ -1,10 +1,12 @@
 //! Cases for prompts: data sets, tasks, and the way from a question to a prompt.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs};
+
+use serde_json::Value;
 
 use crate::{
     bench::{Bench, CHECKPOINT, Case, LETTERS, TINY, case, default},
-    made::Run,
+    made::{Run, assert_near},
 };
 
 #[test]
@@ -56,6 +58,10 @@ const SET: &[&str] = &["data.train=set", "data.split=train", "sampling.dynamic=f
 /// Two data sets with a judge each.
 const JUDGED: &str = "data.train=[{path='set/red/train.jsonl',reward={kind='regex',pattern='.*',matches=true}},\
                       {path='set/blue/test.jsonl',name='blue',reward={kind='regex',pattern='z',matches=true}}]";
+
+/// Two data sets in turns, the first with a judge of its own.
+const MIXED: &str = "data.train=[{path='set/red/train.jsonl',weight=1,reward={kind='regex',pattern='.*',matches=true}},\
+                     {path='set/blue/test.jsonl',weight=1,name='blue'}]";
 
 pub(crate) const CASES: &[Case] = &[
     case(&["data.train=set/red/train.jsonl"], LETTERS, ASK, |run| asks(run, "ab")),
@@ -120,6 +126,30 @@ pub(crate) const CASES: &[Case] = &[
 
         let file = [JUDGED, "data.heldout='letters.jsonl'", "reward={}"];
         run.instead(&file).fails(2, "data.heldout and eval.sets are judged by `[reward]`");
+    }),
+    // Every answer to the first is right, so dynamic sampling keeps none of its groups.
+    case(&[MIXED], LETTERS, &[], |run| {
+        let completions = run.first_completions();
+        let credits = completions.iter().filter(|done| done.prompt != "a");
+        let credits: Vec<f64> = credits.map(|done| done.credit).collect();
+        let groups = |which: &str| {
+            let of_blue = "SELECT count(*) FROM groups \
+                           WHERE source = 'train' AND step = 1 AND prompt <> 'a'";
+            run.asked(&format!("{of_blue}{which}")) as f64
+        };
+
+        let of = |name: &str| run.first(&format!("data_source/{name}"));
+        assert_eq!((of("train/credit"), of("train/kept")), (1.0, 0.0));
+        assert_eq!(of("train/completions"), (completions.len() - credits.len()) as f64);
+
+        assert_eq!(of("blue/completions"), credits.len() as f64);
+        assert_near(of("blue/credit"), credits.iter().sum::<f64>() / credits.len() as f64);
+        let kept = groups(" AND status IN ('kept', 'surplus')");
+        assert!(kept > 0.0);
+        assert_near(of("blue/kept"), kept / groups(""));
+
+        let one = run.instead(&["data.train=[{path='letters.jsonl'}]"]);
+        assert!(by_data_set(&one).is_empty());
     }),
     case(&["data.subset=blue"], LETTERS, SET, |run| {
         asks(run, "ef");
@@ -311,6 +341,31 @@ pub(crate) const CASES: &[Case] = &[
         assert!(run.prompts().iter().any(|prompt| sentences(prompt) > 3));
     }),
 ];
+
+#[test]
+fn a_resumed_run_reports_its_data_sets_alike() {
+    let bench = Bench::new();
+    bench.rows("set/red/train.jsonl", &[("a", "a"), ("b", "a")]);
+    bench.rows("set/blue/test.jsonl", &[("d", "a"), ("e", "a"), ("f", "a")]);
+    let sets = [MIXED, "checkpoint.every=1"];
+    let run = bench.run(LETTERS, &sets, &["name=mixed"]);
+    let whole = by_data_set(&run);
+    assert!(!whole.is_empty());
+
+    // Without its last checkpoint, the run has to make its last step again.
+    fs::remove_dir_all(bench.scratch.path("runs/mixed/checkpoints/step-000002")).unwrap();
+    let sets = sets.iter().chain(&["name=mixed"]).flat_map(|set| ["--set", set]);
+    let arguments: Vec<&str> = ["train", LETTERS, "--resume"].into_iter().chain(sets).collect();
+    bench.scratch.succeed(&arguments);
+    assert_eq!(by_data_set(&run), whole);
+}
+
+/// Returns the metrics of each step that are of one data set.
+fn by_data_set(run: &Run) -> Vec<(String, Value)> {
+    let steps = run.metrics();
+    let metrics = steps.iter().flat_map(|step| step.as_object().unwrap().clone());
+    metrics.filter(|(name, _)| name.starts_with("data_source/")).collect()
+}
 
 fn letters(of: &str) -> BTreeSet<String> {
     of.chars().map(String::from).collect()

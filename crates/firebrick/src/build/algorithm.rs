@@ -196,6 +196,12 @@ pub(super) fn sampler_config(recipe: &Recipe, sampling: Sampling) -> SamplerConf
     config.carry_over = choice.carry_over;
     config.max_carry_over_age = choice.max_carry_over_age;
     config.max_errors = reward.max_errors;
+
+    // The numbers of a single data set are those of the step.
+    let sources = recipe.train_sources();
+    if sources.len() > 1 {
+        config.data_sources = sources.iter().map(recipe::TrainSource::name).collect();
+    }
     config
 }
 

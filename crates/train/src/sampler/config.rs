@@ -30,6 +30,9 @@ pub struct SamplerConfig {
     /// Largest share of completions that may have no verdict, in [0, 1]. Above it the step fails, and so does
     /// an evaluation.
     pub max_errors: f64,
+    /// Names of the data sets ([`Prompt::data_source`](firebrick_core::Prompt::data_source)) that have metrics of their
+    /// own.
+    pub data_sources: Vec<String>,
 }
 
 impl SamplerConfig {
@@ -47,6 +50,7 @@ impl SamplerConfig {
             max_carry_over_age: 0,
             sampling,
             max_errors: 1.0,
+            data_sources: Vec::new(),
         }
     }
 
