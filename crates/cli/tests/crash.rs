@@ -6,18 +6,21 @@
 mod scratch;
 
 use std::{
-    fs,
+    collections::BTreeSet,
+    fs, mem,
     os::unix::fs::PermissionsExt as _,
     process::Child,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use firebrick_stub::{GameOptions, Games, Tinker, TinkerOptions, Trouble};
+use firebrick_stub::{
+    Fault, GameOptions, Games, Hashed, Options, Stub, Tinker, TinkerOptions, Trouble,
+};
 use rusqlite::Connection;
 use scratch::{Outcome, Scratch, assert_same, repository};
 
@@ -223,6 +226,83 @@ fn what_was_sampled_before_a_kill_is_not_sampled_again_and_no_judge_is_left() {
     let said = outcome.said();
     assert!(said.contains("completions were in run.db and not sampled again"), "{said}");
     assert_same(&scratch.result("whole"), &scratch.result("stopped"));
+}
+
+/// A language model judges. The requests that are under way when the run is killed may be made again, and there are at
+/// most as many as the run makes at the same time. A question whose answer is in `judge.jsonl` by then is never asked
+/// again.
+#[test]
+fn a_kill_costs_a_judge_only_the_requests_that_are_under_way() {
+    const KILLS: usize = 6;
+    const AT_ONCE: usize = 2;
+
+    let questions: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = questions.clone();
+    let answer = move |body: &serde_json::Value| {
+        let question = body["messages"][0]["content"].as_str().unwrap().to_owned();
+        // Some are right and some wrong, whatever they say.
+        let sum: u32 = question.bytes().map(u32::from).sum();
+        seen.lock().unwrap().push(question);
+        if sum.is_multiple_of(2) { "yes" } else { "no" }.to_owned()
+    };
+
+    // An answer takes so long that kills fall between a question and its answer. There is none to a question beyond
+    // `most`, so that no run ends before its kill, however busy the machine is.
+    let most = Arc::new(AtomicUsize::new(usize::MAX));
+    let (seen, last) = (questions.clone(), most.clone());
+    let fault = move |_: u64| {
+        let is_beyond = seen.lock().unwrap().len() > last.load(Ordering::Relaxed);
+        Some(if is_beyond { Fault::Hang } else { Fault::Delay(Duration::from_millis(10)) })
+    };
+    let options =
+        Options { chat: Box::new(answer), chat_faults: Box::new(fault), ..Options::default() };
+    let judge = Stub::start(Hashed::new(1.0), options);
+    let reward = format!(
+        "reward={{kind='judge',servers=['{}/v1'],model='judge',at_once={AT_ONCE},\
+         rubric='{{{{ question }}}}{{{{ completion }}}}'}}",
+        judge.base()
+    );
+
+    // Without a checkpoint before the last step, a resumed run meets the questions of all steps again.
+    let settings = [&*reward, "train.steps=3", "checkpoint.every=3", "sft.steps=0"];
+    let again = [&settings[..], &["--resume"]].concat();
+
+    let scratch = Scratch::new();
+    scratch.train_tiny("whole", &settings).success();
+    let whole = mem::take(&mut *questions.lock().unwrap());
+    let different: BTreeSet<&String> = whole.iter().collect();
+    assert_eq!(different.len(), whole.len(), "equal questions are one");
+
+    let kept = || fs::read_to_string(scratch.path("runs/killed/judge.jsonl")).unwrap_or_default();
+    for kill in 0..KILLS {
+        // The first kill is in the ten questions of the evaluation before the first step, which are judged together.
+        let enough = 6 + kill * (whole.len() - 6) / KILLS;
+        most.store(enough + AT_ONCE, Ordering::Relaxed);
+        let mut child = spawn(&scratch, "killed", if kill == 0 { &settings } else { &again });
+        until("the question", || (questions.lock().unwrap().len() >= enough).then_some(()));
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().code(), None, "kill {kill} came after the run's end");
+
+        let asked = questions.lock().unwrap().len();
+        let answered = kept().lines().count();
+        let lost = asked - answered;
+        assert!(lost <= AT_ONCE * (kill + 1), "kill {kill}: {answered} of {asked} were kept");
+    }
+
+    most.store(usize::MAX, Ordering::Relaxed);
+    scratch.train_tiny("killed", &again).success();
+    assert_same(&scratch.result("whole"), &scratch.result("killed"));
+    assert_eq!(sampled(&scratch, "whole"), sampled(&scratch, "killed"));
+
+    let asked = questions.lock().unwrap();
+    assert_eq!(asked.iter().collect::<BTreeSet<_>>(), different);
+    let twice = asked.len() - different.len();
+    assert!(twice <= AT_ONCE * KILLS, "{twice} of {} were asked again", different.len());
+
+    // Equal questions have equal answers, and thus equal lines.
+    let kept = kept();
+    let lines: BTreeSet<&str> = kept.lines().collect();
+    assert_eq!((kept.lines().count(), lines.len()), (different.len(), different.len()));
 }
 
 #[test]

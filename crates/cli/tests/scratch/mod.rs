@@ -205,7 +205,9 @@ impl Scratch {
             result.push((format!("step {:?}: {memory}", self.newest(run)), bytes));
         }
 
-        for metrics in self.metrics(run) {
+        for mut metrics in self.metrics(run) {
+            // A resumed run counts only what it asks a language model itself.
+            metrics.retain(|name, _| !name.starts_with("judge/"));
             result.push((metrics["step"].to_string(), serde_json::to_vec(&metrics).unwrap()));
         }
 
