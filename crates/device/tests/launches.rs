@@ -1,5 +1,7 @@
 //! Counts the launches that a GPU is asked for, and checks the host's part between them. They are counted on the
-//! device of `FIREBRICK_TEST_DEVICE`. The counts are the same on each device.
+//! device of `FIREBRICK_TEST_DEVICE`, in f32. The bounds are those of software Vulkan. Other devices differ a little: in
+//! 16 bits some numbers are cast in launches of their own, and CUDA's kernels lay factors along the sum, add up the parts
+//! of a product, and in short contexts need not join the parts of an attention.
 
 #![cfg(feature = "gpu")]
 #![allow(clippy::print_stderr)] // the counts are what a run is for
@@ -15,14 +17,30 @@ use firebrick_core::{Detokenizer, Prompt, Seed, TokenId};
 use firebrick_device::{Name, Precision, open};
 use firebrick_kernels::{Choice, Graph, Launched, launches, sample_on_device};
 use firebrick_models::{
-    DecodeCache, Decoder, DecoderConfig, Family, GradientSum, KvCache, Padding, PolicyModel, Sizes,
-    TokenBatch, head_logits, random,
+    DecodeCache, Decoder, DecoderConfig, Family, GradientSum, KvCache, Lora, Padding, PolicyModel,
+    Sizes, TokenBatch, head_logits, random,
 };
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 
+/// Rows of a decode step. The product of up to 16 rows is a kernel of its own, which adds bias and stream itself.
+const ROWS: [usize; 2] = [16, 64];
+
 /// Upper bounds on the launches of one layer.
-const DECODING: usize = 15;
-const UPDATING: usize = 40;
+const PLAIN: Bounds = Bounds { decoding: [10, 12], updating: 40 };
+
+/// Those with adapters of rank 16 on all projections. In a decode step each of the four products of a layer has two
+/// more, and from 17 rows on all are added up in a launch. An update has one micro-batch, and takes the parameters'
+/// gradients out of the joined ones.
+// TODO-MEASURE: by reading, a decode step has 18 and 22 launches a layer, and an update 74 (Qwen2) and 79 (Qwen3).
+const ADAPTED: Bounds = Bounds { decoding: [18, 22], updating: 80 };
+
+/// Upper bounds on the launches of one layer.
+struct Bounds {
+    /// In a decode step, for each of [`ROWS`].
+    decoding: [usize; 2],
+    /// In an update, forward and back.
+    updating: usize,
+}
 
 /// Upper bound on the bytes that are read for each row and step.
 const READ: usize = 8;
@@ -59,6 +77,13 @@ fn decoder(family: Family, layers: usize, device: &Device) -> Decoder {
 
     let config = DecoderConfig::new(family, sizes);
     random(&config, Seed::run(3), device).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Adds adapters to all projections, with the strength that recipes give them.
+fn adapted(policy: Decoder) -> Decoder {
+    let targets = Lora::PROJECTIONS.map(str::to_owned).to_vec();
+    let lora = Lora { rank: 16, alpha: 32.0, targets, ..Lora::default() };
+    policy.with_lora(lora, Seed::run(5))
 }
 
 fn total(counts: &BTreeMap<&'static str, Launched>) -> usize {
@@ -319,49 +344,69 @@ fn device_work_grows_in_proportion() {
     }
 }
 
+/// Counts the launches that a layer adds to a decode step of so many rows.
+fn decoding(what: &str, rows: usize, device: &Device, policy: impl Fn(usize) -> Decoder) -> usize {
+    of_layer(&format!("a token of {rows} rows, {what}"), |layers| {
+        let mut decoding = Decoding::new(policy(layers).sampler(), rows, device);
+        // The first step chooses the kernels.
+        decoding.step();
+        launches(|| decoding.step()).1
+    })
+}
+
+/// Counts the launches that a layer adds to an update of one micro-batch, forward and back.
+fn updating(what: &str, device: &Device, policy: impl Fn(usize) -> Decoder) -> usize {
+    of_layer(&format!("an update, {what}"), |layers| {
+        let policy = policy(layers).prepared();
+        let row: Vec<u32> = (0..40).collect();
+        let batch = TokenBatch::new(&[&row, &row[..23]], Padding::Right, device);
+        let pass = || {
+            let context = policy.context(&batch);
+            let mut x = policy.embed(&batch).inner();
+            let mut all_saved = Vec::new();
+            for index in 0..layers {
+                let (y, saved) = policy.forward_saving(index, x, &context);
+                all_saved.push(saved);
+                x = y;
+            }
+
+            let mut sum = GradientSum::default();
+            let mut d = x.ones_like();
+            for saved in all_saved.into_iter().rev() {
+                d = saved.backward(d, &mut sum);
+            }
+            (d, sum.finish())
+        };
+
+        drop(pass());
+        launches(|| drop(pass())).1
+    })
+}
+
 #[test]
 fn device_launches() {
     let Some((device, _alone)) = device() else { return };
-    for family in [Family::Qwen2, Family::Qwen3] {
-        // A product of few rows is another kernel.
-        for rows in [2, 40] {
-            let decoding = of_layer(&format!("a token of {rows} rows, {family:?}"), |layers| {
-                let policy = decoder(family, layers, &device).sampler();
-                let mut decoding = Decoding::new(policy, rows, &device);
-                // The first step chooses the kernels.
-                decoding.step();
-                launches(|| decoding.step()).1
-            });
-            assert!(decoding <= DECODING, "{decoding} launches for a layer and a token");
+    for (family, with_adapters) in [
+        (Family::Qwen2, false),
+        (Family::Qwen3, false),
+        (Family::Qwen2, true),
+        (Family::Qwen3, true),
+    ] {
+        let what = format!("{family:?}{}", if with_adapters { " with adapters" } else { "" });
+        let bounds = if with_adapters { ADAPTED } else { PLAIN };
+        let policy = |layers, device: &Device| {
+            let policy = decoder(family, layers, device);
+            if with_adapters { adapted(policy) } else { policy }
+        };
+
+        for (rows, bound) in ROWS.into_iter().zip(bounds.decoding) {
+            let counted = decoding(&what, rows, &device, |layers| policy(layers, &device));
+            assert!(counted <= bound, "{what}: {counted} launches for a layer and {rows} rows");
         }
 
-        let updating = of_layer(&format!("an update, {family:?}"), |layers| {
-            let device = device.clone().autodiff();
-            let policy = decoder(family, layers, &device);
-            let row: Vec<u32> = (0..40).collect();
-            let batch = TokenBatch::new(&[&row, &row[..23]], Padding::Right, &device);
-            let pass = || {
-                let context = policy.context(&batch);
-                let mut x = policy.embed(&batch).inner();
-                let mut all_saved = Vec::new();
-                for index in 0..layers {
-                    let (y, saved) = policy.forward_saving(index, x, &context);
-                    all_saved.push(saved);
-                    x = y;
-                }
-
-                let mut sum = GradientSum::default();
-                let mut d = x.ones_like();
-                for saved in all_saved.into_iter().rev() {
-                    d = saved.backward(d, &mut sum);
-                }
-                (d, sum.finish())
-            };
-
-            drop(pass());
-            launches(|| drop(pass())).1
-        });
-
-        assert!(updating <= UPDATING, "{updating} launches for a layer of an update");
+        let device = device.clone().autodiff();
+        let counted = updating(&what, &device, |layers| policy(layers, &device));
+        let bound = bounds.updating;
+        assert!(counted <= bound, "{what}: {counted} launches for a layer of an update");
     }
 }
