@@ -294,26 +294,35 @@ fn published() -> Scratch {
 fn recipes_fit_the_cards_that_they_name() {
     let scratch = published();
     let page = fs::read_to_string(repository("book/src/devices.md")).unwrap();
-    for (name, memory, by_vulkan, by_cuda) in [
-        ("gsm8k", "12GB", "10.6", "10.2"),
-        ("cards/8gb", "8GB", "6.6", "6.7"),
-        ("cards/12gb", "12GB", "10.6", "8.1"),
-        ("cards/16gb", "16GB", "12.9", "12.0"),
-        ("cards/24gb", "24GB", "19.0", "14.9"),
-        ("cards/48gb", "48GB", "39.5", "23.6"),
-        ("cards/80gb", "80GB", "66.8", "66.6"),
+    for (name, memory, by_vulkan, by_cuda, sequences, more) in [
+        ("gsm8k", "12GB", "10.6", "10.2", 128, None),
+        ("cards/8gb", "8GB", "6.8", "6.7", 24, Some(51)),
+        ("cards/12gb", "12GB", "10.6", "8.1", 32, Some(110)),
+        ("cards/16gb", "16GB", "14.0", "12.0", 72, Some(120)),
+        ("cards/24gb", "24GB", "20.8", "15.2", 20, Some(38)),
+        ("cards/48gb", "48GB", "41.2", "24.6", 44, Some(100)),
+        ("cards/80gb", "80GB", "70.1", "66.6", 272, Some(330)),
     ] {
         let header = fs::read_to_string(repository(&format!("recipes/{name}.toml"))).unwrap();
         let row = page.lines().find(|line| line.contains(&format!("| `{name}` |"))).unwrap();
-        let cells = format!("| {by_vulkan} GiB | {by_cuda} GiB |");
+        let up_to = more.map_or_else(|| "–".to_owned(), |more: usize| more.to_string());
+        let cells = format!("| {by_vulkan} GiB | {by_cuda} GiB | {sequences} | {up_to} |");
         assert!(row.ends_with(&cells), "devices.md: {row}");
+        let room = more.map(|more| format!("room for {more} sequences"));
+        assert!(room.is_none_or(|room| header.contains(&room)), "{name} says another number");
 
-        for (device, needed) in [("vulkan:0", by_vulkan), ("cuda:0", by_cuda)] {
+        for (device, needed, more) in [("vulkan:0", by_vulkan, None), ("cuda:0", by_cuda, more)] {
             let outcome = scratch.run(&["plan", name, "--memory", memory, "--device", device]);
             assert_eq!(outcome.code, Some(0), "{name}: {}{}", outcome.stdout, outcome.stderr);
             let said = format!("needs {needed} GiB (peak");
             assert!(outcome.stdout.contains(&said), "{name} on {device}: {}", outcome.stdout);
             assert!(header.contains(needed), "{name} says another number for {device}");
+
+            let now = format!("{sequences} sequences at once");
+            assert!(outcome.stdout.contains(&now), "{name} on {device}: {}", outcome.stdout);
+            let advised = outcome.stdout.lines().find_map(|line| line.split_once("raised to "));
+            let advised = advised.and_then(|(_, rest)| rest.split(' ').next());
+            assert_eq!(advised, more.map(|more| more.to_string()).as_deref(), "{name}, {device}");
         }
     }
 }
@@ -343,6 +352,23 @@ fn a_published_model_is_planned_for_a_card_without_a_network() {
 
     let cpu = plan(&["--device", "cpu"]).stdout;
     assert!(cpu.contains(", on cpu\n") && cpu.contains("  this CPU, "), "{cpu}");
+    assert!(!cpu.contains("steps of decoding"), "{cpu}");
+    for (device, set, recorded) in [
+        ("cuda:0", "name=a", "are recorded and repeated"),
+        ("cuda:0", "rollout.graphs=false", "are not recorded (rollout.graphs = false)"),
+        (
+            "cuda:0",
+            "rollout.max_staleness=1",
+            "are not recorded, because the device has other work",
+        ),
+        ("cuda:0", "device.kernels=reference", "are not recorded, because the host"),
+        ("vulkan:0", "name=a", "are not recorded (rollout.graphs, true by default"),
+        ("vulkan:0", "rollout.graphs=true", "are recorded and repeated"),
+    ] {
+        let text = plan(&["--device", device, "--set", set]).stdout;
+        let said = format!("\nsteps of decoding {recorded}");
+        assert!(text.contains(&said), "{device}, {set}: {text}");
+    }
     let object: Value = serde_json::from_str(&plan(&["--json"]).stdout).unwrap();
     assert_eq!((&object["published_sizes"], &object["device"]), (&true.into(), &"cuda:0".into()));
     let time = &object["time"]["steps"][0]["seconds"];

@@ -19,7 +19,7 @@ mod wire;
 
 use serde::Serialize;
 
-pub use advice::{Advice, Longest, Remedy, remedy};
+pub use advice::{Advice, Longest, MoreSequences, Remedy, remedy};
 pub use chunks::ChunkPlan;
 pub use engines::{Card, Engines, Load, REACHED, Reached};
 pub use facts::{Facts, Models, Work, Workload};
@@ -161,6 +161,13 @@ impl Plan {
     /// not fit either, more than that has to change.
     pub fn advice(&self, memory: u64) -> Vec<Advice> {
         advice::advice(self, memory)
+    }
+
+    /// Returns how many more sequences a GPU with `memory` bytes can decode at the same time, and still have a tenth of
+    /// it to spare; `None` if they are too few more to be worth a change of the recipe, and on a CPU, where caches set
+    /// the limit.
+    pub fn more_sequences(&self, memory: u64) -> Option<MoreSequences> {
+        advice::more_sequences(self, memory)
     }
 }
 

@@ -8,7 +8,10 @@ use std::{fmt::Write as _, path::PathBuf};
 use clap::Args;
 use firebrick::{
     build,
-    plan::{Memory, Moment, Plan as Sums, Remedy, Wire, compute, remedy as remedy_for},
+    plan::{
+        Facts, Memory, Moment, MoreSequences, Plan as Sums, Remedy, Wire, compute,
+        remedy as remedy_for,
+    },
     recipe::{Loaded, Recipe, UpdateEngine},
     thousands,
 };
@@ -317,7 +320,7 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, assumed: &Assumed) -> String 
     let mut text = format!(
         "{name}: {} parameters{active}, {} of them trained, {}, on {on}{unasked}\n\
          {}{}, prompts to {} and completions to {} tokens; \
-         micro-batches to {} tokens, {} of {} layers kept whole\n\n",
+         micro-batches to {} tokens, {} of {} layers kept whole\n{}\n",
         thousands(facts.parameters as u64),
         thousands(facts.trainable as u64),
         if facts.half {
@@ -336,6 +339,7 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, assumed: &Assumed) -> String 
         facts.tokens(),
         facts.work.whole_layers.min(facts.shape.layers),
         facts.shape.layers,
+        recording(facts, recipe),
     );
 
     let line = |text: &mut String, name: &str, cells: [String; 6]| {
@@ -360,6 +364,32 @@ fn table(plan: &Sums, name: &str, recipe: &Recipe, assumed: &Assumed) -> String 
     line(&mut text, "  together", Moment::ALL.map(|moment| gibibytes(plan.sum(moment))));
     text.push('\n');
     text
+}
+
+/// Says whether a GPU records the steps of decoding, and if not, why.
+fn recording(facts: &Facts, recipe: &Recipe) -> String {
+    let work = &facts.work;
+    if work.on_host || work.elsewhere {
+        return String::new();
+    }
+
+    let by_default = matches!(recipe.device.kind, Kind::Cuda | Kind::Rocm);
+    let recorded = match recipe.rollout.graphs {
+        _ if work.graphs => {
+            "recorded and repeated (rollout.graphs, true by default with cuda and rocm)"
+        }
+        _ if recipe.records_graphs() => {
+            "not recorded, because the host takes part in them: the model has experts or recurrent layers, or \
+             device.kernels is \"reference\""
+        }
+        None if by_default => {
+            "not recorded, because the device has other work meanwhile: a reward model, or an update \
+             (rollout.max_staleness)"
+        }
+        None => "not recorded (rollout.graphs, true by default with cuda and rocm alone)",
+        Some(_) => "not recorded (rollout.graphs = false)",
+    };
+    format!("steps of decoding are {recorded}\n")
 }
 
 /// Says that the largest weight is too large for most cards, whatever their memory.
@@ -388,7 +418,8 @@ fn verdict(plan: &Sums, memory: &Memory, loads: bool) -> String {
     let summary = format!("{peak_text}, {} available ({})", gibibytes(bytes), memory.words);
     if plan.fits(bytes) {
         let fits = if loads { "fits" } else { "the memory is enough" };
-        return format!("{fits}: {summary}\n");
+        let more = plan.more_sequences(bytes).filter(|_| loads);
+        return format!("{fits}: {summary}\n{}", more.as_ref().map(room).unwrap_or_default());
     }
 
     let mut text = format!("does not fit: {summary}\n");
@@ -418,6 +449,18 @@ fn verdict(plan: &Sums, memory: &Memory, loads: bool) -> String {
         let _ = writeln!(text, "  set {} = {} (now {})", advice.key, advice.to, advice.from);
     }
     text
+}
+
+/// Describes how many more sequences there is room for.
+fn room(more: &MoreSequences) -> String {
+    let (peak, moment) = more.plan.peak();
+    format!(
+        "  rollout.max_sequences may be raised to {} (now {}), which samples faster and takes {} (peak, {})\n",
+        more.to,
+        more.from,
+        gibibytes(peak),
+        moment.in_words()
+    )
 }
 
 fn as_json(
@@ -453,6 +496,9 @@ fn as_json(
         "remedy": remedy.map(|remedy| {
             let settings = remedy.settings.iter().map(|(key, value)| format!("{key} = {value}"));
             json!({"set": settings.collect::<Vec<_>>(), "bytes": remedy.plan.peak().0})
+        }),
+        "more_sequences": memory.bytes.and_then(|bytes| plan.more_sequences(bytes)).map(|more| {
+            json!({"from": more.from, "to": more.to, "bytes": more.plan.peak().0})
         }),
         "longest": memory.bytes.and_then(|bytes| plan.longest(bytes)),
     })

@@ -1,4 +1,4 @@
-//! Changes that make a run fit.
+//! Changes that make a run fit, or let it sample more sequences at once.
 
 use serde::Serialize;
 
@@ -75,6 +75,46 @@ pub(super) fn advice(plan: &Plan, memory: u64) -> Vec<Advice> {
     }
 
     advice
+}
+
+/// More sequences at once than the recipe allows, for which the device has memory.
+#[derive(Clone, Debug)]
+pub struct MoreSequences {
+    /// Current value of `rollout.max_sequences`.
+    pub from: u128,
+    /// Value to which it may be raised, rounded down.
+    pub to: u128,
+    /// Plan of the run with that value.
+    pub plan: Plan,
+}
+
+/// Limit of the sequences that are advised. A step's launches and weights take as long for many sequences as for few,
+/// but with 512 the keys and values of each take most of its time (book, page on cards).
+const MOST_SEQUENCES: u128 = 512;
+
+pub(super) fn more_sequences(plan: &Plan, memory: u64) -> Option<MoreSequences> {
+    let facts = &plan.facts;
+    let work = facts.work;
+    if work.on_host || work.elsewhere || !plan.fits(memory) {
+        return None;
+    }
+
+    let with = |sequences: u128| {
+        Plan::from_facts(Facts { work: Work { sequences, ..work }, ..facts.clone() })
+    };
+    // A run that has no memory while it samples ends, so this advice leaves a tenth to spare.
+    let fits = |sequences: u128| {
+        let plan = with(sequences);
+        of_sampling(&work).iter().all(|&moment| plan.sum(moment) <= memory - memory / 10)
+    };
+
+    let from = work.sequences;
+    let sampled =
+        facts.evaluations.iter().map(|it| it.completions).fold(work.completions, u128::max);
+    let most = sampled.min(MOST_SEQUENCES);
+    let to = if fits(most) { most } else { largest(from, most, fits)? };
+    // A change of less than a fifth is hardly worth it.
+    (5 * to >= 6 * from).then(|| MoreSequences { from, to, plan: with(to) })
 }
 
 /// Returns the moments that hold the tensors of sampling.

@@ -154,7 +154,7 @@ pub struct Work {
     pub elsewhere: bool,
     /// True if the next step is sampled here while a step is trained on (`rollout.max_staleness`).
     pub ahead: bool,
-    /// True if a device records its steps (`rollout.graphs`).
+    /// True if a device records its steps (`rollout.graphs`), which the host must take no part in.
     pub graphs: bool,
     /// Completions that a step trains on.
     pub completions: u128,
@@ -456,6 +456,11 @@ impl Work {
             evaluations.iter().map(|it| it.completions).fold(bounded(completions), u128::max);
         let remote = rollout.engine.is_remote();
 
+        // The host reads which experts are chosen, and a recurrent layer's state moves. Plain tensor code keeps pages
+        // that the host counts.
+        let with_host = recipe.device.kernels == Kernels::Reference
+            || config.kinds.iter().any(|kind| kind.recurrent || kind.sparse);
+
         Work {
             prompt: bounded(prompt),
             completion: bounded(completion),
@@ -465,7 +470,7 @@ impl Work {
             sequences: if remote { 1 } else { sampled.min(bounded(rollout.max_sequences)) },
             elsewhere: remote,
             ahead: !remote && rollout.max_staleness > 0,
-            graphs: recipe.records_graphs(),
+            graphs: recipe.records_graphs() && !with_host,
             completions: bounded(completions),
             mini_batch: bounded(completions.div_ceil(updates)),
             updates: bounded(updates.saturating_mul(passes)),

@@ -403,6 +403,62 @@ fn advice_that_is_followed_makes_it_fit() {
     assert!(!plan.least().fits(4 << 30) && plan.advice(4 << 30).is_empty());
 }
 
+/// A step has 1,024 completions, and a tenth of the memory has to be left.
+#[test]
+fn a_card_with_room_may_decode_more_sequences() {
+    let plan_of = |device: &str, sequences: u128, more: &str| {
+        let recipe = format!(
+            "[eval]\nprompts = 8\n[device]\nkind = \"{device}\"\n[rollout]\nmax_sequences = {sequences}\n{more}"
+        );
+        with_model("lora = { rank = 16 }", &recipe, Compute::Bf16)
+    };
+    let most =
+        |plan: &Plan, memory: u64| plan.more_sequences(memory).map(|more| (more.from, more.to));
+
+    let large = 80 << 30;
+    assert_eq!(most(&plan_of("vulkan", 32, ""), large), Some((32, 512)));
+    assert_eq!(most(&plan_of("vulkan", 500, ""), large), None);
+    // No more than a step has completions.
+    let small = "[sampling]\nprompts_per_step = 4\n[train]\nmini_batch = 64";
+    assert_eq!(most(&plan_of("vulkan", 32, small), large), Some((32, 64)));
+    assert_eq!(most(&plan_of("cpu", 32, ""), large), None);
+    let servers = "engine = { kind = \"vllm\", servers = [\"http://a:1\"] }";
+    assert_eq!(most(&plan_of("vulkan", 32, servers), large), None);
+
+    let memory = 6 << 30;
+    let room = memory - memory / 10;
+    let more = plan_of("vulkan", 32, "").more_sequences(memory).unwrap();
+    assert!((100..500).contains(&more.to), "{}", more.to);
+    let taken = |sequences| plan_of("vulkan", sequences, "").sum(Moment::Rollout);
+    assert_eq!(more.plan.sum(Moment::Rollout), taken(more.to));
+    // The number is rounded down to two digits.
+    assert!(taken(more.to) <= room && room < taken(more.to + 10));
+
+    // Less than a fifth more is not worth a change.
+    let few = more.to * 5 / 6;
+    assert_eq!(most(&plan_of("vulkan", few, ""), memory), Some((few, more.to)));
+    assert_eq!(most(&plan_of("vulkan", few + 1, ""), memory), None);
+    // Where a run does not fit, other advice comes first.
+    let plan = plan_of("vulkan", 32, "");
+    assert_eq!(most(&plan, plan.peak().0 - 1), None);
+}
+
+#[test]
+fn steps_are_recorded_unless_the_host_takes_part_in_them() {
+    let recorded = |family, more: &str| {
+        let text = format!(
+            "[model]\npath = \"m\"\n[data]\ntrain = \"t.jsonl\"\n[device]\nkind = \"cuda\"\n{more}"
+        );
+        let recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
+        let plan = Plan::new(&of_family_models(family), &recipe, Compute::Bf16, None);
+        plan.facts.work.graphs
+    };
+    assert!(recorded(Family::Qwen3, ""));
+    assert!(!recorded(Family::Qwen3, "[rollout]\ngraphs = false"));
+    assert!(!recorded(Family::Qwen3, "kernels = \"reference\""));
+    assert!(!recorded(Family::Qwen3Moe, "") && !recorded(Family::Qwen35, ""));
+}
+
 /// Returns a family's own sizes, from its widths alone.
 fn of_family_models(family: Family) -> Models {
     let sizes = Sizes {
