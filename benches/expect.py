@@ -1,5 +1,6 @@
 """Computes the time of a step on cards that nobody has measured yet: launches, bytes, FLOPs, and the two limits. For
-the one card that was measured, it computes the least time of what was measured, and the share of that.
+the one card that was measured, it computes the least time of what was measured, and the share of that. By what that
+card reached in each kind of work, it then computes what an H100 should reach.
 
     python3 benches/expect.py
 
@@ -51,9 +52,13 @@ class Model:
     vocab: int
 
     @property
+    def across(self):
+        """The width of queries, keys and values side by side."""
+        return (self.heads + 2 * self.kv_heads) * self.width
+
+    @property
     def layer(self):
-        across = (self.heads + 2 * self.kv_heads) * self.width
-        return self.hidden * (across + self.heads * self.width + 3 * self.inner)
+        return self.hidden * (self.across + self.heads * self.width + 3 * self.inner)
 
     @property
     def matrices(self):
@@ -69,6 +74,7 @@ HALF = Model("Qwen2.5-0.5B", 896, 24, 14, 2, 64, 4864, 151_936)
 MIDDLE = Model("Qwen2.5-1.5B", 1536, 28, 12, 2, 128, 8960, 151_936)
 SMALL = Model("Qwen3-0.6B", 1024, 28, 16, 8, 128, 3072, 151_936)
 LARGE = Model("Qwen3-4B", 2560, 36, 32, 8, 128, 9728, 151_936)
+LARGEST = Model("Qwen3-8B", 4096, 36, 32, 8, 128, 12_288, 151_936)
 
 
 def decoding(card, model, rows, length):
@@ -108,6 +114,24 @@ MEASURED = [
     ("update of adapters", LARGE, 16, 512, 512, 1.656),
 ]
 
+# Launches of a step with CUDA in bf16: in a layer, in a layer with adapters, and besides. benches/gpu/kernels.md has
+# 287 for 24 layers and 64 rows, 11 in each layer; from 256 tokens on there is one more, which joins the parts of the
+# attention (crates/kernels/src/cube/pages.rs). With adapters each of a layer's four products has two more, and all four
+# end in a sum, where two did: that was read, and not counted.
+CUDA_DECODING, CUDA_ADAPTED, CUDA_BESIDES = 12, 22, 23
+
+# Shares of its peaks that the H200 reached (book, page on cards). Products of 4,096 tokens: a layer's four took 0.37 ms
+# with 0.5B.
+PRODUCTS = 2 * HALF.layer * 4096 / 0.37e-3 / H200.products
+# Attention, forward and back, with 14 heads of 64 numbers: a layer took 1.20 ms for 16 texts of 1,024 tokens, and
+# 9.7 ms for one of 16,384.
+SHORT = 4.5 * 16 * HALF.attention(1024) / HALF.layers / 1.20e-3 / H200.products
+LONG = 4.5 * HALF.attention(16_384) / HALF.layers / 9.7e-3 / H200.products
+# Whatever only reads and writes: a copy reached 2.9 to 3.2 of 4.8 TB/s.
+MEMORY = 0.6
+# These two fit the three rollouts above: products of some hundred rows, and the reading of weights, keys and values.
+DECODED, READ = 0.25, 0.5
+
 
 def least(phase, model, rows, prompt, completion):
     """Gives the time of a phase if nothing but the card's peaks limits it, launches aside."""
@@ -120,16 +144,135 @@ def least(phase, model, rows, prompt, completion):
     return prompts + completion * max(bytes_, flops)
 
 
+def step(card, model, rows, length, adapters=False):
+    """Gives the expected seconds of a decode step: of its launches, which take as long however little they do, of
+    products, attention and logits. The numbers of adapters are too few to count."""
+    per_layer = CUDA_ADAPTED if adapters else CUDA_DECODING
+    launches = (per_layer * model.layers + CUDA_BESIDES) * LAUNCH
+    by_peak = 2 * model.matrices * rows / (DECODED * card.products)
+    by_reading = card.width * model.matrices / (READ * card.bandwidth)
+    cache = 2 * model.layers * model.kv_heads * model.width * rows * length * card.width
+    logits = 4 * 3 * rows * model.vocab / (MEMORY * card.bandwidth)
+    return [launches, max(by_peak, by_reading), cache / (READ * card.bandwidth), logits]
+
+
+def attention(card, model, texts, tokens):
+    """Gives the expected seconds of attention's forward pass."""
+    share = SHORT if tokens <= 4096 else LONG
+    return texts * model.attention(tokens) / (share * card.products)
+
+
+def through_memory(model):
+    """Counts the bytes that a token and a layer's forward pass read and write apart from the factors of products. In
+    numbers of f32: queries, keys and values are written and read, and written in 16 bits; so are gate and up, and their
+    product; the rest is the residual stream with its norms, and the branches."""
+    return 4 * (2.5 * model.across + 4.5 * model.inner + 12 * model.hidden)
+
+
+def of_adapters(model):
+    """Counts the bytes that adapters add to a token and a layer's forward and backward pass: they are added to the
+    products' results, which are written and read once more, and their own products read inputs and gradients again."""
+    inputs = 2 * model.hidden + model.heads * model.width + model.inner
+    outputs = model.across + 2 * model.hidden + 2 * model.inner
+    return 16 * outputs - 8 * model.hidden + 16 * inputs + 2 * 3 * inputs + 2 * 2 * outputs
+
+
+def prompts(card, model, rows, length):
+    """Gives the expected seconds of reading the prompts of a rollout."""
+    tokens = rows * length
+    products = 2 * model.layers * model.layer * tokens / (PRODUCTS * card.products)
+    memory = model.layers * through_memory(model) * tokens / (MEMORY * card.bandwidth)
+    return products + attention(card, model, rows, length) + memory
+
+
+def update(card, model, texts, tokens, trained=1.0):
+    """Gives the expected seconds of an update, with all layers kept: of products, of attention, and of whatever goes
+    through memory. The head's logits are computed twice. A backward pass is taken to read and write three times as much
+    as a forward pass. Launches don't count, because the host is through with them in a tenth of the time: 72 for a
+    layer of 4,096 tokens (benches/gpu/kernels.md)."""
+    all_tokens = texts * tokens
+    products = (4 + 2 * trained) * model.layers * model.layer
+    products += (6 + 2 * trained) * model.vocab * model.hidden
+    products *= all_tokens / (PRODUCTS * card.products)
+    # Logits are written and read twice in f32, and their gradient is written once and read twice in 16 bits.
+    memory = 4 * model.layers * through_memory(model) + (4 * 4 + 3 * 2) * model.vocab
+    if not trained:
+        memory += model.layers * of_adapters(model)
+    # AdamW reads four numbers of a weight and writes three, and the matrix is rounded for the next update.
+    memory = memory * all_tokens + trained * (7 * 4 + 6) * model.matrices
+    return [products, 4.5 * attention(card, model, texts, tokens), memory / (MEMORY * card.bandwidth)]
+
+
+def expected(card, phase, model, rows, prompt, completion):
+    """Gives the expected seconds of a phase."""
+    if phase.startswith("update"):
+        trained = 0.0 if phase.endswith("adapters") else 1.0
+        return sum(update(card, model, rows, prompt + completion, trained))
+    return prompts(card, model, rows, prompt) + completion * sum(step(card, model, rows, prompt + completion / 2))
+
+
+# Tokens/s of an H100 by an estimate of 2026-11-26, which was made by reading the program of commit 9ca0e17 with burn
+# 0.22.1: of 64, 256 and 512 rows after 1,024 tokens. The last number of each is its launches.
+BEFORE = {
+    ("Qwen2.5-0.5B", False): (12_700, 32_700, 47_900, 295),
+    ("Qwen2.5-1.5B", False): (6_900, 16_300, 23_900, 343),
+    ("Qwen3-4B", False): (3_400, 6_600, None, 439),
+    ("Qwen3-4B", True): (1_600, 3_800, None, 1_879),
+    ("Qwen3-8B", False): (2_700, None, None, 439),
+    ("Qwen3-8B", True): (1_200, 3_100, None, 1_879),
+}
+
+
+def an_h100():
+    """Prints what an H100 should reach, next to that estimate."""
+    card, length, all_rows = CARDS[0], 1024, (64, 256, 512)
+    print("| H100, decoding | launches before, now | rows | ms: launches | products | attention | logits "
+          "| tokens/s before | now | of the roof |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for model in (HALF, MIDDLE, LARGE, LARGEST):
+        for adapters in (False, True):
+            before = BEFORE.get((model.name, adapters), (None,) * 4)
+            name = model.name + (" with adapters" if adapters else "")
+            launches = (CUDA_ADAPTED if adapters else CUDA_DECODING) * model.layers + CUDA_BESIDES
+            for rows, then in zip(all_rows, before):
+                parts = step(card, model, rows, length, adapters)
+                bytes_, flops, _ = decoding(card, model, rows, length)
+                times = " | ".join(f"{1e3 * part:.2f}" for part in parts)
+                print(
+                    f"| {name} | {or_none(before[3])}, {launches} | {rows} | {times} | {or_none(then)} "
+                    f"| {rows / sum(parts):,.0f} | {max(bytes_, flops) / sum(parts):.0%} |"
+                )
+    print()
+    print("| H100, update | products: s | attention | memory | tokens/s before | now |")
+    print("|---|---|---|---|---|---|")
+    for name, model, texts, tokens, trained, before in [
+        ("Qwen3-0.6B, 16 × 1,024", SMALL, 16, 1024, 1.0, "29,000"),
+        ("Qwen3-0.6B, 1 × 16,384", SMALL, 1, 16_384, 1.0, "6,800"),
+        ("Qwen3-4B with adapters, 16 × 1,024", LARGE, 16, 1024, 0.0, "6,300 to 8,000"),
+    ]:
+        parts = update(card, model, texts, tokens, trained)
+        times = " | ".join(f"{part:.3f}" for part in parts)
+        print(f"| {name} | {times} | {before} | {texts * tokens / sum(parts):,.0f} |")
+
+
+def or_none(number):
+    return "–" if number is None else f"{number:,}"
+
+
 def main():
-    print("| H200, measured | tokens/s | seconds | at the card's peaks | share |")
-    print("|---|---|---|---|---|")
+    print("| H200, measured | tokens/s | seconds | at the card's peaks | share | expected | error |")
+    print("|---|---|---|---|---|---|---|")
     for phase, model, rows, prompt, completion, seconds in MEASURED:
         tokens = rows * (completion if phase == "rollout" else prompt + completion)
         bound = least(phase, model, rows, prompt, completion)
+        now = expected(H200, phase, model, rows, prompt, completion)
         print(
             f"| {phase} of {model.name}, {rows} × ({prompt:,} + {completion:,}) | {tokens / seconds:,.0f} "
-            f"| {seconds:.3f} | {bound:.3f} | {bound / seconds:.0%} |"
+            f"| {seconds:.3f} | {bound:.3f} | {bound / seconds:.0%} "
+            f"| {now:.3f} | {now / seconds - 1:+.0%} |"
         )
+    print()
+    an_h100()
     print()
     print("| card | model | bytes: ms | FLOPs: ms | launches: ms | tokens/s at half of the bandwidth |")
     print("|---|---|---|---|---|---|")

@@ -89,7 +89,7 @@ pub struct MoreSequences {
 }
 
 /// Limit of the sequences that are advised. A step's launches and weights take as long for many sequences as for few,
-/// but with 512 the keys and values of each take most of its time (book, page on cards).
+/// but the keys and values of 512 take half of its time or more (book, page on cards).
 const MOST_SEQUENCES: u128 = 512;
 
 pub(super) fn more_sequences(plan: &Plan, memory: u64) -> Option<MoreSequences> {
