@@ -1,7 +1,7 @@
 //! Counts the launches that a GPU is asked for, and checks the host's part between them. They are counted on the
-//! device of `FIREBRICK_TEST_DEVICE`, in f32. The bounds are those of software Vulkan. Other devices differ a little: in
-//! 16 bits some numbers are cast in launches of their own, and CUDA's kernels lay factors along the sum, add up the parts
-//! of a product, and in short contexts need not join the parts of an attention.
+//! device of `FIREBRICK_TEST_DEVICE`, in f32. The bounds are those of software Vulkan. Other devices differ a little:
+//! in 16 bits some numbers are cast in launches of their own, and CUDA's kernels lay factors along the sum, add up the
+//! parts of a product, and in short contexts need not join the parts of an attention.
 
 #![cfg(feature = "gpu")]
 #![allow(clippy::print_stderr)] // the counts are what a run is for
