@@ -5,10 +5,14 @@
 use super::{
     attention::{hidden, is_visible, qkv_of, window_of},
     plan::{ITEM, Plan},
+    shared::sum_of_lanes,
     tiles::{Bench, How, Rows, STRIP, products, weighted, write},
     *,
 };
 use crate::{AttentionOptions, AttentionOutput, PackedMask, launch_ranges::launch_ranges};
+
+/// Units that compute the two numbers of a query and head in [`means`]: a power of two.
+const LANES: usize = 32;
 
 /// See [`crate::attention_backward`].
 pub(crate) fn backward(
@@ -72,8 +76,8 @@ fn pairs(out: &AttentionOutput, d_output: &Buffer, staged: ElemType) -> Option<B
     let pairs = empty(d_output, [tokens * heads, 2], DType::F32);
     means::launch(
         &d_output.client.clone(),
-        cubes(tokens * heads),
-        CubeDim::new_1d(32),
+        units(tokens * heads * LANES),
+        dim(),
         wide(&out.output)?.into_buffer_arg(),
         d_output.clone().into_buffer_arg(),
         wide(&out.lse)?.into_buffer_arg(),
@@ -154,7 +158,7 @@ fn in_tiles(
 
 /// Computes two numbers for each query and head: the logarithm of its sum of weights, and the mean of its values'
 /// gradients, which is the output's gradient times the output. That gradient is rounded as in matmuls of tiles, because
-/// only the difference between those and the mean matters.
+/// only the difference between those and the mean matters. A query and head have [`LANES`] units of a cube.
 #[cube(launch)]
 fn means<S: Float>(
     output: &[f32],
@@ -164,20 +168,23 @@ fn means<S: Float>(
     width: usize,
     #[define(S)] _staged: ElemType,
 ) {
-    if CUBE_POS < lse.len() {
-        let mut sum = f32::new(0.0);
-        let mut at = UNIT_POS as usize;
+    let (index, lane) = (ABSOLUTE_POS / LANES, ABSOLUTE_POS % LANES);
+    let exists = index < lse.len();
+    let mut sum = f32::new(0.0);
+    if exists {
+        let mut at = ABSOLUTE_POS % LANES;
         while at < width {
-            let d = S::cast_from(d_output[CUBE_POS * width + at]);
-            sum += output[CUBE_POS * width + at] * f32::cast_from(d);
-            at += CUBE_DIM as usize;
+            let d = S::cast_from(d_output[index * width + at]);
+            sum += output[index * width + at] * f32::cast_from(d);
+            at += LANES;
         }
+    }
 
-        sum = sum_of_cube(sum);
-        if UNIT_POS == 0 {
-            pairs[2 * CUBE_POS] = lse[CUBE_POS];
-            pairs[2 * CUBE_POS + 1] = sum;
-        }
+    // Every unit takes part, because the units of a cube wait for each other.
+    let sum = sum_of_lanes(sum, comptime!(LANES as u32));
+    if exists && lane == 0 {
+        pairs[2 * index] = lse[index];
+        pairs[2 * index + 1] = sum;
     }
 }
 
