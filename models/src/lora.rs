@@ -238,6 +238,9 @@ pub(crate) struct JoinedAdapters {
     a: Tensor<2>,
     /// All matrices `B` times their scales, `[ranks, outputs]`, each in its own rows and columns. The rest is 0.
     b: Tensor<2>,
+    /// The same matrix, stored in rows: in this layout its transpose is read fastest, which a backward pass multiplies
+    /// by. A copy for sampling has none.
+    b_in_rows: Option<Tensor<2>>,
 }
 
 impl JoinedAdapters {
@@ -263,10 +266,16 @@ impl JoinedAdapters {
             a.push(adapter.a.val());
         }
 
+        if a.is_empty() {
+            return None;
+        }
         let format = compute.dtype();
-        (!a.is_empty()).then(|| JoinedAdapters {
-            a: ops::cast_in_columns(Tensor::cat(a, 1), format),
-            b: ops::cast_in_columns(Tensor::cat(b, 0), format),
+        let (a, b) = (Tensor::cat(a, 1), Tensor::cat(b, 0));
+        let trained = b.is_autodiff();
+        Some(JoinedAdapters {
+            a: ops::cast_in_columns(a, format),
+            b_in_rows: trained.then(|| b.clone().inner().cast(format)),
+            b: ops::cast_in_columns(b, format),
         })
     }
 
@@ -275,7 +284,7 @@ impl JoinedAdapters {
         if !self.a.is_autodiff() {
             return self;
         }
-        JoinedAdapters { a: self.a.inner(), b: self.b.inner() }
+        JoinedAdapters { a: self.a.inner(), b: self.b.inner(), ..self }
     }
 
     /// Returns `x · a` and `b`, whose product is what the adapters add.
@@ -285,7 +294,8 @@ impl JoinedAdapters {
 
     /// Computes the gradient of `x · a`, given the gradient of the output.
     pub(crate) fn d_inner(&self, d_y: Tensor<2>, compute: Compute) -> Tensor<2> {
-        ops::factor(d_y, self.b.clone().transpose(), compute)
+        let b = self.b_in_rows.as_ref().unwrap_or(&self.b);
+        ops::factor(d_y, b.clone().transpose(), compute)
     }
 
     /// Returns `aᵀ`, which the gradient of `x · a` is multiplied by.

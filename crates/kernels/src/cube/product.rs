@@ -44,7 +44,8 @@ pub(crate) fn linear(
         Some([inner, more]) => Some(product(inner, more)?),
         None => None,
     };
-    Some(tensor(plus(in_parts(x, weight)?, bias, [adapter, onto])))
+    let parts = in_parts(x, weight, DType::F32)?;
+    Some(tensor(plus(parts, bias, [adapter, onto], DType::F32)))
 }
 
 /// Computes `x · y` in the format of the factors.
@@ -80,17 +81,14 @@ fn product_in(x: &Tensor<2>, y: &Tensor<2>, format: DType) -> Option<Buffer> {
     if x.dims()[0] <= FEW {
         return product_of_few(x, y, None, None, format);
     }
-    match format {
-        DType::F32 => Some(plus(in_parts(x, y)?, None, [None, None])),
-        _ => Some(whole_product(strided(x)?, strided(y)?, format)),
-    }
+    Some(plus(in_parts(x, y, format)?, None, [None, None], format))
 }
 
-/// Computes a matmul of many rows in f32, and in parts of the sum if that is faster.
-fn in_parts(x: &Tensor<2>, y: &Tensor<2>) -> Option<Parts> {
+/// Computes a matmul of many rows: in parts of the sum, which are f32, if that is faster, and otherwise in a format.
+fn in_parts(x: &Tensor<2>, y: &Tensor<2>, format: DType) -> Option<Parts> {
     let (x, y) = (strided(x)?, strided(y)?);
     let parts = split::product(&x, &y);
-    Some(parts.unwrap_or_else(|| Parts { sums: whole_product(x, y, DType::F32), count: 1 }))
+    Some(parts.unwrap_or_else(|| Parts { sums: whole_product(x, y, format), count: 1 }))
 }
 
 /// A way to compute a matmul of many rows.
@@ -127,7 +125,8 @@ impl Way {
                 cuts::multiply_in(settings, &x, &y, &out).then(|| tensor(out))
             }
             Way::Parts(count) => {
-                split::product_in(count, &x, &y).map(|it| tensor(plus(it, None, [None, None])))
+                let parts = split::product_in(count, &x, &y)?;
+                Some(tensor(plus(parts, None, [None, None], DType::F32)))
             }
         }
     }

@@ -116,18 +116,24 @@ fn add_rows(
     }
 }
 
-/// Computes `y + beside + bias + onto`, row by row, where `y` may be in parts. Any of the three may be missing.
-pub(super) fn plus(y: Parts, bias: Option<Buffer>, more: [Option<Buffer>; 2]) -> Buffer {
+/// Computes `y + beside + bias + onto` in a format, row by row, where `y` may be in parts. Any of the three may be
+/// missing. Sums are f32, and are rounded at their end.
+pub(super) fn plus(
+    y: Parts,
+    bias: Option<Buffer>,
+    more: [Option<Buffer>; 2],
+    out_format: DType,
+) -> Buffer {
     let Parts { sums: y, count } = y;
     let with = more.each_ref().map(Option::is_some);
     let with_bias = bias.is_some();
-    if count == 1 && !with_bias && with == [false; 2] {
+    if count == 1 && !with_bias && with == [false; 2] && y.dtype == out_format {
         return y;
     }
 
     // A missing buffer is replaced by one that is not read.
     let [rows, columns] = y.meta.shape().dims::<2>();
-    let sum = empty(&y, [rows / count, columns], DType::F32);
+    let sum = empty(&y, [rows / count, columns], out_format);
     let bias = bias.unwrap_or(y.clone());
     let [beside, onto] = more.map(|more| more.unwrap_or(y.clone()));
 
@@ -144,22 +150,24 @@ pub(super) fn plus(y: Parts, bias: Option<Buffer>, more: [Option<Buffer>; 2]) ->
         with[0],
         with_bias,
         with[1],
+        format(&sum),
     );
 
     sum
 }
 
 #[cube(launch)]
-fn plus_rows(
+fn plus_rows<S: Float>(
     y: &[f32],
     beside: &[f32],
     bias: &[f32],
     onto: &[f32],
-    sum: &mut [f32],
+    sum: &mut [S],
     parts: usize,
     #[comptime] with_beside: bool,
     #[comptime] with_bias: bool,
     #[comptime] with_onto: bool,
+    #[define(S)] _format: ElemType,
 ) {
     if ABSOLUTE_POS < sum.len() {
         let mut all = y[ABSOLUTE_POS];
@@ -177,7 +185,7 @@ fn plus_rows(
             all += onto[ABSOLUTE_POS];
         }
 
-        sum[ABSOLUTE_POS] = all;
+        sum[ABSOLUTE_POS] = S::cast_from(all);
     }
 }
 

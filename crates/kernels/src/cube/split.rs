@@ -23,7 +23,8 @@ const STEPS: usize = 3;
 /// Lower bound on the steps of a sum that is split.
 const LONG: usize = 32;
 
-/// A matmul in parts, one below the other: `[count · rows, columns]`.
+/// A matmul in parts, one below the other: `[count · rows, columns]`. Several parts are f32, and a single one is in any
+/// format.
 pub(super) struct Parts {
     pub(super) sums: Buffer,
     pub(super) count: usize,
