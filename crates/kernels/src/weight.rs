@@ -106,29 +106,27 @@ impl QuantisedMatrix {
         QuantisedMatrix { transposed: !self.transposed, ..self }
     }
 
-    /// Decodes the matrix.
+    /// Decodes the matrix. On a GPU, its columns are then stored one after the other, also if it is transposed: the
+    /// layout in which the right factor of a matmul is read fastest.
     pub fn dequantise(&self, format: FloatDType) -> Tensor<2> {
-        let decoded = dequantise(self.codes.clone(), self.scales.clone(), self.layout, format);
+        let decoded = self.decoded(format);
         if self.transposed { decoded.transpose() } else { decoded }
+    }
+
+    /// Decodes the matrix as it was before it was transposed.
+    fn decoded(&self, format: FloatDType) -> Tensor<2> {
+        let (codes, scales, layout) = (&self.codes, &self.scales, self.layout);
+        on_gpu!(unpack::dequantise(codes, scales, layout, format, !self.transposed));
+        if let Some(stored) = quantised_weights(codes, scales, layout, false) {
+            let view = stored.view();
+            return tensor(cpu::weights::decoded(view), view.dims()).cast(format);
+        }
+        plain(codes.clone(), scales.clone(), layout).cast(format)
     }
 
     fn stored(&self) -> Option<StoredWeights> {
         quantised_weights(&self.codes, &self.scales, self.layout, self.transposed)
     }
-}
-
-fn dequantise(
-    codes: Tensor<2, Int>,
-    scales: Tensor<1>,
-    layout: QuantLayout,
-    format: FloatDType,
-) -> Tensor<2> {
-    on_gpu!(unpack::dequantise(&codes, &scales, layout, format));
-    if let Some(stored) = quantised_weights(&codes, &scales, layout, false) {
-        let view = stored.view();
-        return tensor(cpu::weights::decoded(view), view.dims()).cast(format);
-    }
-    plain(codes, scales, layout).cast(format)
 }
 
 pub(crate) fn plain(codes: Tensor<2, Int>, scales: Tensor<1>, layout: QuantLayout) -> Tensor<2> {

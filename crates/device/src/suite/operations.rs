@@ -3,9 +3,9 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{
     Activation, AdamWStep, Compute, Heads, LmHead, Norm, QuantLayout, QuantisedMatrix,
-    RopeFrequencies, RopeTable, adamw, add_product, add_rows, cast_in_columns, column_sums, gated,
-    gated_backward, head_backward, head_logprobs_saving, linear, qkv_rope, qkv_rope_backward,
-    scaled_squares,
+    RopeFrequencies, RopeTable, Weight, adamw, add_product, add_rows, cast_in_columns, column_sums,
+    factor, gated, gated_backward, head_backward, head_logprobs_saving, linear, linear_beside,
+    qkv_rope, qkv_rope_backward, scaled_squares,
 };
 
 use super::{
@@ -24,6 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
         ("operations/linear", Tolerance::PRODUCT, products),
         ("operations/head", Tolerance::FORWARD, head),
         ("operations/unpacked", Tolerance::ELEMENTWISE, unpacking),
+        ("operations/adapters", Tolerance::FORWARD, adapters),
     ];
     let in_f32_only = [
         in_f32("operations/norm_backward", Tolerance::SUM, norm_backward),
@@ -268,40 +269,103 @@ fn head(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     Ok(arrays)
 }
 
-/// Unpacks matrices of real widths, and one that does not fill a vector. The host unpacks them code by code.
+/// Unpacks matrices of real widths, and those that do not fill a vector or a square, which the host does code by code.
 fn unpacking(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let mut arrays = Vec::new();
-    for ([inputs, outputs], bits, run) in
+    for (sides, bits, run) in
         [([4864, 896], 4, 32), ([1536, 1792], 8, 32), ([264, 131], 4, 24), ([36, 67], 8, 12)]
     {
-        let layout = QuantLayout { bits, group_size: run };
-        // Codes are unsigned in memory: half of their range is added.
-        let half = 1i64 << (bits - 1);
-        let noise = Noise::new(bits as u64).numbers(inputs * outputs);
-        let codes: Vec<i64> = noise.iter().map(|&at| (at * half as f32).floor() as i64).collect();
-        // As in a model, scales are numbers of bfloat16.
-        let narrow = |scale: f32| f32::from_bits(scale.to_bits() & 0xffff_0000);
-        let scales = Noise::new(3).numbers(inputs / run * outputs);
-        let scales: Vec<f32> = scales.into_iter().map(narrow).collect();
-
-        // The first input of a word is in its lowest bits.
-        let mut words = vec![0u32; inputs / layout.per_word() * outputs];
-        let mut exact = vec![0.0; inputs * outputs];
-        for (at, code) in codes.into_iter().enumerate() {
-            let (input, output) = (at / outputs, at % outputs);
-            let word = &mut words[input / layout.per_word() * outputs + output];
-            *word |= ((code + half) as u32) << (input % layout.per_word() * bits);
-            exact[at] = code as f32 * scales[input / run * outputs + output];
-        }
-
-        let words: Vec<i32> = words.into_iter().map(|word| word as i32).collect();
-        let words = TensorData::new(words, [inputs / layout.per_word(), outputs]);
-        let words = Tensor::<2, Int>::from_data(words, device);
-        let scales = Tensor::<1>::from_data(scales.as_slice(), device);
-        let matrix = QuantisedMatrix::new(words, scales, layout);
-        let found = matrix.dequantise(compute(precision).dtype());
+        let (matrix, exact) = packed(sides, QuantLayout { bits, group_size: run }, device);
+        let format = compute(precision).dtype();
+        let [inputs, outputs] = sides;
         let name = format!("{inputs}×{outputs} in {bits} bits");
-        arrays.push(Array::with_expected(name, values(found)?, exact));
+
+        // A transposed matrix is unpacked into another layout.
+        let found = matrix.dequantise(format);
+        let of_transposed = matrix.transpose().dequantise(format).transpose();
+        arrays.push(Array::with_expected(name.clone(), values(found)?, exact.clone()));
+        let name = format!("{name}, transposed");
+        arrays.push(Array::with_expected(name, values(of_transposed)?, exact));
+    }
+    Ok(arrays)
+}
+
+/// Makes a packed matrix, and its numbers row by row.
+fn packed(
+    [inputs, outputs]: [usize; 2],
+    layout: QuantLayout,
+    device: &Device,
+) -> (QuantisedMatrix, Vec<f32>) {
+    let QuantLayout { bits, group_size } = layout;
+    // Codes are unsigned in memory: half of their range is added.
+    let half = 1i64 << (bits - 1);
+    let noise = Noise::new(bits as u64).numbers(inputs * outputs);
+    let codes: Vec<i64> = noise.iter().map(|&at| (at * half as f32).floor() as i64).collect();
+    // As in a model, scales are numbers of bfloat16.
+    let narrow = |scale: f32| f32::from_bits(scale.to_bits() & 0xffff_0000);
+    let scales = Noise::new(3).numbers(inputs / group_size * outputs);
+    let scales: Vec<f32> = scales.into_iter().map(narrow).collect();
+
+    // The first input of a word is in its lowest bits.
+    let mut words = vec![0u32; inputs / layout.per_word() * outputs];
+    let mut exact = vec![0.0; inputs * outputs];
+    for (at, code) in codes.into_iter().enumerate() {
+        let (input, output) = (at / outputs, at % outputs);
+        let word = &mut words[input / layout.per_word() * outputs + output];
+        *word |= ((code + half) as u32) << (input % layout.per_word() * bits);
+        exact[at] = code as f32 * scales[input / group_size * outputs + output];
+    }
+
+    let words: Vec<i32> = words.into_iter().map(|word| word as i32).collect();
+    let words = TensorData::new(words, [inputs / layout.per_word(), outputs]);
+    let words = Tensor::<2, Int>::from_data(words, device);
+    let scales = Tensor::<1>::from_data(scales.as_slice(), device);
+    (QuantisedMatrix::new(words, scales, layout), exact)
+}
+
+/// Multiplies next to adapters as an update does, by packed weights and by their transposes. Some adapters have so many
+/// inputs that a device may split the sum.
+fn adapters(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
+    let compute = compute(precision);
+    let format = compute.dtype();
+    let noise = |salt, shape: [usize; 2]| Noise::new(salt).tensor(shape, device);
+
+    let mut arrays = Vec::new();
+    for (rows, inputs, rank) in [(5, 264, 5), (64, 2304, 6), (70, 2048, 48)] {
+        let x = noise(1, [rows, inputs]);
+        let a = noise(2, [inputs, rank]);
+        let prepared = factor(x.clone(), cast_in_columns(a.clone(), format), compute);
+        let plain = factor(x, a, compute);
+        let name = format!("factor of {rows}×{inputs}×{rank}");
+        arrays.push(Array::new(format!("{name}, prepared"), values(prepared)?));
+        arrays.push(Array::new(name, values(plain)?));
+    }
+
+    for (sides, bits, run) in [([264, 131], 4, 24), ([128, 70], 8, 32)] {
+        let (matrix, _) = packed(sides, QuantLayout { bits, group_size: run }, device);
+        let [inputs, outputs] = sides;
+        let a = noise(2, [inputs, 6]);
+        let b = noise(3, [6, outputs]);
+        for rows in [5, 64] {
+            let x = noise(1, [rows, inputs]);
+            let d_y = noise(4, [rows, outputs]);
+            let bias = wave([outputs], 0.53, device);
+            let onto = wave([rows, outputs], 0.11, device);
+
+            let inner = factor(x.clone(), cast_in_columns(a.clone(), format), compute);
+            let pair = [inner, cast_in_columns(b.clone(), format)];
+            let weight = Weight::Quantised(matrix.clone());
+            let y = linear_beside(x, weight, Some(pair), Some(bias), Some(onto), compute);
+
+            let d_inner = factor(d_y.clone(), b.clone().cast(format).transpose(), compute);
+            let pair = [d_inner, a.clone().transpose()];
+            let transposed = Weight::Quantised(matrix.clone().transpose());
+            let d_x = linear_beside(d_y, transposed, Some(pair), None, None, compute);
+
+            let name = format!("{rows}×{inputs}×{outputs} in {bits} bits");
+            arrays.push(Array::new(name.clone(), values(y)?));
+            arrays.push(Array::new(format!("∂x of {name}"), values(d_x)?));
+        }
     }
     Ok(arrays)
 }
