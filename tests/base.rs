@@ -116,6 +116,16 @@ fn an_update_beside_a_packed_base_is_that_beside_its_values() {
             for (came, expected) in of(&policy.sampler()).iter().zip(of(&twin.sampler())) {
                 assert!((came - expected).abs() <= 1e-4, "{base:?}: {came}, expected {expected}");
             }
+
+            // Weights that are unpacked once take as much room as in 16 bits, and change no bit of a sampler.
+            let narrow = policy.clone().with_compute(Compute::Bf16);
+            let unpacked = narrow.clone().with_unpacked_sampler(true).sampler();
+            assert_eq!(of(&unpacked), of(&narrow.sampler()), "{base:?}");
+            if matches!(base, FrozenFormat::Int8 | FrozenFormat::Int4) {
+                let wide = adapted(fixture, FrozenFormat::Bf16, &device);
+                let wide = wide.with_compute(Compute::Bf16).sampler();
+                assert_eq!(unpacked.weight_bytes(), wide.weight_bytes(), "{base:?}");
+            }
         }
     });
 }

@@ -47,6 +47,8 @@ pub struct Decoder {
     #[module(skip)]
     chunk_sizes: ChunkSizes,
     #[module(skip)]
+    unpacks_sampler: bool,
+    #[module(skip)]
     lora: Option<Lora>,
     #[module(skip)]
     text_prefix: TextPrefix,
@@ -97,6 +99,13 @@ impl Decoder {
         self
     }
 
+    /// Sets whether a copy for sampling has weights of 8 and 4 bits in 16 bits, if these are the matmul precision. A
+    /// step then unpacks none of them, and multiplies by the same numbers.
+    pub fn with_unpacked_sampler(mut self, unpacks: bool) -> Self {
+        self.unpacks_sampler = unpacks;
+        self
+    }
+
     /// Computes the logits of every position, `[rows, tokens, vocab]`, for inspection and tests. Training and
     /// sampling ask for hidden states and apply the head where they need it.
     pub fn logits(&self, batch: &TokenBatch) -> Tensor<3> {
@@ -128,6 +137,7 @@ impl Decoder {
             config: config.clone(),
             compute: Compute::default(),
             chunk_sizes: ChunkSizes::default(),
+            unpacks_sampler: false,
             lora: None,
             text_prefix: TextPrefix::default(),
             longest: 0,
@@ -438,6 +448,15 @@ impl PolicyModel for Decoder {
         };
         prepared.per_layer = per_layer;
         prepared
+    }
+
+    fn sampler(&self) -> Self {
+        let mut sampler = self.valid().prepared();
+        if self.unpacks_sampler && self.compute != Compute::F32 {
+            sampler.projections_mut().for_each(|(_, projection)| projection.unpack(self.compute));
+            sampler.experts_mut().for_each(|projection| projection.unpack(self.compute));
+        }
+        sampler
     }
 
     /// Removes the head, and the factor and the bound of its logits. `tied` is true in the result's sizes.

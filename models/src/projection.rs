@@ -85,6 +85,14 @@ impl Projection {
         });
     }
 
+    /// Unpacks a weight of a few bits once, in a copy that has room for it.
+    pub(crate) fn unpack(&mut self, compute: Compute) {
+        if let Some(quantised) = self.quantised.take() {
+            let weight = quantised.matrix().dequantise(compute.dtype());
+            self.weight = Some(Param::from_tensor(weight).no_grad());
+        }
+    }
+
     fn joined(&self, compute: Compute) -> Option<JoinedAdapters> {
         self.joined.clone().or_else(|| JoinedAdapters::new(&self.adapters, &self.widths, compute))
     }

@@ -192,6 +192,7 @@ pub(crate) fn build_with_parts(
     let replicas = device::replicas(recipe)?;
     let Policy { decoder: policy, config, base } =
         Policy::read(recipe, folders.as_ref(), &data.tokenizer, seed, &device, &notes_tx)?;
+    let policy = policy.with_unpacked_sampler(micro_batching.unpacks_once);
     let adapter = policy.lora().is_some();
     let origin = if adapter { PolicyOrigin::Adapters } else { recipe.origin() };
     let own_rate = parts.optimizer.is_some() || parts.schedule.is_some();

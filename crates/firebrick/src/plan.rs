@@ -108,12 +108,17 @@ pub struct Plan {
 impl Plan {
     /// Works out the plan of `recipe` for models of these sizes with the matmul precision `compute`, on a device with
     /// `memory` bytes. If the recipe leaves it to the plan, an update keeps all activations of as many layers as fit,
-    /// or of none if the memory is not known.
+    /// or of none if the memory is not known. On a GPU with enough memory, the engine unpacks weights of 8 or 4 bits
+    /// once.
     pub fn new(models: &Models, recipe: &Recipe, compute: Compute, memory: Option<u64>) -> Self {
-        let facts = Facts::new(models, recipe, compute, memory);
-        let whole = memory.filter(|_| facts.work.recompute_auto);
-        let whole = whole.map_or(facts.work.whole_layers, |memory| whole_layers(&facts, memory));
-        Plan::from_facts(Facts { work: Work { whole_layers: whole, ..facts.work }, ..facts })
+        let mut facts = Facts::new(models, recipe, compute, memory);
+        if let Some(memory) = memory {
+            facts.unpacks_once = unpacks_once(&facts, memory);
+            if facts.work.recompute_auto {
+                facts.work.whole_layers = whole_layers(&facts, memory);
+            }
+        }
+        Plan::from_facts(facts)
     }
 
     /// Works out the plan of a run with these facts.
@@ -181,6 +186,19 @@ fn whole_layers(facts: &Facts, memory: u64) -> u128 {
         update.into_iter().all(|moment| plan.sum(moment) <= memory - memory / 10)
     };
     (1..=facts.shape.layers).take_while(fits).last().unwrap_or(0)
+}
+
+/// Tells whether the engine may unpack all weights of 8 and 4 bits, and still have a tenth of the memory to spare. The
+/// CPU's memory is what happens to be free, so it does not decide.
+fn unpacks_once(facts: &Facts, memory: u64) -> bool {
+    if facts.packed == 0 || !facts.half || facts.work.on_host || facts.work.elsewhere {
+        return false;
+    }
+    let plan = Plan::from_facts(Facts { unpacks_once: true, ..facts.clone() });
+    // An engine that does not sample ahead has no weights outside of a rollout.
+    let mut moments =
+        Moment::ALL.into_iter().filter(|&it| it == Moment::Rollout || plan.facts.work.ahead);
+    moments.all(|moment| plan.sum(moment) <= memory - memory / 10)
 }
 
 #[cfg(test)]

@@ -295,11 +295,12 @@ struct BatchKey {
     set: fn(&mut Facts, u128),
 }
 
-/// Plans the same run with the smallest batches that there can be.
+/// Plans the same run with the smallest batches that there can be, and with packed weights that stay packed.
 pub(super) fn least(plan: &Plan) -> Plan {
     let mut facts = plan.facts.clone();
     facts.work.sequences = 1;
     facts.work.micro_batch_tokens = 1;
+    facts.unpacks_once = false;
     Plan::from_facts(facts)
 }
 

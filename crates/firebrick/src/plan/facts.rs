@@ -52,6 +52,10 @@ pub struct Facts {
     pub largest_in_layer: u128,
     /// Values of the embedding. The gradient of a separate head has as many.
     pub lookup: u128,
+    /// Values of the weights that are kept in 8 or 4 bits.
+    pub packed: u128,
+    /// True if the engine unpacks these weights once for all its steps.
+    pub unpacks_once: bool,
     /// Values of the largest projection, if it is unpacked before it is multiplied.
     pub unpacked: u128,
     /// Bytes of the largest tensor of the weights, which is an embedding or the head.
@@ -368,6 +372,11 @@ impl Facts {
                 .chain(teaches_itself.then_some(active))
                 .max()
                 .unwrap_or(0),
+            packed: match base {
+                FrozenFormat::F32 | FrozenFormat::Bf16 => 0,
+                FrozenFormat::Int8 | FrozenFormat::Int4 => frozen - (lookups - whole_values),
+            },
+            unpacks_once: false,
             unpacked: match base {
                 FrozenFormat::F32 | FrozenFormat::Bf16 => 0,
                 // The CPU's own products unpack a part at a time.

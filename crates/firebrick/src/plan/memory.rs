@@ -63,13 +63,15 @@ pub fn warning(recipe: &Recipe, sources: &Sources) -> Option<String> {
     ))
 }
 
-/// How a run's updates are split into micro-batches, and the chunks in which they compute.
+/// How a run's updates are split into micro-batches, the chunks in which they compute, and what the engine unpacks.
 #[derive(Clone, Copy, Debug)]
 pub struct MicroBatchPlan {
     /// Chunk sizes of the tensors that never exist as a whole.
     pub chunks: ChunkPlan,
     /// Number of layers of which an update keeps more than the input.
     pub whole_layers: usize,
+    /// True if the engine unpacks weights of 8 or 4 bits once for all its steps.
+    pub unpacks_once: bool,
 }
 
 /// Decides how the updates of `recipe` are split. A program that brings its own policy has no sources, so the sizes are
@@ -82,7 +84,8 @@ pub fn micro_batching(recipe: &Recipe, sources: Option<&Sources>) -> MicroBatchP
         Some(models) => {
             let facts = Plan::new(&models, recipe, compute(recipe).0, memory).facts;
             let whole_layers = usize::try_from(facts.work.whole_layers).unwrap_or(usize::MAX);
-            MicroBatchPlan { chunks: facts.chunks, whole_layers }
+            let unpacks_once = facts.unpacks_once;
+            MicroBatchPlan { chunks: facts.chunks, whole_layers, unpacks_once }
         }
         None => MicroBatchPlan {
             chunks: ChunkPlan::for_device(recipe.device.name(), memory, 0),
@@ -90,6 +93,7 @@ pub fn micro_batching(recipe: &Recipe, sources: Option<&Sources>) -> MicroBatchP
                 Recompute::Layers => 0,
                 Recompute::Auto | Recompute::None => usize::MAX,
             },
+            unpacks_once: false,
         },
     }
 }

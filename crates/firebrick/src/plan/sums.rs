@@ -24,6 +24,7 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     // are kept in. It has its own copy of the others once they have changed.
     let changed = facts.trainable * F32;
     let rounded = if facts.rounds_frozen { facts.parameters } else { facts.trainable };
+    let unpacked = if facts.unpacks_once { facts.packed * BF16 } else { 0 };
     let gradient = facts.trainable * F32;
 
     let work = &facts.work;
@@ -48,9 +49,9 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         // policy until the first update has made new ones, unless they are rounded. Other engines drop them.
         part("weights of the engine", true, &|moment| match moment {
             _ if work.elsewhere => 0,
-            Moment::Rollout => when(facts.half, rounded * BF16),
+            Moment::Rollout => when(facts.half, rounded * BF16 + unpacked),
             _ if !work.ahead => 0,
-            _ if facts.half => rounded * BF16,
+            _ if facts.half => rounded * BF16 + unpacked,
             Moment::Saving => changed,
             _ => when(work.updates > 1, changed),
         }),
@@ -88,12 +89,14 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         part("states of recurrent layers", false, &|moment| sampled(moment).states),
         part("prefill and decoding", false, &|moment| sampled(moment).passes),
         // It takes three times its size: the codes one by one, all of them together, and with their scales or rounded
-        // to the matmul precision. Engine and update each have their own.
+        // to the matmul precision. Engine and update each have their own, unless the engine has unpacked all of them.
         part("an unpacked matrix", false, &|moment| {
+            let of_engine = u128::from(!facts.unpacks_once);
+            let ahead = when(work.ahead, of_engine);
             let matrices = match moment {
-                Moment::Rollout => 1,
-                Moment::Head | Moment::Backward => 1 + u128::from(work.ahead),
-                Moment::Gradient | Moment::Optimizer => u128::from(work.ahead),
+                Moment::Rollout => of_engine,
+                Moment::Head | Moment::Backward => 1 + ahead,
+                Moment::Gradient | Moment::Optimizer => ahead,
                 Moment::Saving => 0,
             };
             3 * matrices * facts.unpacked * F32

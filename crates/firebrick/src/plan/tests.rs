@@ -190,6 +190,45 @@ fn bfloat16_is_a_copy_of_the_weights_and_half_of_the_cache() {
 }
 
 #[test]
+fn packed_weights_are_unpacked_once_for_sampling_where_there_is_room() {
+    let plan_of = |kind: &str, base: &str, compute: Compute, memory: Option<u64>| {
+        let text = format!(
+            "[model]\npath = \"m\"\nlora = {{ rank = 16 }}\nbase = \"{base}\"\n[data]\n\
+             train = \"t.jsonl\"\n[device]\nkind = \"{kind}\""
+        );
+        let recipe = Recipe::parse("r.toml".as_ref(), &text, &[]).unwrap().recipe;
+        with_memory(&recipe, compute, memory)
+    };
+    let engine = |plan: &Plan| part(plan, "weights of the engine", Moment::Rollout);
+    let matrix = |plan: &Plan| part(plan, "an unpacked matrix", Moment::Rollout);
+
+    // The engine rounds the adapters. With room, it also unpacks all weights but the embedding.
+    let adapters = 2 * 8_798_208;
+    let base = 2 * (494_032_768 - 151_936 * 896);
+    for kept in ["int8", "int4"] {
+        let roomy = plan_of("cuda", kept, Compute::Bf16, Some(1 << 40));
+        assert_eq!((engine(&roomy), matrix(&roomy)), (adapters + base, 0), "{kept}");
+
+        // A tenth of the memory stays free.
+        let mut unpacks = Vec::new();
+        for memory in (1..=64).map(|gibibytes| gibibytes << 30) {
+            let plan = plan_of("cuda", kept, Compute::Bf16, Some(memory));
+            let facts = Facts { unpacks_once: true, ..plan.facts.clone() };
+            let needed = Plan::from_facts(facts).sum(Moment::Rollout);
+            unpacks.push(engine(&plan) > adapters);
+            assert_eq!(unpacks.last(), Some(&(needed <= memory - memory / 10)), "{kept}");
+        }
+        assert!(!unpacks[0] && unpacks[63] && unpacks.is_sorted(), "{kept}: {unpacks:?}");
+
+        let unknown = plan_of("cuda", kept, Compute::Bf16, None);
+        let on_cpu = plan_of("cpu", kept, Compute::Bf16, Some(1 << 40));
+        assert_eq!((engine(&unknown), engine(&on_cpu)), (adapters, adapters), "{kept}");
+        assert_eq!(engine(&plan_of("cuda", kept, Compute::F32, Some(1 << 40))), 0, "{kept}");
+    }
+    assert_eq!(engine(&plan_of("cuda", "bfloat16", Compute::Bf16, Some(1 << 40))), adapters);
+}
+
+#[test]
 fn what_is_kept_of_the_layers_is_their_inputs_or_more_where_there_is_room() {
     let plan_of = |recompute: &str, memory: Option<u64>| {
         let text = format!(
