@@ -7,6 +7,7 @@
 //! in `fragments` rely on planes of 32 units, and on 48 KiB: CUDA's devices have both.
 
 pub(crate) mod adamw;
+mod adapter;
 pub(crate) mod angles;
 pub(crate) mod attention;
 pub(crate) mod attention_backward;

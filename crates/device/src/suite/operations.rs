@@ -324,7 +324,7 @@ fn packed(
 }
 
 /// Multiplies next to adapters as an update does, by packed weights and by their transposes. Some adapters have so many
-/// inputs that a device may split the sum.
+/// inputs that a device may split the sum, and one has too high a rank to be multiplied where it is added.
 fn adapters(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let compute = compute(precision);
     let format = compute.dtype();
@@ -341,11 +341,11 @@ fn adapters(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure
         arrays.push(Array::new(name, values(plain)?));
     }
 
-    for (sides, bits, run) in [([264, 131], 4, 24), ([128, 70], 8, 32)] {
+    for (sides, bits, run, rank) in [([264, 131], 4, 24, 6), ([128, 70], 8, 32, 70)] {
         let (matrix, _) = packed(sides, QuantLayout { bits, group_size: run }, device);
         let [inputs, outputs] = sides;
-        let a = noise(2, [inputs, 6]);
-        let b = noise(3, [6, outputs]);
+        let a = noise(2, [inputs, rank]);
+        let b = noise(3, [rank, outputs]);
         for rows in [5, 64] {
             let x = noise(1, [rows, inputs]);
             let d_y = noise(4, [rows, outputs]);
@@ -362,7 +362,7 @@ fn adapters(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure
             let transposed = Weight::Quantised(matrix.clone().transpose());
             let d_x = linear_beside(d_y, transposed, Some(pair), None, None, compute);
 
-            let name = format!("{rows}×{inputs}×{outputs} in {bits} bits");
+            let name = format!("{rows}×{inputs}×{outputs} in {bits} bits, rank {rank}");
             arrays.push(Array::new(name.clone(), values(y)?));
             arrays.push(Array::new(format!("∂x of {name}"), values(d_x)?));
         }

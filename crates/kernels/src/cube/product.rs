@@ -4,7 +4,7 @@ use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use cubek::matmul::kernels::CubeStagedMatmulRoutineSettings;
 
 use super::{
-    cuts,
+    adapter, cuts,
     rows::plus,
     split::{self, Parts},
     *,
@@ -40,11 +40,14 @@ pub(crate) fn linear(
         return Some(tensor(product_of_few(x, weight, bias, onto, DType::F32)?));
     }
 
+    let parts = in_parts(x, weight, DType::F32)?;
     let adapter = match adapter {
+        Some(pair) if adapter::fits(pair) => {
+            return adapter::plus(parts, pair, bias, onto).map(tensor);
+        }
         Some([inner, more]) => Some(product(inner, more)?),
         None => None,
     };
-    let parts = in_parts(x, weight, DType::F32)?;
     Some(tensor(plus(parts, bias, [adapter, onto], DType::F32)))
 }
 
