@@ -10,8 +10,8 @@ memory bandwidth. The peak of Apple's chip is cores · 128 lanes · 2 · clock, 
 
 from dataclasses import dataclass
 
-# Launches as `cargo test --test launches` counts them: for a layer and a token of more than 16 rows; for such a
-# token besides its layers; for a layer and an update.
+# Launches as `cargo test --test launches` counts them in f32: for a layer and a token of more than 16 rows; for such a
+# token besides its layers; for a layer and an update. CUDA in bf16 takes more of them (benches/gpu/kernels.md).
 DECODING, BESIDES, UPDATING = 12, 7, 39
 # The time of one launch from the host, in seconds, on CUDA and Vulkan when nothing else is slow.
 LAUNCH = 5e-6

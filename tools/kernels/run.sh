@@ -3,19 +3,19 @@
 #
 #     tools/kernels/run.sh OUT PROGRAM
 #
-# PROGRAM is a firebrick with the features cuda and spirv. It does all the work of `doctor --suite`, a short bench
+# PROGRAM is a firebrick with the features cuda and spirv. It does all the work of `doctor --suite`, short benches
 # and a short training on stand-ins for cards, which compute nothing. Real compilers get every kernel: NVIDIA's ptxas
 # for three architectures, and Mesa's for AMD (RADV) and NVIDIA (NVK). The validator of SPIR-V looks at all that Mesa
 # gets. The logs go to the folder OUT, and OUT/kernels.md gets the registers, shared memory and spills of each kernel
-# on each chip, and the launches of a decode step and of an update. `table.py`, beside this script, says what counts
-# as a fault.
+# on each chip, and what a decode step and an update launch. `table.py`, beside this script, says what counts as a
+# fault.
 #
 # ptxas and libdevice come from PyPI, Mesa from Debian sid. Both are kept in $FIREBRICK_CI_CACHE (by default
 # ~/.cache/firebrick), and so is what ptxas made of each kernel. Nothing is installed.
 #
 # The exit code is 0 if there is no fault, 1 if there is one, and 77 if the compilers can't be had.
 set -euo pipefail
-export LC_ALL=C
+export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 
 [ $# = 2 ] || { echo "usage: tools/kernels/run.sh OUT PROGRAM" >&2; exit 2; }
 mkdir -p "$1"
@@ -46,7 +46,8 @@ mesa_libraries=$mesa/usr/lib/x86_64-linux-gnu
 
 # The stand-in driver and the layer are small, so they are compiled each time.
 made=$out/made
-rm -rf "$made" "$out/modules"
+rm -rf "$made" "$out/modules" "$out/models"
+for chip in $cuda $amd $nvidia; do rm -rf "${out:?}/$chip"; done
 mkdir -p "$made" "$out/modules"
 compile() { "${CC:-cc}" -shared -fPIC -O2 -fvisibility=hidden -Wall -Wextra -Werror "$@" -lpthread; }
 compile -Wno-misleading-indentation -o "$made/libcuda.so" tools/kernels/driver.c
@@ -60,12 +61,15 @@ for driver in radeon nouveau; do
     printf '{ "file_format_version": "1.0.0", "ICD": { "api_version": "1.4.0", "library_path": "%s" } }\n' \
         "$mesa_libraries/libvulkan_$driver.so" >"$made/$driver.json"
 done
+"$python/python" tools/kernels/models.py "$out/models"
 {
     "$ptxas" --version | sed -n 's/.*release.*, V\(.*\)/ptxas \1/p'
     echo "Mesa $(cat "$mesa/made")"
 } >"$made/versions"
 
 # ---- runs -----------------------------------------------------------------------------------
+
+began=$SECONDS
 
 # The program must find neither settings nor kernels of another run.
 clean() {
@@ -93,18 +97,26 @@ on_mesa() {
 }
 
 # Does the work $2 on the chip $1, in a folder of that name. The folder gets what the program printed, its exit
-# code and its seconds.
+# code and its milliseconds.
 job() (
     chip=$1 kind=$2 code=0 work=$out/$1/$2
-    rm -rf "$work"
     mkdir -p "$work/home"
-    case $kind in
+    # Such as decode-4B-adapters.
+    IFS=- read -r action model way <<<"$kind"
+    bench=(bench --dtype bfloat16 --runs 1 --json)
+    models=$out/models
+    # launches.py knows the sizes of these benches.
+    case $action in
         suite) arguments=(doctor --suite --json) ;;
-        # table.py knows these sizes. The number of launches of a decode step depends on none of them.
-        bench)
-            arguments=(bench qwen2.5-0.5b --phases "rollout@64x32+32,update@64x32+32" --dtype bfloat16 --runs 1
-                --json)
+        bench) arguments=("${bench[@]}" "$models/0.5B/2" --phases "rollout@64x32+32,update@8x256+256") ;;
+        # Prompts have eight completions, as in training, and are so long that attention is computed in parts.
+        decode)
+            vocabulary=whole
+            [ -z "$way" ] || vocabulary=2
+            arguments=("${bench[@]}" "$models/$model/$vocabulary"
+                --phases "groups@64x256+8,groups@256x256+8,groups@512x256+8")
             ;;
+        update) arguments=("${bench[@]}" "$models/$model/2" "$models/$model/3" --phases "update@8x256+256") ;;
         # Launches that are recorded and replayed have rules of their own: while they are recorded, no thread may
         # take memory or wait.
         train)
@@ -113,6 +125,7 @@ job() (
                 --set train.steps=2 --set eval.prompts=20)
             ;;
     esac
+    [ -z "$way" ] || arguments+=(--lora 16)
     cd "$work/home"
     began=$(date +%s%3N)
     case $chip in
@@ -121,8 +134,9 @@ job() (
         *) set -- on_mesa nouveau nouveau "NOUVEAU_CHIPSET=$chip" ;;
     esac
     "$@" "${arguments[@]}" >"$work/said" 2>"$work/log" || code=$?
-    echo "$code $(($(date +%s%3N) - began))" >"$work/ended"
-    say "$chip, $kind: ended with $code"
+    took=$(($(date +%s%3N) - began))
+    echo "$code $took" >"$work/ended"
+    say "$chip, $kind: ended with $code after $((took / 1000)) s"
 )
 
 export -f job clean on_cuda on_mesa say
@@ -130,16 +144,19 @@ export out made mesa mesa_libraries program toolkit
 # Runs a job, and ends it if it hangs. table.py sees that it did not end.
 # shellcheck disable=SC2016 # the shells that are started put in their own arguments
 limited=(timeout -k 20 1200 bash -c 'set -euo pipefail; job "$1" "$2"' job)
-# A bench measures the host too, so one of them has the machine for itself.
-"${limited[@]}" sm_90 bench || true
-# A program generates its kernels on one core.
+# This bench measures the host too, so it has the machine for itself.
+"${limited[@]}" sm_90 decode-0.5B || true
+# A program generates its kernels on one core. Those that take longest come first, so that no core waits at the end.
 {
-    for chip in $cuda; do echo "$chip suite"; done
-    for chip in $nvidia $amd; do echo "$chip suite"; done
+    for chip in $cuda $nvidia $amd; do echo "$chip suite"; done
+    for model in 8B 4B 1.5B; do echo "sm_90 decode-$model"; done
+    for model in 4B 0.5B; do printf 'sm_90 update-%s\n' "$model" "$model-adapters"; done
+    for model in 8B 4B 1.5B 0.5B; do echo "sm_90 decode-$model-adapters"; done
     echo "sm_80 bench"
     echo "sm_120 bench"
     echo "sm_90 train"
 } | xargs -P "$(nproc)" -L 1 "${limited[@]}" || true
+say "all runs took $((SECONDS - began)) s"
 
 # ---- what came of it ------------------------------------------------------------------------
 

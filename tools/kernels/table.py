@@ -1,8 +1,8 @@
 """Tells what tools/kernels/run.sh found: python tools/kernels/table.py OUT
 
 OUT has a folder for each chip, and in it one for each run. OUT/kernels.md gets the tables that are committed as
-benches/gpu/kernels.md: they are equal for equal kernels and compilers. The times are only printed, and so are the
-faults. The exit code is 1 if there is a fault:
+benches/gpu/kernels.md: but for the times at its end, it is equal for equal kernels and compilers. The times are also
+printed, and so are the faults. The exit code is 1 if there is a fault:
 
 - a program that ended in another way than expected, or that found no device;
 - a case of the suite that broke, unless it broke over values: the stand-ins compute nothing, so all values are
@@ -11,15 +11,18 @@ faults. The exit code is 1 if there is a fault:
 - a launch, a copy or a recording that the real driver would have refused;
 - a module that Vulkan's own validator refused;
 - one of our own kernels with numbers of a unit in memory. burn's kernels are only listed;
+- a layer with more launches than there are now, or launches of a bench that can't be counted (launches.py);
 - a product of an H100's bench that burn's kernel computes, because the device then lacks what our cuts ask for.
 """
 
 import collections
 import functools
-import json
 import pathlib
 import re
 import sys
+
+import launches
+from driver import PLANE, SM, events, is_product, plain, resident, rows, sort
 
 # The words of cases that broke over values. With zeros for scores, a router sends all tokens to the same experts, and
 # the others have no gradient.
@@ -30,13 +33,7 @@ FEW_BYTES = 128
 # Our kernels that have an array in memory, with the reason.
 ARRAYS = {"truncated": "it counts in sixteen bins, which it finds by numbers that are data"}
 
-SM = {  # of the cards of driver.c: units, registers, bytes of shared memory and cubes of one multiprocessor
-    "sm_80": (2048, 65536, 164 << 10, 32),
-    "sm_90": (2048, 65536, 228 << 10, 32),
-    "sm_120": (1536, 65536, 100 << 10, 24),
-}
 NAMES = {"172": "NVK GA102", "192": "NVK AD102"}
-PLANE = 32  # units, on NVIDIA's cards
 # RADV's and NVK's names of the registers, the planes at once, the bytes in memory and the numbers spilled there.
 STATISTICS = [
     ("VGPRs", "Number of GPRs"),
@@ -44,10 +41,6 @@ STATISTICS = [
     ("Scratch size", "SLM size"),
     ("Spilled VGPRs", "Spills to memory"),
 ]
-# The bench that run.sh asks for: layers of its model, rows, tokens of a prompt and of a completion, and micro-batches.
-LAYERS, ROWS, LENGTH, MICRO_BATCHES = 24, 64, 32, 8
-# The decode steps of a rollout that the host asks for before it repeats recorded ones, without the prompts' pass.
-STEPS = 7
 
 
 class Seen:
@@ -78,9 +71,11 @@ def main(out):
     faults += [f"the validator refused {row[0]}" for row in rows(out / "invalid")]
     if not any((out / "modules").glob("*.spv")):
         faults.append("the validator was given nothing")
-    text, host = launches(out / "sm_90" / "bench", own, faults)
-    (out / "kernels.md").write_text(document(out, seen, own, text))
-    print_times(times, own, host, matrix_units(out))
+    counted, host, uncounted = launches.counted(out)
+    faults += uncounted
+    took = list(times_of(times, own, host, out))
+    (out / "kernels.md").write_text(document(out, seen, own, [*counted, "", *took]))
+    print("\n".join(took))
     if faults:
         print(f"\n{len(faults)} faults:")
         print("\n".join(f"  {fault}" for fault in faults))
@@ -106,12 +101,6 @@ def own_names():
 
 
 @functools.cache
-def plain(name):
-    """cubecl ends a name with a hash of the variant."""
-    return re.sub(r"_[0-9a-f]{8}$", "", name)
-
-
-@functools.cache
 def owner(name, own):
     """The kernel of ours that a name is of, or none. Behind it there are the types of its numbers."""
     fitting = (it for it in own if name == it or re.match(rf"{it}_[a-z]+_[a-z]+\d+(_|$)", name))
@@ -124,7 +113,7 @@ def owner(name, own):
 def ended(folder):
     code, _ = (folder / "ended").read_text().split() if (folder / "ended").exists() else ("no", 0)
     last = " ".join((folder / "log").read_text().splitlines()[-1:])
-    events = events_of(folder)
+    said = events(folder)
     # The suite ends with 1 if a case failed, and here nearly all fail.
     right = ("0", "1") if folder.name == "suite" else ("0",)
     if code not in right:
@@ -133,19 +122,15 @@ def ended(folder):
         if not any(row[0] == "graph" for row in rows(folder / "launches")):
             yield "no launches were recorded and replayed"
         return
-    if not any(event["event"] == "summary" for event in events):
+    if not any(event["event"] == "summary" for event in said):
         yield f"the program did not get to its summary: {last}"
-    if not any(event["event"] in ("case", "phase") for event in events):
+    if not any(event["event"] in ("case", "phase") for event in said):
         yield f"nothing ran: {last}"
-    for event in events:
+    for event in said:
         if event["event"] == "case" and event["outcome"] == "broken" and event["message"] not in OF_VALUES:
             yield f"case {event['name']} in {event['precision']} broke: {event['message']}"
         if event["event"] == "failed":
             yield f"phase {event['phase']} failed: {event['error']}"
-
-
-def events_of(folder):
-    return [json.loads(line) for line in (folder / "said").read_text().splitlines() if line.startswith("{")]
 
 
 def seconds_of(folder):
@@ -153,10 +138,6 @@ def seconds_of(folder):
 
 
 # ---- what the compilers made ----------------------------------------------------------------
-
-
-def rows(path):
-    return [line.split("\t") for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def of_cuda(folder, chip):
@@ -189,15 +170,6 @@ def of_cuda(folder, chip):
     if missing:
         faults.append(f"{missing} kernels were not assembled")
     return found, faults, generated
-
-
-def resident(chip, units, registers, shared):
-    """The cubes that a multiprocessor holds at once. Registers are given to planes in pieces of 256."""
-    all_units, all_registers, all_shared, cubes = SM[chip]
-    planes = -(-units // PLANE)
-    of_plane = -(-registers * PLANE // 256) * 256
-    by_memory = all_shared // (shared + 1024)
-    return min(all_units // (planes * PLANE), all_registers // (of_plane * planes), by_memory, cubes)
 
 
 def of_mesa(folder):
@@ -251,8 +223,9 @@ def document(out, seen, own, text):
         "# Kernels, as compilers for real chips see them",
         "",
         f"`tools/kernels/run.sh` wrote this page, with {versions}. No card was there: the kernels are",
-        f"those of `firebrick doctor --suite`, {cases(out)} cases, and of a bench of Qwen2.5-0.5B in bfloat16, on",
-        "stand-ins that compute nothing.",
+        f"those of `firebrick doctor --suite`, {cases(out)} cases, on stand-ins that compute nothing. By ptxas there are",
+        "also those of short benches in bfloat16, with the widths of Qwen2.5-0.5B, and for sm_90 with those of",
+        "Qwen2.5-1.5B, Qwen3-4B and Qwen3-8B, and those of a short training.",
         "",
         "A cell has the most registers of a thread (a *unit* of cubecl), then the fewest warps (*planes*) that a",
         "multiprocessor of NVIDIA or a SIMD of AMD holds at once, then the most shared memory of a block (a *cube*), in",
@@ -281,14 +254,8 @@ def document(out, seen, own, text):
 
 def cases(out):
     """The cases of the suite that this program has, in all formats."""
-    events = events_of(out / "sm_90" / "suite")
-    return next((len(event["cases"]) for event in events if event["event"] == "device"), "no")
-
-
-@functools.cache
-def sort(name):
-    """A kernel's name without the types and widths behind it."""
-    return re.split(r"_(?:[a-z]{1,3}|lhs|acc|in)_(?:[fui]\d|bf16|bool|n_)", name)[0].removesuffix("_kernel")
+    said = events(out / "sm_90" / "suite")
+    return next((len(event["cases"]) for event in said if event["event"] == "device"), "no")
 
 
 def table(head, names, seen, named):
@@ -312,86 +279,6 @@ def cell(found):
     return " ".join(map(str, parts)) + (f" {memory}+" if memory else "")
 
 
-# ---- launches -------------------------------------------------------------------------------
-
-
-def launches(folder, own, faults):
-    """The launches of a decode step and of an update, and the microseconds that the host takes for one launch."""
-    keys, trace = {}, []
-    for row in rows(folder / "launches"):
-        if row[0] == "key":
-            # The widths of loads would make the names too long to read.
-            name = re.sub(r"_(lhs|rhs|acc|in|out)_size_\d+", "", plain(row[3]))
-            keys[row[1]] = (name, " × ".join(row[4:7]))
-        elif row[0] == "run":
-            trace.append((float(row[1]), keys[row[2]], int(row[3])))
-    events = events_of(folder)
-    # A phase ends with a run whose launches are counted by the program itself. The update is the last phase.
-    update = next((event for event in events if event["event"] == "detail" and event["phase"] == "update"), None)
-    if update is None or not trace:
-        faults.append("the bench has no update to count launches in")
-        return [], None
-    count = sum(number for _, number, _ in update["kernels"])
-    last, before = [], list(trace)
-    while count > 0 and before:
-        time, key, number = before.pop()
-        last.append((time, key, min(number, count)))
-        count -= number
-    # A decode step ends with a draw. The first draw of a rollout ends the prompts' pass.
-    steps, step = [], []
-    for entry in before:
-        step.append(entry)
-        if entry[1][0] == "drawn":
-            steps.append(step)
-            step = []
-    steps = steps[-STEPS:]
-    host = [
-        (step[-1][0] - step[0][0]) / (sum(number for *_, number in step) - 1) for step in steps
-    ]
-    of_steps = collections.Counter()
-    for step in steps:
-        for _, key, number in step:
-            of_steps[key] += number
-    of_update = collections.Counter()
-    for _, key, number in last:
-        of_update[key] += number
-    # An H100 has cuts of ours for products in 16 bits. Without them a product comes out right, and several times as
-    # slow, so nothing else would tell.
-    uncut = [
-        number for (name, _), number in (of_steps + of_update).items()
-        if re.match("matmul_entry_lhs_b?f16", name)
-    ]
-    if uncut:
-        faults.append(f"sm_90 bench: {sum(uncut)} products are burn's, expected all to be cut by Firebrick")
-    tokens = ROWS * 2 * LENGTH
-    return [
-        "## Launches of a decode step",
-        "",
-        f"Qwen2.5-0.5B with {LAYERS} layers, {ROWS} rows, on an H100: the mean over {len(steps)} steps.",
-        "",
-        *counted(of_steps, len(steps), LAYERS, "a step", "a layer"),
-        "",
-        "## Launches of an update",
-        "",
-        f"The same model, {tokens} tokens in {MICRO_BATCHES} micro-batches:"
-        f" {sum(of_update.values()) / tokens:.2f} launches a token.",
-        "",
-        *counted(of_update, 1, LAYERS * MICRO_BATCHES, "an update", "a layer of a micro-batch"),
-    ], sorted(host)[len(host) // 2] if host else None
-
-
-def counted(of, runs, layers, whole, part):
-    total = sum(of.values()) / runs
-    yield f"| kernel | cubes | {whole} | {part} |"
-    yield "|---|---|---|---|"
-    yield f"| all | | {total:.6g} | {total / layers:.3g} |"
-    few = [number / runs for number in of.values() if number / runs < layers]
-    for (name, cubes), number in sorted(of.items(), key=lambda it: (-it[1], it[0])):
-        if number / runs >= layers:
-            yield f"| {name} | {cubes} | {number / runs:.4g} | {number / runs / layers:.3g} |"
-    yield f"| {len(few)} that are less than one a layer | | {sum(few):.4g} | |"
-
-
 # ---- times ----------------------------------------------------------------------------------
 
 
@@ -402,29 +289,39 @@ def matrix_units(out):
     return ", ".join(f"{way} {sum(way in text for text in texts)}" for way in ways)
 
 
-def print_times(times, own, host, ways):
-    print(f"{'':<20}{'all':>8}  kernels: seconds to generate + to compile, of ours / products / others")
+def times_of(times, own, host, out):
+    yield from [
+        "## Times of one run",
+        "",
+        "These differ from run to run, so `.ci/run kernels` does not compare them. A cell has the number of kernels that",
+        "a program asked for, then the seconds to generate them, which one core does, and those to compile them. To train",
+        "a model takes the kernels of its `decode`, which has three numbers of rows, and of its `update`.",
+        "",
+        "| run | seconds | all kernels | own | products of burn and cubek | others |",
+        "|---|---|---|---|---|---|",
+    ]
     for where, seconds, found, generated in times:
-        groups = collections.defaultdict(lambda: [0, 0.0, 0.0])
+        made = {of: [0, 0.0, 0.0] for of in ("all", "own", "products", "others")}
         for name, took in generated:
-            groups[group(name, own)][1] += took
+            for of in ("all", group(name, own)):
+                made[of][1] += took
         for it in found:
-            groups[group(it.name, own)][0] += 1
-            groups[group(it.name, own)][2] += it.seconds
-        line = f"{where:<20}{seconds:>6.0f} s"
-        for of in ("own", "products", "others"):
-            number, generating, compiling = groups[of]
-            line += f"  {number:4}: {generating:5.1f} + {compiling:5.1f}"
-        print(line)
-    print("kernels with each way to matrix units and to shared memory: " + ways)
+            for of in ("all", group(it.name, own)):
+                made[of][0] += 1
+                made[of][2] += it.seconds
+        cells = ("{}: {:.1f} + {:.1f}".format(*made[of]) for of in made)
+        yield f"| {where} | {seconds:.0f} | {' | '.join(cells)} |"
+    yield ""
+    yield f"Kernels with each way to matrix units and to shared memory: {matrix_units(out)}."
     if host is not None:
-        print(f"a launch of a decode step takes {host:.1f} µs of the host, in the median over the steps")
+        yield ""
+        yield f"A launch of a decode step takes {host:.1f} µs of the host, in the median over the steps."
 
 
 def group(name, own):
     if owner(plain(name), own):
         return "own"
-    return "products" if name.startswith("matmul") else "others"
+    return "products" if is_product(name) else "others"
 
 
 if __name__ == "__main__":
