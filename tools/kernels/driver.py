@@ -67,8 +67,8 @@ def sort(name):
 
 
 def is_product(name):
-    """Whether a kernel multiplies matrices: burn's, cubek's, or one of ours that only looks like any other kernel."""
-    return name.startswith(("matmul_entry", "cube_staged_matmul", "multiply_x_", "few_x_"))
+    """Whether a kernel is for products of matrices: of burn, of cubek, or one of ours."""
+    return name.startswith(("matmul_entry_", "cube_staged_matmul_", "multiply_x_", "few_x_", "plus_product_x_"))
 
 
 def resident(chip, units, registers, shared):

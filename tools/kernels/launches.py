@@ -2,11 +2,12 @@
 each model of models.py, with all weights trained and with adapters of rank 16.
 
 A step of decoding ends with the kernel that draws tokens, with a cube for each row, so the list of all launches falls
-into steps. A layer of a step goes from its first product to that of the next layer. A layer of an update is what a
-model of three layers launches more than one of two.
+into steps. A layer of a step goes from its attention to that of the next layer. A layer of an update is what a model of
+three layers launches more than one of two.
 """
 
 import collections
+import itertools
 import pathlib
 import re
 import statistics
@@ -23,15 +24,20 @@ RUNS, STEPS = 3, 7
 # at a time.
 COUNTED = slice(1, 5)
 LAYERS, _ = models.FOLDERS["whole"]
-MAPS = ("q·k·v", "output", "gate·up", "down")
-# What stands behind the name of a job, for each way to train.
+# The kernels that follow on the products of a map.
+FOLLOWING = {
+    "qkv_rope_into_pages": "q·k·v",
+    "norm_of_sum": "output",
+    "gated": "gate·up",
+    "norm": "down",
+    "drawn": "head",
+}
+# What stands behind the name of a job, for each way to train, and the products of a map in their order.
 WAYS = {"": "", "-adapters": " with adapters"}
-BESIDE = " beside B"
-# An adapter has a product of its A and one of its B. The map's own product comes last.
-PARTS = {"": ("{}",), "-adapters": ("A of {}", "B of {}", f"{{}}{BESIDE}")}
-# The most launches of a layer and a token. The aim is 12, and 24 with adapters: for 64 rows of 4B and 8B, two sums more
-# are cut into parts that have to be added up. TODO-MEASURE
-MOST = {"": 13, "-adapters": 24}
+PARTS = {"": ("{}",), "-adapters": ("A of {}", "{} beside A", "B of {}")}
+# The most launches of a layer and a token, by reading: TODO-MEASURE. The aim is 12, and 24 with adapters, but where
+# few rows of 4B and 8B are multiplied in parts of a sum, those are added up by launches of their own.
+MOST = {"": 13, "-adapters": 26}
 UPDATED = ("0.5B", "4B")  # a model of each family
 
 
@@ -80,59 +86,69 @@ class Decode:
     besides the layers, and the cell of each product. `host` is the microseconds of a layer's launch, in the median."""
 
     def __init__(self, folder, way):
-        self.layers, self.besides, self.products = {}, {}, collections.defaultdict(list)
-        maps = [part.format(name) for name in MAPS for part in PARTS[way]]
+        self.layers, self.besides, self.products = {}, {}, collections.defaultdict(dict)
         registers = {row[0]: int(row[2]) for row in driver.rows(folder / "assembled") if not row[6]}
         times = []
 
-        for rows, steps in steps_of(folder, LAYERS * len(maps) + 1).items():
-            layers = [layer_of(step, len(maps)) for step in steps]
+        for rows, steps in steps_of(folder).items():
+            layers = [layer_of(step) for step in steps]
             kernels = {tuple(launch.name for launch in layer) for layer, _ in layers}
             if len(kernels) > 1:
-                raise Unexpected(f"not every step of {rows} rows launches the same in its first layer")
-            names = iter(maps)
-            self.layers[rows] = [
-                next(names) if driver.is_product(name) else driver.sort(name) for name in kernels.pop()
-            ]
+                raise Unexpected(f"not every step of {rows} rows launches the same in a layer")
+            self.layers[rows] = [driver.sort(name) for name in kernels.pop()]
             self.besides[rows] = statistics.mean(map(len, steps)) - LAYERS * len(self.layers[rows])
             times += [time / len(layer) for layer, time in layers]
-
-            *products, head = (launch for _, launch in steps[0] if driver.is_product(launch.name))
-            first, second = products[:len(maps)], products[len(maps):]
-            if first != second:
-                raise Unexpected(f"the layers of a step of {rows} rows have different products")
-            # Behind a short vocabulary the head is no real one.
-            named = [*zip(maps, first), *([] if way else [("head", head)])]
-            for name, launch in named:
-                self.products[name].append(cell(launch, registers))
+            for name, launch in products_of(steps[0], way):
+                self.products[name][rows] = cell(launch, registers)
         self.host = statistics.median(times)
 
 
-def steps_of(folder, products):
-    """The counted steps of the run for the clock, by their rows: each a list of microseconds and launches. A step has so
-    many products. The pass of the prompts has as many, but other attention, and more if rows are decoded meanwhile."""
+def steps_of(folder):
+    """The counted steps of the run for the clock, by their rows: each a list of microseconds and launches. The pass of
+    the prompts has other attention, also if rows are decoded meanwhile."""
     found, step = collections.defaultdict(list), []
     for time, launch, count in driver.trace(folder):
         step += [(time, launch)] * count
         if launch.name == "drawn":
-            names = [launch.name for _, launch in step]
-            attends = any(name.startswith("attend_pages") for name in names)
-            if attends and sum(map(driver.is_product, names)) == products:
+            if attentions(step) and not any(launch.name.startswith("attend_x_") for _, launch in step):
                 found[launch.cubes].append(step)
             step = []
     for rows in ROWS:
         if len(found[rows]) != RUNS * STEPS:
-            raise Unexpected(
-                f"{len(found[rows])} steps of {rows} rows with {products} products, expected {RUNS * STEPS}"
-            )
+            raise Unexpected(f"{len(found[rows])} steps of {rows} rows, expected {RUNS * STEPS}")
+        if any(len(attentions(step)) != LAYERS for step in found[rows]):
+            raise Unexpected(f"not every step of {rows} rows has an attention in each of {LAYERS} layers")
     return {rows: found[rows][STEPS:2 * STEPS][COUNTED] for rows in ROWS}
 
 
-def layer_of(step, products):
-    """The launches of a step's first layer, which has so many products, and its microseconds."""
-    at = [index for index, (_, launch) in enumerate(step) if driver.is_product(launch.name)]
-    first, following = at[0], at[products]
-    return [launch for _, launch in step[first:following]], step[following][0] - step[first][0]
+def attentions(step):
+    return [index for index, (_, launch) in enumerate(step) if launch.name.startswith("attend_pages_")]
+
+
+def layer_of(step):
+    """The launches from one layer's attention to the next layer's, and their microseconds."""
+    first, second = attentions(step)
+    return [launch for _, launch in step[first:second]], step[second][0] - step[first][0]
+
+
+def products_of(step, way):
+    """The products of a step with their names. Those of the last layer count: all layers have the same."""
+    named, products = {}, []
+    for _, launch in step:
+        name = FOLLOWING.get(driver.sort(launch.name))
+        if driver.is_product(launch.name):
+            products.append(launch)
+        elif name and products:
+            parts = PARTS["" if name == "head" else way]
+            # B may be a launch of its own or not.
+            if not len(parts) - bool(way) <= len(products) <= len(parts):
+                raise Unexpected(f"{len(products)} products are in front of {launch.name}")
+            named |= zip((part.format(name) for part in parts), products)
+            products = []
+    if way:
+        # Behind a short vocabulary, it is no real one.
+        named.pop("head", None)
+    return named.items()
 
 
 def cell(launch, registers):
@@ -143,7 +159,8 @@ def cell(launch, registers):
         raise Unexpected(f"{launch.name} was not assembled")
     at_once = driver.resident(CHIP, launch.units, registers[launch.module], launch.shared)
     waves = launch.cubes / (MULTIPROCESSORS * max(at_once, 1))
-    return f"{launch.cubes} ({waves:.2g})" + (" parts" if launch.name.startswith("multiply_x_") else "")
+    how = {"multiply_x_": " parts", "plus_product_x_": " added"}
+    return f"{launch.cubes} ({waves:.2g})" + "".join(how[it] for it in how if launch.name.startswith(it))
 
 
 def uncut(launch):
@@ -168,10 +185,12 @@ def of_steps(decodes):
         layers, besides = sizes[name]["num_hidden_layers"], decode.besides[256]
         step = round(layers * of_layer[1] + besides)
         yield line(name + WAYS[way], *of_layer, f"{besides:.3g}", layers, step)
-    yield from ["", "These are the launches of a layer of 256 rows, from its first product to the next layer's:", ""]
+    yield from ["", "These are the launches of a layer of 256 rows, from its attention to the next layer's:", ""]
     for (name, way), decode in decodes.items():
         if name in UPDATED:
-            yield f"- **{name}{WAYS[way]}**: {', '.join(decode.layers[256])}."
+            kernels = ((kernel, len(list(run))) for kernel, run in itertools.groupby(decode.layers[256]))
+            named = (kernel if count == 1 else f"{count} × {kernel}" for kernel, count in kernels)
+            yield f"- **{name}{WAYS[way]}**: {', '.join(named)}."
 
 
 def of_products(decodes):
@@ -180,16 +199,17 @@ def of_products(decodes):
         "",
         "A cell has a product's cubes and, in brackets, the waves: how many times they fill the card's 132 multiprocessors,",
         "each of which holds several at once. Below 1, some have nothing to do. *Parts* of a sum are added up by another",
-        "kernel. *Beside* an adapter, a map's own product is only listed if its cubes are others than without one.",
+        "kernel. An adapter's B may be multiplied where it is *added*. A map's own product *beside* an adapter is only",
+        "listed if it has other cubes than without one.",
         "",
         line("model", "product", *(f"{rows} rows" for rows in ROWS)),
         "|---" * 5 + "|",
     ]
     for (name, way), decode in decodes.items():
+        alone = decodes[name, ""].products if way and (name, "") in decodes else {}
         for product, cells in decode.products.items():
-            alone = decodes.get((name, ""))
-            if not (way and alone and cells == alone.products.get(product.removesuffix(BESIDE))):
-                yield line(name, product, *cells)
+            if cells != alone.get(product.removesuffix(" beside A")):
+                yield line(name, product, *(cells.get(rows, "–") for rows in ROWS))
 
 
 # ---- updates --------------------------------------------------------------------------------
