@@ -107,7 +107,8 @@ job() (
     models=$out/models
     # launches.py knows the sizes of these benches.
     case $action in
-        suite) arguments=(doctor --suite --json) ;;
+        # Right numbers of the large cases would take longer than their kernels.
+        suite) arguments=(doctor --suite --launch-only --json) ;;
         bench) arguments=("${bench[@]}" "$models/0.5B/2" --phases "rollout@64x32+32,update@8x256+256") ;;
         # Prompts have eight completions, as in training, and are so long that attention is computed in parts.
         decode)

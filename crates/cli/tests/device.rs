@@ -40,6 +40,12 @@ fn device_findings_are_lines_that_stand_alone() {
     assert_eq!((&suite["passed"], &suite["verdicts"]["passed"]), (&true.into(), &3.into()));
     assert_eq!(summary["passed"], true);
 
+    let launched = "doctor --json --suite --launch-only --cases products/few --device cpu";
+    let launched = lines(&scratch, &launched.split(' ').collect::<Vec<_>>());
+    let case = launched.iter().find(|line| line["precision"] == "f32").unwrap();
+    assert_eq!(case["outcome"], "skipped");
+    assert!(case["reason"].as_str().unwrap().contains("nothing was compared"), "{case}");
+
     let phases = "rollout@2x3+4,update@1x8+8,step";
     let bench = ["bench", "1m", "--json", "--runs", "1", "--phases", phases];
     let bench = lines(&scratch, &bench);

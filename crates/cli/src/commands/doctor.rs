@@ -36,6 +36,9 @@ pub struct Doctor {
     /// Compute only the cases of --suite whose names contain this text, such as operations/
     #[arg(long, value_name = "TEXT", requires = "suite")]
     cases: Option<String>,
+    /// Launch the kernels of --suite, and compare nothing: for stand-ins for cards, which compute nothing
+    #[arg(long, requires = "suite")]
+    launch_only: bool,
     /// Compute with plain tensor code instead of the device's own kernels
     #[arg(long)]
     reference: bool,
@@ -81,6 +84,9 @@ impl Doctor {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
         if self.reference {
             use_kernels(Kernels::Reference);
+        }
+        if self.launch_only {
+            suite::launch_only();
         }
         if self.drivers {
             return print(&for_stdout(&all_drivers(), 10)).map(|()| 0);

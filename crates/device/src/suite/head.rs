@@ -4,7 +4,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{LmHead, TokenLogProbs, head_backward, head_logprobs_saving};
 
 use super::{
-    Array, Case,
+    Array, Case, compares,
     noise::{Noise, on_all_cores, spread},
     operations::compute,
     tensors::values,
@@ -88,9 +88,13 @@ fn judged(
             blocks.then(|| head.zeros_like()),
         );
 
+        let d_hidden = values(d_hidden)?;
+        if !compares() {
+            continue;
+        }
+
         // What the host expects of the gradients.
         let d_logits = known.d_logits(&d_logprobs, &d_entropy);
-        let d_hidden = values(d_hidden)?;
         for (at, &token) in known.tokens.iter().enumerate() {
             // Each is a separate array, because gradients of the entropy alone are a hundred times smaller.
             let row = d_hidden[token * width..(token + 1) * width].to_vec();
@@ -117,6 +121,7 @@ struct Reference {
     temperature: f64,
     /// Tokens that the host computes.
     tokens: Vec<usize>,
+    /// Their distributions, if results are compared.
     of_tokens: Vec<TokenDistribution>,
 }
 
@@ -155,7 +160,9 @@ impl Reference {
             tokens: chosen_tokens,
             of_tokens: Vec::new(),
         };
-        known.of_tokens = known.tokens.iter().map(|&token| known.judge(token)).collect();
+        if compares() {
+            known.of_tokens = known.tokens.iter().map(|&token| known.judge(token)).collect();
+        }
         known
     }
 

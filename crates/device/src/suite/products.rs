@@ -12,7 +12,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use firebrick_kernels::{Compute, Kernels, add_product, cast_in_columns, kernels, linear, product};
 
 use super::{
-    Array, Case,
+    Array, Case, compares,
     noise::{Noise, on_all_cores, spread},
     operations::compute,
     tensors::values,
@@ -184,6 +184,9 @@ fn checked(
     let [rows, columns] = [left.dims()[0], right.dims()[1]];
     if product.len() != rows * columns {
         return Err(Failure::new(format!("{case:?} has {} entries", product.len())));
+    }
+    if !compares() {
+        return Ok(vec![Array::new(format!("{case:?}"), Vec::new())]);
     }
 
     let positions = positions([rows, columns], left.dims()[1]);
