@@ -36,8 +36,8 @@ pub struct Doctor {
     /// Compute only the cases of --suite whose names contain this text, such as operations/
     #[arg(long, value_name = "TEXT", requires = "suite")]
     cases: Option<String>,
-    /// Launch the kernels of --suite, and compare nothing: for stand-ins for cards, which compute nothing
-    #[arg(long, requires = "suite")]
+    /// Launch the kernels of --suite, and compare nothing: for tools/kernels/run.sh, on stand-ins that compute nothing
+    #[arg(long, requires = "suite", hide = true)]
     launch_only: bool,
     /// Compute with plain tensor code instead of the device's own kernels
     #[arg(long)]
