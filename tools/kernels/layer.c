@@ -9,7 +9,7 @@
 // NAME=VALUE for each statistic. A pipeline that the driver refused has "refused", the name and the result.
 //
 // Only what stands between the program and this purpose is intercepted: making an instance, a device, modules and
-// pipelines.
+// pipelines. And since a shim never says how far its card is, the layer says so: a submission is over at once.
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -29,6 +29,8 @@ static VkInstance the_instance;
 typedef struct {
     VkDevice device;
     PFN_vkGetDeviceProcAddr next;
+    PFN_vkQueueSubmit submit;
+    PFN_vkDestroySemaphore destroy_semaphore;
     PFN_vkCreateShaderModule create_module;
     PFN_vkCreateComputePipelines create;
     PFN_vkGetPipelineExecutablePropertiesKHR properties;
@@ -114,6 +116,8 @@ static VkResult create_device(VkPhysicalDevice physical, const VkDeviceCreateInf
     devices[device_count++] = (Device){
         .device = *device,
         .next = next,
+        .submit = (PFN_vkQueueSubmit)next(*device, "vkQueueSubmit"),
+        .destroy_semaphore = (PFN_vkDestroySemaphore)next(*device, "vkDestroySemaphore"),
         .create_module = (PFN_vkCreateShaderModule)next(*device, "vkCreateShaderModule"),
         .create = (PFN_vkCreateComputePipelines)next(*device, "vkCreateComputePipelines"),
         .properties = (PFN_vkGetPipelineExecutablePropertiesKHR)next(*device, "vkGetPipelineExecutablePropertiesKHR"),
@@ -214,6 +218,62 @@ static VkResult create_pipelines(VkDevice handle, VkPipelineCache cache, uint32_
     return worst;
 }
 
+// The values that submissions left in timeline semaphores. The driver would return whatever stood in the program's
+// memory before, and where that is less than expected, the program asks again for ever.
+enum { SEMAPHORES = 256 };
+static struct {
+    VkSemaphore semaphore;
+    uint64_t value;
+} reached[SEMAPHORES];
+
+// Returns the value of a semaphore, or with `add` a new one if there is none; else null.
+static uint64_t *value_of(VkSemaphore semaphore, bool add) {
+    for (int i = 0; i < SEMAPHORES; i++)
+        if (reached[i].semaphore == semaphore) return &reached[i].value;
+    for (int i = 0; i < SEMAPHORES && add; i++)
+        if (!reached[i].semaphore) {
+            reached[i].semaphore = semaphore;
+            return &reached[i].value;
+        }
+    return NULL;
+}
+
+static VkResult submit(VkQueue queue, uint32_t count, const VkSubmitInfo *infos, VkFence fence) {
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < count; i++) {
+        const VkTimelineSemaphoreSubmitInfo *values = infos[i].pNext;
+        const VkStructureType type = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
+        while (values && values->sType != type) values = values->pNext;
+        for (uint32_t j = 0; values && j < values->signalSemaphoreValueCount; j++) {
+            // Other semaphores than timelines have zeros.
+            uint64_t value = values->pSignalSemaphoreValues[j];
+            uint64_t *last = value ? value_of(infos[i].pSignalSemaphores[j], true) : NULL;
+            if (last && value > *last) *last = value;
+        }
+    }
+    // A queue does not say which device it is of, but all are of one driver.
+    PFN_vkQueueSubmit next = devices[0].submit;
+    pthread_mutex_unlock(&lock);
+    return next(queue, count, infos, fence);
+}
+
+static VkResult semaphore_value(VkDevice device, VkSemaphore semaphore, uint64_t *value) {
+    (void)device;
+    pthread_mutex_lock(&lock);
+    uint64_t *last = value_of(semaphore, false);
+    *value = last ? *last : 0;
+    pthread_mutex_unlock(&lock);
+    return VK_SUCCESS;
+}
+
+static void destroy_semaphore(VkDevice device, VkSemaphore semaphore, const VkAllocationCallbacks *memory) {
+    pthread_mutex_lock(&lock);
+    for (int i = 0; semaphore && i < SEMAPHORES; i++)
+        if (reached[i].semaphore == semaphore) memset(&reached[i], 0, sizeof reached[i]);
+    pthread_mutex_unlock(&lock);
+    of(device)->destroy_semaphore(device, semaphore, memory);
+}
+
 static PFN_vkVoidFunction device_function(VkDevice device, const char *name);
 static PFN_vkVoidFunction instance_function(VkInstance instance, const char *name);
 
@@ -224,6 +284,10 @@ static PFN_vkVoidFunction own(const char *name) {
     } all[] = {
         {"vkCreateInstance", (PFN_vkVoidFunction)create_instance},
         {"vkCreateDevice", (PFN_vkVoidFunction)create_device},
+        {"vkQueueSubmit", (PFN_vkVoidFunction)submit},
+        {"vkGetSemaphoreCounterValue", (PFN_vkVoidFunction)semaphore_value},
+        {"vkGetSemaphoreCounterValueKHR", (PFN_vkVoidFunction)semaphore_value},
+        {"vkDestroySemaphore", (PFN_vkVoidFunction)destroy_semaphore},
         {"vkCreateShaderModule", (PFN_vkVoidFunction)create_module},
         {"vkCreateComputePipelines", (PFN_vkVoidFunction)create_pipelines},
         {"vkGetInstanceProcAddr", (PFN_vkVoidFunction)instance_function},
