@@ -136,7 +136,7 @@ struct TokenDistribution {
 impl Reference {
     fn new(tokens: usize, width: usize, precision: Precision) -> Self {
         let hidden = Noise::of(precision, 1).numbers(tokens * width);
-        let head = Noise::of(precision, 2).numbers(VOCABULARY * width);
+        let head = Noise::of(precision, 2).numbers_of_large(VOCABULARY * width);
         // The first label is the last of the vocabulary, and the second is the first.
         let labels =
             (0..tokens).map(|token| (VOCABULARY - 1 + token * 75_969) % VOCABULARY).collect();

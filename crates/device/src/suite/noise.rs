@@ -4,6 +4,7 @@ use std::{ops::Range, panic::resume_unwind, thread};
 
 use burn::tensor::{Device, Tensor, TensorData};
 
+use super::compares;
 use crate::Precision;
 
 /// Random-like numbers within ±1, the same on every machine.
@@ -48,6 +49,11 @@ impl Noise {
 
     pub(super) fn numbers(self, count: usize) -> Vec<f32> {
         on_all_cores(count, |part| part.map(|index| self.at(index)).collect())
+    }
+
+    /// Does [`Noise::numbers`] for a large case. Where nothing is compared, they are zeros, which take no time.
+    pub(super) fn numbers_of_large(self, count: usize) -> Vec<f32> {
+        if compares() { self.numbers(count) } else { vec![0.0; count] }
     }
 
     pub(super) fn tensor<const D: usize>(self, shape: [usize; D], device: &Device) -> Tensor<D> {

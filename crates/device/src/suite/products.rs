@@ -240,7 +240,7 @@ impl Product {
     fn factors(self, precision: Precision) -> [Factor; 2] {
         let Product { pass, rows, inputs, outputs } = self;
         let factor = |salt, stored: [usize; 2], transposed| {
-            let numbers = Noise::of(precision, salt).numbers(stored[0] * stored[1]);
+            let numbers = Noise::of(precision, salt).numbers_of_large(stored[0] * stored[1]);
             Factor { numbers, stored, transposed }
         };
 
