@@ -113,10 +113,11 @@ impl Plan {
     pub fn new(models: &Models, recipe: &Recipe, compute: Compute, memory: Option<u64>) -> Self {
         let mut facts = Facts::new(models, recipe, compute, memory);
         if let Some(memory) = memory {
-            facts.unpacks_once = unpacks_once(&facts, memory);
             if facts.work.recompute_auto {
                 facts.work.whole_layers = whole_layers(&facts, memory);
             }
+            // An update's layers go first, because they save more time.
+            facts.unpacks_once = unpacks_once(&facts, memory);
         }
         Plan::from_facts(facts)
     }
@@ -188,8 +189,9 @@ fn whole_layers(facts: &Facts, memory: u64) -> u128 {
     (1..=facts.shape.layers).take_while(fits).last().unwrap_or(0)
 }
 
-/// Tells whether the engine may unpack all weights of 8 and 4 bits, and still have a tenth of the memory to spare. The
-/// CPU's memory is what happens to be free, so it does not decide.
+/// Tells whether the engine may unpack all weights of 8 and 4 bits, and still have a quarter of the memory to spare:
+/// other weights are unpacked for each rollout, into memory that an update has cut into other pieces, and nothing is
+/// packed again if it does not suffice. The CPU's memory is what happens to be free, so it does not decide.
 fn unpacks_once(facts: &Facts, memory: u64) -> bool {
     if facts.packed == 0 || !facts.half || facts.work.on_host || facts.work.elsewhere {
         return false;
@@ -198,7 +200,7 @@ fn unpacks_once(facts: &Facts, memory: u64) -> bool {
     // An engine that does not sample ahead has no weights outside of a rollout.
     let mut moments =
         Moment::ALL.into_iter().filter(|&it| it == Moment::Rollout || plan.facts.work.ahead);
-    moments.all(|moment| plan.sum(moment) <= memory - memory / 10)
+    moments.all(|moment| plan.sum(moment) <= memory - memory / 4)
 }
 
 #[cfg(test)]

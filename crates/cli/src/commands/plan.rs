@@ -376,7 +376,7 @@ fn recording(facts: &Facts, recipe: &Recipe) -> String {
     let by_default = matches!(recipe.device.kind, Kind::Cuda | Kind::Rocm);
     let recorded = match recipe.rollout.graphs {
         _ if work.graphs => {
-            "recorded and repeated (rollout.graphs, true by default with cuda and rocm)"
+            "recorded and repeated, unless completions are short (rollout.graphs, true by default with cuda and rocm)"
         }
         _ if recipe.records_graphs() => {
             "not recorded, because the host takes part in them: the model has experts or recurrent layers, or \
@@ -497,7 +497,7 @@ fn as_json(
             let settings = remedy.settings.iter().map(|(key, value)| format!("{key} = {value}"));
             json!({"set": settings.collect::<Vec<_>>(), "bytes": remedy.plan.peak().0})
         }),
-        "more_sequences": memory.bytes.and_then(|bytes| plan.more_sequences(bytes)).map(|more| {
+        "more_sequences": memory.bytes.filter(|_| loads).and_then(|bytes| plan.more_sequences(bytes)).map(|more| {
             json!({"from": more.from, "to": more.to, "bytes": more.plan.peak().0})
         }),
         "longest": memory.bytes.and_then(|bytes| plan.longest(bytes)),

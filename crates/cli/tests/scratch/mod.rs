@@ -205,9 +205,7 @@ impl Scratch {
             result.push((format!("step {:?}: {memory}", self.newest(run)), bytes));
         }
 
-        for mut metrics in self.metrics(run) {
-            // A resumed run counts only what it asks a language model itself.
-            metrics.retain(|name, _| !name.starts_with("judge/"));
+        for metrics in self.metrics(run) {
             result.push((metrics["step"].to_string(), serde_json::to_vec(&metrics).unwrap()));
         }
 

@@ -341,12 +341,14 @@ fn adapters(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure
         arrays.push(Array::new(name, values(plain)?));
     }
 
-    for (sides, bits, run, rank) in [([264, 131], 4, 24, 6), ([128, 70], 8, 32, 70)] {
+    for (sides, bits, run, rank) in
+        [([264, 131], 4, 24, 6), ([128, 70], 8, 32, 70), ([2048, 70], 8, 32, 6)]
+    {
         let (matrix, _) = packed(sides, QuantLayout { bits, group_size: run }, device);
         let [inputs, outputs] = sides;
         let a = noise(2, [inputs, rank]);
         let b = noise(3, [rank, outputs]);
-        for rows in [5, 64] {
+        for rows in [5, 70] {
             let x = noise(1, [rows, inputs]);
             let d_y = noise(4, [rows, outputs]);
             let bias = wave([outputs], 0.53, device);

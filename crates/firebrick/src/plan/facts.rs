@@ -52,7 +52,7 @@ pub struct Facts {
     pub largest_in_layer: u128,
     /// Values of the embedding. The gradient of a separate head has as many.
     pub lookup: u128,
-    /// Values of the weights that are kept in 8 or 4 bits.
+    /// Values of the weights that are kept in 8 or 4 bits, with the few of norms and biases beside them.
     pub packed: u128,
     /// True if the engine unpacks these weights once for all its steps.
     pub unpacks_once: bool,

@@ -209,14 +209,14 @@ fn packed_weights_are_unpacked_once_for_sampling_where_there_is_room() {
         let roomy = plan_of("cuda", kept, Compute::Bf16, Some(1 << 40));
         assert_eq!((engine(&roomy), matrix(&roomy)), (adapters + base, 0), "{kept}");
 
-        // A tenth of the memory stays free.
+        // A quarter of the memory stays free.
         let mut unpacks = Vec::new();
         for memory in (1..=64).map(|gibibytes| gibibytes << 30) {
             let plan = plan_of("cuda", kept, Compute::Bf16, Some(memory));
             let facts = Facts { unpacks_once: true, ..plan.facts.clone() };
             let needed = Plan::from_facts(facts).sum(Moment::Rollout);
             unpacks.push(engine(&plan) > adapters);
-            assert_eq!(unpacks.last(), Some(&(needed <= memory - memory / 10)), "{kept}");
+            assert_eq!(unpacks.last(), Some(&(needed <= memory - memory / 4)), "{kept}");
         }
         assert!(!unpacks[0] && unpacks[63] && unpacks.is_sorted(), "{kept}: {unpacks:?}");
 

@@ -130,6 +130,7 @@ pub(super) fn plus(
     if count == 1 && !with_bias && with == [false; 2] && y.dtype == out_format {
         return y;
     }
+    debug_assert_eq!(y.dtype, DType::F32, "what is added up is f32");
 
     // A missing buffer is replaced by one that is not read.
     let [rows, columns] = y.meta.shape().dims::<2>();
