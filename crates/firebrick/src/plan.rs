@@ -116,7 +116,7 @@ impl Plan {
             if facts.work.recompute_auto {
                 facts.work.whole_layers = whole_layers(&facts, memory);
             }
-            // An update's layers go first, because they save more time.
+            // An update's layers go first, so that unpacked weights never take their memory.
             facts.unpacks_once = unpacks_once(&facts, memory);
         }
         Plan::from_facts(facts)

@@ -455,7 +455,7 @@ fn verdict(plan: &Sums, memory: &Memory, loads: bool) -> String {
 fn room(more: &MoreSequences) -> String {
     let (peak, moment) = more.plan.peak();
     format!(
-        "  rollout.max_sequences may be raised to {} (now {}), which samples faster and takes {} (peak, {})\n",
+        "  rollout.max_sequences may be raised to {} (now {}), which should sample faster and takes {} (peak, {})\n",
         more.to,
         more.from,
         gibibytes(peak),
@@ -476,6 +476,7 @@ fn as_json(
         cells.map(|(moment, bytes)| (moment.name().to_owned(), bytes.into())).collect()
     };
 
+    let more = memory.bytes.filter(|_| loads).and_then(|bytes| plan.more_sequences(bytes));
     let parts: Vec<_> = plan
         .parts
         .iter()
@@ -497,7 +498,7 @@ fn as_json(
             let settings = remedy.settings.iter().map(|(key, value)| format!("{key} = {value}"));
             json!({"set": settings.collect::<Vec<_>>(), "bytes": remedy.plan.peak().0})
         }),
-        "more_sequences": memory.bytes.filter(|_| loads).and_then(|bytes| plan.more_sequences(bytes)).map(|more| {
+        "more_sequences": more.map(|more| {
             json!({"from": more.from, "to": more.to, "bytes": more.plan.peak().0})
         }),
         "longest": memory.bytes.and_then(|bytes| plan.longest(bytes)),
