@@ -174,6 +174,23 @@ fn left_over() -> Vec<String> {
 }
 
 #[test]
+fn a_program_has_as_many_processes_as_its_limit_says() {
+    let Some(code) = verifier(CodeOptions { processes: 5, ..quick() }) else { return };
+    let program = "
+import os, time
+count = 1
+try:
+    while os.fork():
+        count += 1
+    time.sleep(0.5)
+except OSError:
+    print(count)
+";
+    let score = score(&code, r#"{"inputs": [""], "outputs": ["5"]}"#, program);
+    assert_eq!(score.verdict, Verdict::Right, "{score:?}");
+}
+
+#[test]
 fn a_sandbox_is_asked_for_or_given_up_by_name() {
     let bare = CodeOptions { sandbox: SandboxKind::None, ..quick() };
     let code = Code::new(bare).unwrap();

@@ -150,8 +150,10 @@ impl Sandbox {
         if cfg!(target_os = "linux") {
             words.extend(["prlimit", "--core=0", "--nofile=256"].map(str::to_owned));
             words.extend([format!("--fsize={DISK}"), format!("--as={}", limits.memory)]);
-            // The first process of a namespace waits for the others, and counts too. Without one, all the user's count.
-            let processes = format!("--nproc={}", limits.processes + 1);
+            // The first process of a namespace waits for the others, and counts too, unless it is root's and they are not.
+            // Without a namespace, all the user's count.
+            let processes = limits.processes + u64::from(!self.is_root);
+            let processes = format!("--nproc={processes}");
             words.extend((self.kind == SandboxKind::Bwrap).then_some(processes));
             words.extend(further.iter().cloned());
         }
