@@ -191,8 +191,9 @@ def prompts(card, model, rows, length):
 def update(card, model, texts, tokens, trained=1.0):
     """Gives the expected seconds of an update, with all layers kept: of products, of attention, and of whatever goes
     through memory. The head's logits are computed twice. A backward pass is taken to read and write three times as much
-    as a forward pass. Launches don't count, because the host is through with them in a tenth of the time: 91 for a
-    layer of 4,096 tokens, and 239 to 247 with adapters, the optimizer's included (benches/gpu/kernels.md)."""
+    as a forward pass. Launches don't count, because the host is through with them in a tenth of the time:
+    TODO-MEASURE for a layer of 4,096 tokens, and TODO-MEASURE with adapters, the optimizer's included
+    (benches/gpu/kernels.md)."""
     all_tokens = texts * tokens
     products = (4 + 2 * trained) * model.layers * model.layer
     products += (6 + 2 * trained) * model.vocab * model.hidden

@@ -189,12 +189,14 @@ impl Attention {
             self.weighted_backward([self.scaled(d_query), d_key], norms.clone(), rotary);
 
         let [d_query, d_key] = d_rotated;
+        let gradients = [d_query, d_key, d_value];
+        let of_heads = [&self.query_norm, &self.key_norm].into_iter().flatten();
+        let trained = of_heads.clone().any(|norm| norm.is_require_grad());
         let (d_projected, d_norms) =
-            ops::qkv_rope_backward(self.heads, norms, rotary, [d_query, d_key, d_value]);
+            ops::qkv_rope_backward(self.heads, norms, trained, rotary, gradients);
         let d_norms = d_weights.or(d_norms);
 
-        let norms = [&self.query_norm, &self.key_norm].into_iter().flatten();
-        for (norm, d_norm) in norms.zip(d_norms.into_iter().flatten()) {
+        for (norm, d_norm) in of_heads.zip(d_norms.into_iter().flatten()) {
             if norm.is_require_grad() {
                 sum.add(norm.id, d_norm);
             }
@@ -312,8 +314,7 @@ impl Attention {
             let (norm, weight) = self.norm_of_values(&value, context);
             let shape = value.dims();
             let [value, d] = [value, d_value].map(|x| self.value_heads(x));
-            // The weight is no parameter, so its gradient is left aside.
-            d_value = norm.backward(value, weight, d, None).0.reshape(shape);
+            d_value = norm.backward_input(value, weight, d, None).reshape(shape);
         }
         Tensor::cat(vec![d_query, d_key, d_value], 1)
     }

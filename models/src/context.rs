@@ -70,10 +70,13 @@ impl DecoderContext {
         d_skip: Option<Tensor<D>>,
         sum: &mut GradientSum,
     ) -> Tensor<D> {
-        let (d_x, d_weight) = self.norm.backward(x, weight.val().inner(), d_y, d_skip);
-        if weight.is_require_grad() {
-            sum.add(weight.id, d_weight);
+        let values = weight.val().inner();
+        if !weight.is_require_grad() {
+            return self.norm.backward_input(x, values, d_y, d_skip);
         }
+
+        let (d_x, d_weight) = self.norm.backward(x, values, d_y, d_skip);
+        sum.add(weight.id, d_weight);
         d_x
     }
 

@@ -156,21 +156,41 @@ impl DecoderConfig {
     /// `outputs` has `rank · (inputs + outputs)` parameters. Matrices that are trained in full in addition to the
     /// adapters count as the model's.
     pub fn adapter_parameters(&self, lora: &Lora) -> (u64, u64) {
+        let sizes = self.adapter_sizes(lora).into_iter().flatten();
+        let sizes = sizes.flat_map(|(rank, sides)| sides.map(|side| side * rank));
+        sizes.fold((0, 0), |(sum, largest), size| (sum + size, size.max(largest)))
+    }
+
+    /// Counts the numbers of such adapters in a copy for sampling or an update. Those of maps of the same input are
+    /// joined there, with zeros at the outputs of the other maps.
+    pub fn joined_adapter_parameters(&self, lora: &Lora) -> u64 {
+        let of_projection = |maps: Vec<(u64, [u64; 2])>| {
+            let ranks: u64 = maps.iter().map(|(rank, _)| rank).sum();
+            let inputs = maps.first().map_or(0, |(_, [inputs, _])| *inputs);
+            let outputs: u64 = maps.iter().map(|(_, [_, outputs])| outputs).sum();
+            ranks * (inputs + outputs)
+        };
+        self.adapter_sizes(lora).into_iter().map(of_projection).sum()
+    }
+
+    /// Returns the rank of each map's adapter, and the numbers of the map's inputs and outputs, by projection. The rank
+    /// is 0 if the map has no adapter.
+    fn adapter_sizes(&self, lora: &Lora) -> Vec<Vec<(u64, [u64; 2])>> {
         let lora = lora.clone().named_in(self);
         // Rules that can't be read are refused when the adapter is.
-        let Ok(rules) = Rules::of(&lora) else { return (0, 0) };
+        let Ok(rules) = Rules::of(&lora) else { return Vec::new() };
 
         let wanted = |name: &str| {
             lora.targets.iter().any(|target| name.ends_with(&format!(".{target}")))
                 && rules.selects(name) == Ok(true)
         };
 
-        let adapted = names::adaptable(self).filter(|(name, _)| wanted(name));
-        let sizes = adapted.flat_map(|(name, sides)| {
-            let rank = rules.rank(&name).unwrap_or(lora.rank) as u64;
-            sides.map(|side| side as u64 * rank)
-        });
-        sizes.fold((0, 0), |(sum, largest), size| (sum + size, size.max(largest)))
+        let size = |(name, sides): (String, [usize; 2])| {
+            let rank = if wanted(&name) { rules.rank(&name).unwrap_or(lora.rank) } else { 0 };
+            (rank as u64, sides.map(|side| side as u64))
+        };
+        let of_projection = |maps: Vec<_>| maps.into_iter().map(size).collect();
+        names::adaptable_projections(self).map(of_projection).collect()
     }
 }
 

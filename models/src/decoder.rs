@@ -436,8 +436,11 @@ impl PolicyModel for Decoder {
     /// Rounds matrices once, instead of for every token and in every micro-batch.
     fn prepared(&self) -> Self {
         let mut prepared = self.clone();
+        let mut adapters = Vec::new();
         for (_, projection) in prepared.projections_mut() {
             projection.prepare(self.compute);
+            // The joined ones are rounded, and nothing multiplies by the single ones.
+            adapters.push(std::mem::take(&mut projection.adapters));
         }
 
         // What is looked up in the table of embeddings per layer is rounded by itself, and the table is large.
@@ -447,11 +450,19 @@ impl PolicyModel for Decoder {
             narrow => prepared.map(&mut Rounded(narrow)),
         };
         prepared.per_layer = per_layer;
+        for ((_, projection), adapters) in prepared.projections_mut().zip(adapters) {
+            projection.adapters = adapters;
+        }
         prepared
     }
 
     fn sampler(&self) -> Self {
         let mut sampler = self.valid().prepared();
+        // Only gradients need the single adapters, which the optimizer can change in place if nothing else has them.
+        for (_, projection) in sampler.projections_mut() {
+            projection.adapters = Vec::new();
+        }
+
         if self.unpacks_sampler && self.compute != Compute::F32 {
             sampler.projections_mut().for_each(|(_, projection)| projection.unpack(self.compute));
             sampler.experts_mut().for_each(|projection| projection.unpack(self.compute));

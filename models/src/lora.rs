@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use burn::{
     module::{Module, Param},
-    tensor::{DType, Device, Tensor, TensorData},
+    tensor::{Device, Tensor, TensorData},
 };
 use firebrick_core::config::Family;
-use firebrick_kernels::{self as ops, Compute};
+use firebrick_kernels::{self as ops, AdapterFactors, Compute};
 use serde_json::Value;
 
 use crate::{
@@ -238,9 +238,10 @@ pub(crate) struct JoinedAdapters {
     a: Tensor<2>,
     /// All matrices `B` times their scales, `[ranks, outputs]`, each in its own rows and columns. The rest is 0.
     b: Tensor<2>,
-    /// The same matrix, stored in rows: in this layout its transpose is read fastest, which a backward pass multiplies
-    /// by. A copy for sampling has none.
-    b_in_rows: Option<Tensor<2>>,
+    /// The same two matrices in the layout in which the transposed ones are read fastest: a backward pass multiplies by
+    /// these. A copy for sampling has none of its own.
+    a_in_rows: Tensor<2>,
+    b_in_rows: Tensor<2>,
 }
 
 impl JoinedAdapters {
@@ -250,33 +251,43 @@ impl JoinedAdapters {
         widths: &[usize],
         compute: Compute,
     ) -> Option<Self> {
-        let outputs: usize = widths.iter().sum();
-        let mut a = Vec::new();
-        let mut b = Vec::new();
+        JoinedAdapters::of(adapters, widths, compute, Param::val)
+    }
 
-        for (adapter, columns) in with_columns(adapters, widths) {
-            let scaled = adapter.b.val().cast(DType::F32).mul_scalar(adapter.scale);
-            let [rank, _] = scaled.dims();
-            // Block-diagonal: the numbers left and right of the adapter's columns are 0.
-            let zeros = |width| Tensor::zeros([rank, width], &scaled.device());
-            let row = [zeros(columns.start), scaled.clone(), zeros(outputs - columns.end)];
-            // Not every device takes an empty tensor.
-            let row = row.into_iter().filter(|part| part.dims()[1] > 0);
-            b.push(Tensor::cat(row.collect(), 1));
-            a.push(adapter.a.val());
-        }
+    /// Does the same for all passes of an update or a rollout. The result is without autodiff.
+    pub(crate) fn prepared(
+        adapters: &[Option<Adapter>],
+        widths: &[usize],
+        compute: Compute,
+    ) -> Option<Self> {
+        JoinedAdapters::of(adapters, widths, compute, |matrix| {
+            let values = matrix.val();
+            if values.is_autodiff() { values.inner() } else { values }
+        })
+    }
 
-        if a.is_empty() {
+    fn of(
+        adapters: &[Option<Adapter>],
+        widths: &[usize],
+        compute: Compute,
+        values: impl Fn(&Param<Tensor<2>>) -> Tensor<2>,
+    ) -> Option<Self> {
+        let factors = with_columns(adapters, widths).map(|(adapter, columns)| AdapterFactors {
+            a: values(&adapter.a),
+            b: values(&adapter.b),
+            scale: adapter.scale,
+            first: columns.start,
+        });
+        let factors: Vec<AdapterFactors> = factors.collect();
+        if factors.is_empty() {
             return None;
         }
-        let format = compute.dtype();
-        let (a, b) = (Tensor::cat(a, 1), Tensor::cat(b, 0));
-        let trained = b.is_autodiff();
-        Some(JoinedAdapters {
-            a: ops::cast_in_columns(a, format),
-            b_in_rows: trained.then(|| b.clone().inner().cast(format)),
-            b: ops::cast_in_columns(b, format),
-        })
+
+        let outputs = widths.iter().sum();
+        let trained = adapters.iter().flatten().any(|adapter| adapter.a.val().is_autodiff());
+        let [[a, a_in_rows], [b, b_in_rows]] =
+            ops::join_adapters(&factors, outputs, compute, trained);
+        Some(JoinedAdapters { a, b, a_in_rows, b_in_rows })
     }
 
     /// Returns the same without autodiff.
@@ -284,7 +295,13 @@ impl JoinedAdapters {
         if !self.a.is_autodiff() {
             return self;
         }
-        JoinedAdapters { a: self.a.inner(), b: self.b.inner(), ..self }
+        let JoinedAdapters { a, b, a_in_rows, b_in_rows } = self;
+        JoinedAdapters {
+            a: a.inner(),
+            b: b.inner(),
+            a_in_rows: a_in_rows.inner(),
+            b_in_rows: b_in_rows.inner(),
+        }
     }
 
     /// Returns `x · a` and `b`, whose product is what the adapters add.
@@ -294,13 +311,12 @@ impl JoinedAdapters {
 
     /// Computes the gradient of `x · a`, given the gradient of the output.
     pub(crate) fn d_inner(&self, d_y: Tensor<2>, compute: Compute) -> Tensor<2> {
-        let b = self.b_in_rows.as_ref().unwrap_or(&self.b);
-        ops::factor(d_y, b.clone().transpose(), compute)
+        ops::factor(d_y, self.b_in_rows.clone().transpose(), compute)
     }
 
     /// Returns `aᵀ`, which the gradient of `x · a` is multiplied by.
     pub(crate) fn a_transposed(&self) -> Tensor<2> {
-        self.a.clone().transpose()
+        self.a_in_rows.clone().transpose()
     }
 
     /// Adds the gradients of the adapters to `sum`, given the gradients of `x · a` and of the output.

@@ -260,11 +260,18 @@ pub(crate) fn own(family: Family, usual: &str) -> &str {
     line.map_or(usual, |(.., own)| own)
 }
 
-/// Lists every projection that may have an adapter, with its numbers of inputs and outputs.
+/// Lists every map that may have an adapter, with its numbers of inputs and outputs.
 pub(crate) fn adaptable(config: &DecoderConfig) -> impl Iterator<Item = (String, [usize; 2])> + '_ {
+    adaptable_projections(config).flatten()
+}
+
+/// Lists the maps of every projection that may have adapters, as [`adaptable`] does.
+pub(crate) fn adaptable_projections(
+    config: &DecoderConfig,
+) -> impl Iterator<Item = Vec<(String, [usize; 2])>> + '_ {
     let outside = config.per_layer.map(|_| {
         let sides = [config.hidden_size, config.per_layer_width()];
-        (of_outside(), sides)
+        vec![(of_outside(), sides)]
     });
 
     let in_layers = config.kinds.iter().enumerate().flat_map(move |(layer, kind)| {
@@ -283,12 +290,11 @@ pub(crate) fn adaptable(config: &DecoderConfig) -> impl Iterator<Item = (String,
             paths.extend(["per_layer.gate", "per_layer.output"]);
         }
 
-        paths.into_iter().flat_map(move |path| {
+        paths.into_iter().map(move |path| {
             let inputs = inputs(path, *kind, config);
             let maps = projections(path, *kind, config).into_iter();
-            maps.map(move |(name, outputs)| {
-                (format!("model.layers.{layer}.{name}"), [inputs, outputs])
-            })
+            maps.map(|(name, outputs)| (format!("model.layers.{layer}.{name}"), [inputs, outputs]))
+                .collect::<Vec<_>>()
         })
     });
     outside.into_iter().chain(in_layers)

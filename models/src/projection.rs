@@ -25,7 +25,7 @@ pub(crate) struct Projection {
     /// Weight in 8 or 4 bits.
     quantised: Option<Quantised>,
     bias: Option<Param<Tensor<1>>>,
-    /// One entry for each of the maps; empty if no map has an adapter.
+    /// One entry for each of the maps; empty if no map has an adapter, and in a copy for sampling.
     pub(crate) adapters: Vec<Option<Adapter>>,
     /// Joined adapters, in a copy whose parameters do not move.
     #[module(skip)]
@@ -75,7 +75,10 @@ impl Projection {
 
     /// Rounds the weight and joins the adapters once, in a copy that is prepared for an update or for sampling.
     pub(crate) fn prepare(&mut self, compute: Compute) {
-        self.joined = self.joined(compute).map(JoinedAdapters::inner);
+        self.joined = self
+            .joined
+            .take()
+            .or_else(|| JoinedAdapters::prepared(&self.adapters, &self.widths, compute));
         self.weight = self.weight.take().map(|weight| {
             let narrow = weight.val().dtype() != DType::F32;
             if compute == Compute::F32 || narrow {

@@ -26,17 +26,19 @@ use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate}
 const ROWS: [usize; 2] = [16, 64];
 
 /// Upper bounds on the launches of one layer.
-const PLAIN: Bounds = Bounds { decoding: [10, 12], updating: 39 };
+const PLAIN: Bounds = Bounds { decoding: [10, 12], preparing: 0, updating: 39 };
 
 /// Those with adapters of rank 16 on all projections. In a decode step each of the four products of a layer has two
-/// more, and from 17 rows on all are added up in a launch. An update has one micro-batch, and takes the parameters'
-/// gradients out of the joined ones.
-const ADAPTED: Bounds = Bounds { decoding: [18, 22], updating: 79 };
+/// more, and from 17 rows on all are added up in a launch. An update joins each of the seven adapters by a launch, has
+/// one micro-batch, and takes the parameters' gradients out of the joined ones.
+const ADAPTED: Bounds = Bounds { decoding: [18, 22], preparing: 7, updating: 73 };
 
 /// Upper bounds on the launches of one layer.
 struct Bounds {
     /// In a decode step, for each of [`ROWS`].
     decoding: [usize; 2],
+    /// For the copy of the policy that an update computes with.
+    preparing: usize,
     /// In an update, forward and back.
     updating: usize,
 }
@@ -353,6 +355,14 @@ fn decoding(what: &str, rows: usize, device: &Device, policy: impl Fn(usize) -> 
     })
 }
 
+/// Counts the launches that a layer adds to the copy of a policy that an update computes with.
+fn preparing(what: &str, policy: impl Fn(usize) -> Decoder) -> usize {
+    of_layer(&format!("preparing an update, {what}"), |layers| {
+        let policy = policy(layers);
+        launches(|| drop(policy.prepared())).1
+    })
+}
+
 /// Counts the launches that a layer adds to an update of one micro-batch, forward and back.
 fn updating(what: &str, device: &Device, policy: impl Fn(usize) -> Decoder) -> usize {
     of_layer(&format!("an update, {what}"), |layers| {
@@ -404,6 +414,10 @@ fn device_launches() {
         }
 
         let device = device.clone().autodiff();
+        let counted = preparing(&what, |layers| policy(layers, &device));
+        let bound = bounds.preparing;
+        assert!(counted <= bound, "{what}: {counted} launches to prepare a layer for an update");
+
         let counted = updating(&what, &device, |layers| policy(layers, &device));
         let bound = bounds.updating;
         assert!(counted <= bound, "{what}: {counted} launches for a layer of an update");

@@ -1,4 +1,4 @@
-//! AdamW's step, and the sum of a gradient's squares.
+//! AdamW's step, and the sums of gradients' squares.
 
 use burn::tensor::Tensor;
 
@@ -56,10 +56,17 @@ pub fn adamw(
     [values, first, second]
 }
 
-/// Computes a number c and Σ (x / c)², `[2]`, so that no square is too large for f32.
-pub fn scaled_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
-    on_gpu!(adamw::scaled_squares(&x));
+/// Computes a number c and Σ (x / c)² of each flat tensor, so that no square is too large for f32. The pairs stand one
+/// after the other, `[2 · tensors]`.
+///
+/// # Panics
+/// If there is no tensor.
+pub fn scaled_squares(tensors: Vec<Tensor<1>>) -> Tensor<1> {
+    on_gpu!(adamw::scaled_squares(&tensors));
+    Tensor::cat(tensors.into_iter().map(scaled_squares_of).collect(), 0)
+}
 
+fn scaled_squares_of(x: Tensor<1>) -> Tensor<1> {
     if let Some(numbers) = numbers(&x) {
         return tensor(vec![cpu::adamw::squares(&numbers).sqrt() as f32, 1.0], [2]);
     }
@@ -67,7 +74,7 @@ pub fn scaled_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     let largest = x.clone().abs().max();
     // The upper end keeps the norm of an infinite gradient infinite: ∞ / ∞ is NaN.
     let scale = largest.clamp(1e-30, f32::MAX);
-    let sum = (x / scale.clone().unsqueeze()).square().sum();
+    let sum = (x / scale.clone()).square().sum();
     Tensor::cat(vec![scale, sum], 0)
 }
 

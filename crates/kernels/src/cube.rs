@@ -8,6 +8,7 @@
 
 pub(crate) mod adamw;
 mod adapter;
+pub(crate) mod adapters;
 pub(crate) mod angles;
 pub(crate) mod attention;
 pub(crate) mod attention_backward;

@@ -23,6 +23,7 @@ macro_rules! on_gpu {
 }
 
 mod adamw;
+mod adapters;
 mod attention;
 mod block;
 mod choice;
@@ -56,6 +57,7 @@ mod watch;
 mod weight;
 
 pub use adamw::{AdamWStep, adamw, scaled_squares};
+pub use adapters::{AdapterFactors, join_adapters};
 pub use attention::{AttentionOptions, AttentionOutput, attention, attention_backward};
 pub use block::{Block, PAGE};
 pub use choice::Choice;

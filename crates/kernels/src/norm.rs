@@ -83,6 +83,18 @@ impl Norm {
         (tensor(d_x, x.dims()), tensor(d_weight, weight.dims()))
     }
 
+    /// Computes the first result of [`Norm::backward`] alone, for a weight that is not trained.
+    pub fn backward_input<const D: usize>(
+        self,
+        x: Tensor<D>,
+        weight: Tensor<1>,
+        d_y: Tensor<D>,
+        d_residual: Option<Tensor<D>>,
+    ) -> Tensor<D> {
+        on_gpu!(norm::backward_input([&x, &d_y], &weight, self, d_residual.as_ref()));
+        self.backward(x, weight, d_y, d_residual).0
+    }
+
     pub(crate) fn plain<const D: usize>(self, x: Tensor<D>, weight: Tensor<1>) -> Tensor<D> {
         let scale = self.scale(&x);
         x * scale * self.factor(weight).unsqueeze()

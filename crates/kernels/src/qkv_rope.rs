@@ -246,17 +246,26 @@ fn on_cpu_or_plain(
 }
 
 /// Computes the gradients of the input of [`qkv_rope`] and of the norms' weights, given those of queries, keys and
-/// values, `[tokens, heads, width]`. If there are norms, `norms` also holds their input.
+/// values, `[tokens, heads, width]`. If there are norms, `norms` also holds their input. If their weights are not
+/// `trained`, a GPU leaves out their gradients.
 pub fn qkv_rope_backward(
     heads: Heads,
     norms: Option<((Norm, [Tensor<1>; 2]), Tensor<2>)>,
+    trained: bool,
     rotary: &RopeTable,
     gradients: [Tensor<3>; 3],
 ) -> (Tensor<2>, Option<[Tensor<1>; 2]>) {
+    #[cfg(not(feature = "gpu"))]
+    let _ = trained;
     #[cfg(feature = "gpu")]
     if let Some(pairs) = rotary.pairs()
-        && let Some(done) =
-            crate::cube::qkv_rope::backward(heads, norms.as_ref(), pairs, gradients.each_ref())
+        && let Some(done) = crate::cube::qkv_rope::backward(
+            heads,
+            norms.as_ref(),
+            trained,
+            pairs,
+            gradients.each_ref(),
+        )
     {
         return done;
     }

@@ -2,10 +2,11 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use firebrick_kernels::{
-    Activation, AdamWStep, Compute, Heads, LmHead, Norm, QuantLayout, QuantisedMatrix,
-    RopeFrequencies, RopeTable, Weight, adamw, add_product, add_rows, cast_in_columns, column_sums,
-    factor, gated, gated_backward, head_backward, head_logprobs_saving, linear, linear_beside,
-    qkv_rope, qkv_rope_backward, scaled_squares,
+    Activation, AdamWStep, AdapterFactors, Compute, Heads, LmHead, Norm, QuantLayout,
+    QuantisedMatrix, RopeFrequencies, RopeTable, Weight, adamw, add_product, add_rows,
+    cast_in_columns, column_sums, factor, gated, gated_backward, head_backward,
+    head_logprobs_saving, join_adapters, linear, linear_beside, qkv_rope, qkv_rope_backward,
+    scaled_squares,
 };
 
 use super::{
@@ -147,7 +148,8 @@ fn queries_keys_values_backward(device: &Device, _: Precision) -> Result<Vec<Arr
 
             let name = format!("{heads:?}, norms: {}", norms.is_some());
             let norms = norms.map(|norms| (norms, projected.clone()));
-            let (d, d_weights) = qkv_rope_backward(heads, norms, &rotary(heads, device), gradients);
+            let rotary = rotary(heads, device);
+            let (d, d_weights) = qkv_rope_backward(heads, norms, true, &rotary, gradients);
 
             arrays.push(Array::new(format!("∂projected, {name}"), values(d)?));
             for d_weight in d_weights.into_iter().flatten() {
@@ -216,9 +218,14 @@ fn steps(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
     arrays.push(Array::new("weights before", values(old_weights)?));
 
     for size in [1e-25, 1.0, 1e25] {
-        let pair = values(scaled_squares(wave([300, 70], 0.37, device).mul_scalar(size)))?;
-        let root = f64::from(pair[0]) * f64::from(pair[1]).sqrt();
-        arrays.push(Array::new(format!("norm of numbers of {size}"), vec![root as f32]));
+        // The first takes two pieces, and the others one.
+        let tensors = [21_000, 1, 300].map(|count| wave([count], 0.37, device).mul_scalar(size));
+        let pairs = values(scaled_squares(tensors.to_vec()))?;
+        let roots = pairs.as_chunks::<2>().0.iter().map(|&[scale, sum]| {
+            let root = f64::from(scale) * f64::from(sum).sqrt();
+            root as f32
+        });
+        arrays.push(Array::new(format!("norms of numbers of {size}"), roots.collect()));
     }
     Ok(arrays)
 }
@@ -339,6 +346,22 @@ fn adapters(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure
         let name = format!("factor of {rows}×{inputs}×{rank}");
         arrays.push(Array::new(format!("{name}, prepared"), values(prepared)?));
         arrays.push(Array::new(name, values(plain)?));
+    }
+
+    let of_map = |rank, width, first| AdapterFactors {
+        a: noise(2, [33, rank]),
+        b: noise(3, [rank, width]),
+        scale: 0.7,
+        first,
+    };
+    // The map between the two has no adapter.
+    let maps = [of_map(4, 7, 0), of_map(3, 9, 12)];
+    for both_layouts in [false, true] {
+        let joined = join_adapters(&maps, 21, compute, both_layouts);
+        for matrix in joined.into_iter().flatten() {
+            let name = format!("joined, in both layouts: {both_layouts}");
+            arrays.push(Array::new(name, values(matrix)?));
+        }
     }
 
     for (sides, bits, run, rank) in

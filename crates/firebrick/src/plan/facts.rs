@@ -41,6 +41,10 @@ pub struct Facts {
     pub frozen_bytes: u128,
     /// Values that are trained: these have a gradient and moments.
     pub trainable: u128,
+    /// Trained values of adapters.
+    pub adapters: u128,
+    /// Values of a copy of the adapters in which those of the same input are joined, with zeros between them.
+    pub joined_adapters: u128,
     /// Trained values of which the optimizer stores one moment instead of two: under Muon those of the layers, which
     /// have few vectors.
     pub one_moment: u128,
@@ -289,6 +293,7 @@ impl Facts {
         let config = &models.policy;
         let count = config.parameters();
         let adapters = models.lora.as_ref().map(|lora| config.adapter_parameters(lora));
+        let joined = models.lora.as_ref().map(|lora| config.joined_adapter_parameters(lora));
 
         let [projected, mixed, recurrence] = recurrent(config);
         let attentions = || {
@@ -393,6 +398,8 @@ impl Facts {
             active,
             trainable: adapters
                 .map_or(count.total.into(), |(all, _)| u128::from(all) + whole_values),
+            adapters: adapters.map_or(0, |(all, _)| all.into()),
+            joined_adapters: joined.unwrap_or(0).into(),
             one_moment: match recipe.optim.kind {
                 OptimKind::AdamW { .. } => 0,
                 OptimKind::Muon { .. } => {

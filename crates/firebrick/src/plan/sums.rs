@@ -21,11 +21,16 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
     let weights = facts.frozen_bytes + facts.trainable * F32;
 
     // The engine shares frozen weights with the policy, unless the matmul precision differs from the format that they
-    // are kept in. It has its own copy of the others once they have changed.
+    // are kept in. It has its own copy of the others once they have changed. Of adapters it has only joined ones.
     let changed = facts.trainable * F32;
     let rounded = if facts.rounds_frozen { facts.parameters } else { facts.trainable };
+    let rounded = (rounded - facts.adapters) * BF16;
+    let joined = facts.joined_adapters * if facts.half { BF16 } else { F32 };
     let unpacked = if facts.unpacks_once { facts.packed * BF16 } else { 0 };
+
+    // Gradients of adapters are added up joined, and taken apart at the end.
     let gradient = facts.trainable * F32;
+    let joined_gradient = gradient + (facts.joined_adapters - facts.adapters) * F32;
 
     let work = &facts.work;
     let part = |name, exact, bytes: &dyn Fn(Moment) -> u128| Part {
@@ -49,15 +54,21 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         // policy until the first update has made new ones, unless they are rounded. Other engines drop them.
         part("weights of the engine", true, &|moment| match moment {
             _ if work.elsewhere => 0,
-            Moment::Rollout => when(facts.half, rounded * BF16 + unpacked),
+            Moment::Rollout => joined + when(facts.half, rounded + unpacked),
             _ if !work.ahead => 0,
-            _ if facts.half => rounded * BF16 + unpacked,
-            Moment::Saving => changed,
-            _ => when(work.updates > 1, changed),
+            _ if facts.half => joined + rounded + unpacked,
+            Moment::Saving => joined + changed - facts.adapters * F32,
+            _ => joined + when(work.updates > 1, changed - facts.adapters * F32),
         }),
-        // An update rounds matrices once, and not in every micro-batch.
+        // An update rounds matrices once, and not in every micro-batch. It joins adapters once, too, and a GPU has them
+        // in two layouts.
         part("rounded weights of an update", true, &|moment| match moment {
-            Moment::Head | Moment::Backward | Moment::Gradient => when(facts.half, rounded * BF16),
+            Moment::Head | Moment::Backward | Moment::Gradient => when(facts.half, rounded),
+            _ => 0,
+        }),
+        part("joined adapters of an update", true, &|moment| match moment {
+            Moment::Head | Moment::Backward | Moment::Gradient if work.on_host => joined,
+            Moment::Head | Moment::Backward | Moment::Gradient => 2 * joined,
             _ => 0,
         }),
         part("reference policy", true, &|_| when(work.reference, changed)),
@@ -83,7 +94,8 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             Moment::Head | Moment::Backward if !facts.accumulates() => {
                 when(!facts.frozen, facts.lookup * F32)
             }
-            _ => gradient,
+            Moment::Optimizer => gradient,
+            _ => joined_gradient,
         }),
         part("KV cache", false, &|moment| sampled(moment).cache),
         part("states of recurrent layers", false, &|moment| sampled(moment).states),

@@ -142,8 +142,26 @@ fn what_is_not_trained_has_no_gradient_and_no_moments() {
 
     assert_eq!(plan.facts.trainable, adapters);
     assert_eq!(part(&plan, "moments of AdamW", Moment::Optimizer) as u128, 8 * adapters);
-    assert_eq!(part(&plan, "gradient", Moment::Gradient) as u128, 4 * adapters);
+    assert_eq!(part(&plan, "gradient", Moment::Optimizer) as u128, 4 * adapters);
     assert_eq!(part(&plan, "reference policy", Moment::Rollout) as u128, 4 * adapters);
+}
+
+/// Of the adapters of q, k and v, the joined one has all ranks at all inputs and outputs, and so has that of gate and up.
+#[test]
+fn adapters_of_the_same_input_are_joined_with_zeros_between_them() {
+    let joined =
+        24 * (48 * (896 + 1152) + 16 * (896 + 896) + 32 * (896 + 9728) + 16 * (4864 + 896));
+    for (device, compute, bytes, layouts) in
+        [("cpu", Compute::F32, 4, 1), ("cuda", Compute::F32, 4, 2), ("cuda", Compute::Bf16, 2, 2)]
+    {
+        let recipe = format!("[device]\nkind = \"{device}\"");
+        let plan = with_model("lora = { rank = 16 }", &recipe, compute);
+        let part = |name, moment| part(&plan, name, moment);
+        assert_eq!(part("gradient", Moment::Gradient), 4 * joined, "{device}");
+        assert_eq!(part("weights of the engine", Moment::Rollout), bytes * joined, "{device}");
+        let of_update = part("joined adapters of an update", Moment::Gradient);
+        assert_eq!(of_update, layouts * bytes * joined, "{device}");
+    }
 }
 
 #[test]
@@ -172,6 +190,7 @@ fn bfloat16_is_a_copy_of_the_weights_and_half_of_the_cache() {
 
     // A base that is not trained is kept once, in the matmul precision.
     let adapters = 8_798_208;
+    let joined = 13_418_496;
     let base = 494_032_768 - 151_936 * 896;
     for (model, bytes) in [
         ("", 494_032_768 * 2),
@@ -181,7 +200,7 @@ fn bfloat16_is_a_copy_of_the_weights_and_half_of_the_cache() {
     ] {
         let plan = with_model(&format!("lora = {{ rank = 16 }}\n{model}"), "", Compute::Bf16);
         assert_eq!(part(&plan, "weights", Moment::Rollout), bytes + adapters * 4, "{model}");
-        let own = if model.contains("float32") { 494_032_768 + adapters } else { adapters };
+        let own = if model.contains("float32") { 494_032_768 + joined } else { joined };
         assert_eq!(part(&plan, "weights of the engine", Moment::Rollout), own * 2, "{model}");
     }
 
@@ -202,8 +221,8 @@ fn packed_weights_are_unpacked_once_for_sampling_where_there_is_room() {
     let engine = |plan: &Plan| part(plan, "weights of the engine", Moment::Rollout);
     let matrix = |plan: &Plan| part(plan, "an unpacked matrix", Moment::Rollout);
 
-    // The engine rounds the adapters. With room, it also unpacks all weights but the embedding.
-    let adapters = 2 * 8_798_208;
+    // The engine rounds the joined adapters. With room, it also unpacks all weights but the embedding.
+    let adapters = 2 * 13_418_496;
     let base = 2 * (494_032_768 - 151_936 * 896);
     for kept in ["int8", "int4"] {
         let roomy = plan_of("cuda", kept, Compute::Bf16, Some(1 << 40));
@@ -223,7 +242,8 @@ fn packed_weights_are_unpacked_once_for_sampling_where_there_is_room() {
         let unknown = plan_of("cuda", kept, Compute::Bf16, None);
         let on_cpu = plan_of("cpu", kept, Compute::Bf16, Some(1 << 40));
         assert_eq!((engine(&unknown), engine(&on_cpu)), (adapters, adapters), "{kept}");
-        assert_eq!(engine(&plan_of("cuda", kept, Compute::F32, Some(1 << 40))), 0, "{kept}");
+        let in_f32 = plan_of("cuda", kept, Compute::F32, Some(1 << 40));
+        assert_eq!(engine(&in_f32), 2 * adapters, "{kept}");
     }
     assert_eq!(engine(&plan_of("cuda", "bfloat16", Compute::Bf16, Some(1 << 40))), adapters);
 }

@@ -1,4 +1,4 @@
-//! AdamW's step on GPUs, in place, and the sum of a gradient's squares.
+//! AdamW's step on GPUs, in place, and the sums of gradients' squares.
 
 use super::*;
 use crate::cpu::adamw::Step;
@@ -60,39 +60,51 @@ fn adamw(
     }
 }
 
-/// Computes a number c and Σ (x / c)², `[2]`, first for pieces, then for all.
-pub(crate) fn scaled_squares<const D: usize>(x: &Tensor<D>) -> Option<Tensor<1>> {
+/// Computes a number c and Σ (x / c)² of each tensor, one after the other: first for pieces, then for all pieces of each.
+pub(crate) fn scaled_squares(tensors: &[Tensor<1>]) -> Option<Tensor<1>> {
     const PIECE: usize = 1 << 14;
-    let x = wide(x)?;
-    let pieces = count(&x).div_ceil(PIECE).min(UNITS as usize * 4);
-    let parts = empty(&x, [2 * pieces], DType::F32);
-    let all = empty(&x, [2], DType::F32);
+    let pieces = |x: &Tensor<1>| x.dims()[0].div_ceil(PIECE).min(UNITS as usize * 4);
+    let other = strided(tensors.first()?).filter(|x| x.dtype == DType::F32)?;
 
-    let client = x.client.clone();
-    squares_of_pieces::launch(
-        &client,
-        cubes(pieces),
-        dim(),
-        x.into_buffer_arg(),
-        parts.clone().into_buffer_arg(),
-    );
+    // Where each tensor's pieces begin, and an end for the last of them.
+    let mut starts = vec![0];
+    let mut end = 0;
+    for x in tensors {
+        end += pieces(x);
+        starts.push(end as u32);
+    }
 
-    // The pieces have separate divisors, so the second launch scales their sums to the largest one.
+    let parts = empty(&other, [2 * end], DType::F32);
+    let all = empty(&other, [2 * tensors.len()], DType::F32);
+    for (x, &start) in tensors.iter().zip(&starts) {
+        squares_of_pieces::launch(
+            &other.client.clone(),
+            cubes(pieces(x)),
+            dim(),
+            taken(x).into_buffer_arg(),
+            parts.clone().into_buffer_arg(),
+            start as usize,
+            pieces(x),
+        );
+    }
+
+    // The pieces have separate divisors, so the last launch scales each tensor's sums to its largest one.
     squares_of_all::launch(
-        &client,
-        cubes(1),
+        &other.client.clone(),
+        cubes(tensors.len()),
         dim(),
         parts.into_buffer_arg(),
+        uploaded(starts, &other).into_buffer_arg(),
         all.clone().into_buffer_arg(),
     );
 
     Some(tensor(all))
 }
 
-/// Computes the two numbers of each piece. The stride of a cube's numbers is the number of all units.
+/// Computes the two numbers of each of a tensor's pieces, the first of which is `start`. The stride of a cube's numbers
+/// is the number of all units.
 #[cube(launch)]
-fn squares_of_pieces(x: &[f32], parts: &mut [f32]) {
-    let pieces = parts.len() / 2;
+fn squares_of_pieces(x: &[f32], parts: &mut [f32], start: usize, pieces: usize) {
     if CUBE_POS < pieces {
         let step = pieces * CUBE_DIM as usize;
 
@@ -115,26 +127,30 @@ fn squares_of_pieces(x: &[f32], parts: &mut [f32]) {
 
         sum = sum_of_cube(sum);
         if UNIT_POS == 0 {
-            parts[2 * CUBE_POS] = scale;
-            parts[2 * CUBE_POS + 1] = sum;
+            parts[2 * (start + CUBE_POS)] = scale;
+            parts[2 * (start + CUBE_POS) + 1] = sum;
         }
     }
 }
 
+/// Adds up the pieces of each tensor, in a cube of its own.
 #[cube(launch)]
-fn squares_of_all(parts: &[f32], all: &mut [f32]) {
-    if CUBE_POS == 0 {
+fn squares_of_all(parts: &[f32], starts: &[u32], all: &mut [f32]) {
+    if 2 * CUBE_POS < all.len() {
+        let first = starts[CUBE_POS] as usize + UNIT_POS as usize;
+        let end = starts[CUBE_POS + 1] as usize;
+
         let mut largest = f32::new(0.0);
-        let mut at = UNIT_POS as usize;
-        while 2 * at < parts.len() {
+        let mut at = first;
+        while at < end {
             largest = max(largest, parts[2 * at]);
             at += CUBE_DIM as usize;
         }
 
         let scale = shared::largest_of_cube(largest);
         let mut sum = f32::new(0.0);
-        at = UNIT_POS as usize;
-        while 2 * at < parts.len() {
+        at = first;
+        while at < end {
             let share = parts[2 * at] / scale;
             sum += parts[2 * at + 1] * share * share;
             at += CUBE_DIM as usize;
@@ -142,8 +158,8 @@ fn squares_of_all(parts: &[f32], all: &mut [f32]) {
 
         sum = sum_of_cube(sum);
         if UNIT_POS == 0 {
-            all[0] = scale;
-            all[1] = sum;
+            all[2 * CUBE_POS] = scale;
+            all[2 * CUBE_POS + 1] = sum;
         }
     }
 }

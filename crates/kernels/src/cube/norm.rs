@@ -64,11 +64,32 @@ pub(crate) fn of_sum<const D: usize>(
 
 /// Computes the gradients of `x` and of the weight; `d_residual` is added to the first.
 pub(crate) fn backward<const D: usize>(
-    [x, d_y]: [&Tensor<D>; 2],
+    x_and_d_y: [&Tensor<D>; 2],
     weight: &Tensor<1>,
     rule: Norm,
     d_residual: Option<&Tensor<D>>,
 ) -> Option<(Tensor<D>, Tensor<1>)> {
+    let (d_x, d_weights) = backward_in_parts(x_and_d_y, weight, rule, d_residual)?;
+    Some((d_x, sums(d_weights, weight.dims()[0])))
+}
+
+/// Computes the gradient of `x` alone.
+pub(crate) fn backward_input<const D: usize>(
+    x_and_d_y: [&Tensor<D>; 2],
+    weight: &Tensor<1>,
+    rule: Norm,
+    d_residual: Option<&Tensor<D>>,
+) -> Option<Tensor<D>> {
+    Some(backward_in_parts(x_and_d_y, weight, rule, d_residual)?.0)
+}
+
+/// Does [`backward`], with the weight's gradient in parts, `[parts, width]`.
+fn backward_in_parts<const D: usize>(
+    [x, d_y]: [&Tensor<D>; 2],
+    weight: &Tensor<1>,
+    rule: Norm,
+    d_residual: Option<&Tensor<D>>,
+) -> Option<(Tensor<D>, Buffer)> {
     let (x, d_y, weight) = (wide(x)?, wide(d_y)?, wide(weight)?);
 
     let added = d_residual.is_some();
@@ -100,7 +121,7 @@ pub(crate) fn backward<const D: usize>(
         added,
     );
 
-    Some((tensor(d_x), sums(d_weights, width)))
+    Some((tensor(d_x), d_weights))
 }
 
 #[cube(launch)]

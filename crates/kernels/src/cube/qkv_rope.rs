@@ -139,10 +139,12 @@ impl Given {
     }
 }
 
-/// Computes the gradient of the input of [`apply`], and those of the norms' weights. `norms` also holds their input.
+/// Computes the gradient of the input of [`apply`], and those of the norms' weights if these are `trained`. `norms` also
+/// holds their input.
 pub(crate) fn backward(
     heads: Heads,
     norms: Option<&(Norms, Tensor<2>)>,
+    trained: bool,
     angles: &Tensor<3>,
     [d_query, d_key, d_value]: [&Tensor<3>; 3],
 ) -> Option<(Tensor<2>, Option<[Tensor<1>; 2]>)> {
@@ -201,8 +203,9 @@ pub(crate) fn backward(
         tokens,
     );
 
-    let d_weights = [d_of_queries, d_of_keys].map(|d_weight| sums(d_weight, width));
-    Some((tensor(d), Some(d_weights)))
+    let d_weights = [d_of_queries, d_of_keys];
+    let d_weights = trained.then(|| d_weights.map(|d_weight| sums(d_weight, width)));
+    Some((tensor(d), d_weights))
 }
 
 /// Processes each head of each token with `lanes` units.

@@ -68,26 +68,27 @@ pub fn clipped_step<M: Module>(
 /// # Errors
 /// When the device does not return the norm.
 pub fn global_norm<M: Module>(module: &M, gradients: &GradientsParams) -> Result<f64, TrainError> {
-    struct Parts<'a> {
+    struct Flat<'a> {
         gradients: &'a GradientsParams,
-        parts: Vec<Tensor<1>>,
+        flat: Vec<Tensor<1>>,
     }
-    impl ModuleVisitor for Parts<'_> {
+    impl ModuleVisitor for Flat<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             if let Some(gradient) = self.gradients.get::<D>(param.id) {
-                self.parts.push(firebrick_kernels::scaled_squares(gradient));
+                let count = gradient.shape().num_elements();
+                self.flat.push(gradient.reshape([count]));
             }
         }
     }
 
-    let mut parts = Parts { gradients, parts: Vec::new() };
-    module.visit(&mut parts);
-    if parts.parts.is_empty() {
+    let mut all = Flat { gradients, flat: Vec::new() };
+    module.visit(&mut all);
+    if all.flat.is_empty() {
         return Ok(0.0);
     }
 
     // One read for all tensors, because each read waits for the device.
-    let values = read(Tensor::cat(parts.parts, 0))?;
+    let values = read(firebrick_kernels::scaled_squares(all.flat))?;
     let squares = values.as_chunks::<2>().0.iter().map(|&[scale, sum]| {
         let scale = f64::from(scale);
         scale * scale * f64::from(sum)
@@ -187,11 +188,16 @@ impl<F: FnMut(ParameterStep<'_>) -> Tensor<1>> ModuleMapper for Walk<F> {
             let values = if tracked { tensor.inner() } else { tensor };
             let shape = values.dims();
             let flat = [shape.iter().product::<usize>()];
+            let gradient = gradient.reshape(flat);
 
             let values = (self.rule)(ParameterStep {
                 path: &path,
                 shape: &shape,
-                gradient: gradient.reshape(flat).mul_scalar(self.grad_scale),
+                // A factor of 1 changes no bit, and most steps have no other.
+                gradient: match self.grad_scale {
+                    1.0 => gradient,
+                    scale => gradient.mul_scalar(scale),
+                },
                 values: values.reshape(flat),
             });
 
