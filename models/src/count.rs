@@ -189,8 +189,9 @@ impl DecoderConfig {
             let rank = if wanted(&name) { rules.rank(&name).unwrap_or(lora.rank) } else { 0 };
             (rank as u64, sides.map(|side| side as u64))
         };
-        let of_projection = |maps: Vec<_>| maps.into_iter().map(size).collect();
-        names::adaptable_projections(self).map(of_projection).collect()
+        names::adaptable_projections(self)
+            .map(|maps| maps.into_iter().map(size).collect::<Vec<_>>())
+            .collect()
     }
 }
 
