@@ -1,21 +1,25 @@
 //! Comparison of recipes, each run with several seeds, as `firebrick compare` makes it.
 
+mod effect;
 mod figure;
 mod measure;
+mod metric;
 mod sft;
 mod table;
 
 use std::path::{Path, PathBuf};
 
-use firebrick::Error;
+use firebrick::{Error, INTERRUPTED};
 use firebrick_core::Step;
-use firebrick_runs::write_atomically;
+use firebrick_runs::{Summary, write_atomically};
 use serde::Serialize;
 
 use crate::ProgramError;
 
+pub use effect::Effect;
 pub use firebrick::differences::{Difference, differences};
 pub use measure::{Evaluation, Measured};
+pub use metric::{ComparedMetric, MetricPoint, RecipeMetric, RunMetric};
 pub use sft::sft_folders;
 pub(crate) use table::differing;
 
@@ -24,14 +28,17 @@ pub(crate) use table::differing;
 pub struct Comparison {
     /// Command that made the comparison.
     pub command: String,
-    /// Version of firebrick, devices and number of cores.
+    /// Version of firebrick, devices and number of cores; the version alone if the runs were there already.
     pub machine: String,
     /// Accuracy to reach, whose cost is measured; `None` if nothing was learnt.
     pub target: Option<Target>,
     /// Settings in which the recipes differ.
     pub differences: Vec<Difference>,
-    /// Recipes in the order in which they were given.
+    /// Recipes, the baseline first.
     pub recipes: Vec<Compared>,
+    /// Metrics that were asked for by their names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<ComparedMetric>,
 }
 
 /// A held-out accuracy to reach.
@@ -140,7 +147,7 @@ pub struct Point {
 }
 
 /// Returns the number of steps that the values at the end are means over: the last quarter. One step is a noisy
-/// sample of a policy, and so is one evaluation.
+/// sample of a policy, and so is one evaluation; a shorter end would often have a single evaluation.
 fn last_steps(steps: u64) -> u64 {
     steps.div_ceil(4)
 }
@@ -176,10 +183,11 @@ impl Comparison {
             others.iter_mut().for_each(|recipe| recipe.means.compare(&first.runs, &recipe.runs));
         }
 
-        Comparison { command, machine, target, differences, recipes }
+        let metrics = ComparedMetric::all_of(&recipes);
+        Comparison { command, machine, target, differences, recipes, metrics }
     }
 
-    /// Writes `compare.md`, `compare.json` and `compare.svg` into `folder`.
+    /// Writes `compare.md`, `compare.json` and `compare.svg` into `folder`, and `metrics.svg` if metrics were asked for.
     ///
     /// # Errors
     /// Fails if one of the files can't be written.
@@ -187,20 +195,27 @@ impl Comparison {
         let json = serde_json::to_string_pretty(self).unwrap_or_default() + "\n";
         write_atomically(&folder.join("compare.json"), json.as_bytes())?;
 
-        let path = folder.join("compare.svg");
-        let figure = figure::draw(self).map_err(|problem| Error::File {
-            path: path.clone(),
-            source: std::io::Error::other(problem),
-        })?;
-        if let Some(figure) = &figure {
-            write_atomically(&path, figure.as_bytes())?;
+        let mut figures = Vec::new();
+        for (name, title, drawn) in [
+            ("compare.svg", "Held-out accuracy against its cost", figure::accuracy(self)),
+            ("metrics.svg", "The metrics, step by step", figure::metrics(self)),
+        ] {
+            let path = folder.join(name);
+            let drawn = drawn.map_err(|problem| Error::File {
+                path: path.clone(),
+                source: std::io::Error::other(problem),
+            })?;
+            if let Some(drawn) = drawn {
+                write_atomically(&path, drawn.as_bytes())?;
+                figures.push((name, title));
+            }
         }
 
-        let page = table::page(self, figure.is_some());
+        let page = table::page(self, &figures);
         Ok(write_atomically(&folder.join("compare.md"), page.as_bytes())?)
     }
 
-    /// Returns the table, with the notes that explain it.
+    /// Returns the table, with the notes that explain it, and a table of each metric.
     pub fn table(&self) -> String {
         table::table(self)
     }
@@ -221,6 +236,20 @@ impl Outcome {
 }
 
 impl State {
+    /// Reads the state of the run in `folder`, with the metrics of these names if it is finished.
+    ///
+    /// # Errors
+    /// Fails if the run's record is missing or damaged.
+    pub fn read(folder: &Path, metrics: &[String]) -> Result<Self, ProgramError> {
+        // If the summary can't be read, the resumed run writes it again.
+        match Summary::read(&folder.join("summary.json")) {
+            Ok(summary) if summary.stopped_because != INTERRUPTED => {
+                Ok(State::Finished(Measured::read(folder, metrics)?))
+            }
+            _ => Ok(State::Unfinished),
+        }
+    }
+
     /// Returns the numbers of a finished run.
     pub fn measured(&self) -> Option<&Measured> {
         match self {
@@ -367,6 +396,7 @@ mod tests {
             entropy: None,
             length: None,
             truncated: None,
+            metrics: Vec::new(),
             stopped_because: "steps".into(),
             evaluations: accuracies.iter().enumerate().map(evaluation).collect(),
         };

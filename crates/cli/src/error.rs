@@ -76,6 +76,24 @@ pub enum ProgramError {
         /// Name that both have.
         name: String,
     },
+    /// The baseline of a comparison is none of its recipes.
+    #[error("there is no {name} to compare with, only {}", names.join(", "))]
+    NoBaseline {
+        /// Name as given.
+        name: String,
+        /// Names of the recipes.
+        names: Vec<String>,
+    },
+    /// Two runs of a variant have the same seed, so neither is the partner of another variant's run.
+    #[error("two runs of {name} have the seed {seed}: {} and {}", folders[0].display(), folders[1].display())]
+    SameSeed {
+        /// Name of the variant.
+        name: String,
+        /// Seed that both have.
+        seed: u64,
+        /// Folders of the runs.
+        folders: [PathBuf; 2],
+    },
     /// A run of the comparison exists already, with other settings.
     #[error("{} was run with other settings: now {}", run.display(), changes.join(", "))]
     OtherSettings {
@@ -282,6 +300,12 @@ impl ProgramError {
             ProgramError::SameName { .. } => {
                 "give one of them another file name or a `name` of its own; --set name=… would name \
                  them all"
+                    .into()
+            }
+            ProgramError::NoBaseline { .. } => "give one of these names to --baseline".into(),
+            ProgramError::SameSeed { .. } => {
+                "a variant is a folder of runs with different seeds: FOLDER/NAME/ANY, or FOLDER/NAME-seedSEED. Move one \
+                 of the two elsewhere"
                     .into()
             }
             ProgramError::OtherSettings { .. } => {

@@ -185,6 +185,78 @@ fn runs_of_other_settings_are_not_mixed_in() {
 }
 
 #[test]
+fn metrics_are_compared_seed_by_seed_also_of_runs_that_are_there() {
+    let scratch = Scratch::new();
+    let tiny = fs::read_to_string(repository("recipes/ci/tiny.toml")).unwrap();
+    scratch.write("pair/with.toml", format!("{tiny}\n[loss]\nclip_ratio_high = 0.4\n"));
+    scratch.write("pair/without.toml", &tiny);
+
+    let metrics = ["--metric", "loss/entropy", "--metric", "loss/kl"];
+    let made = scratch.succeed(&[&["compare", "pair", "--seeds", "2"][..], &metrics].concat());
+    assert!(made.stdout.contains("| loss/entropy |"), "{}", made.stdout);
+    assert!(made.stdout.contains("| 2 pairs |"), "{}", made.stdout);
+
+    // `without` is the baseline, although `with` is the first file.
+    let json = scratch.json("runs/compare-pair/compare.json");
+    let [entropy, kl] = json["metrics"].as_array().unwrap().as_slice() else { panic!("{json}") };
+    let names = ["without", "with"];
+    let recipe = |index: usize| &json["recipes"][index];
+    assert_eq!([0, 1].map(|index| recipe(index)["name"].as_str().unwrap()), names);
+    assert_eq!(entropy["recipes"][0]["effect"], Value::Null);
+    // No recipe has a penalty, so no run has its metric.
+    assert_eq!((&kl["name"], &kl["recipes"][1]["seeds"]), (&"loss/kl".into(), &0.into()));
+
+    let end = |index: usize, run: usize| {
+        let metric = &recipe(index)["runs"][run]["metrics"][0];
+        assert_eq!(metric["name"], "loss/entropy");
+        metric["end"].as_f64().unwrap()
+    };
+    assert_eq!(Some(end(1, 1)), recipe(1)["runs"][1]["entropy"].as_f64());
+    let differences = [0, 1].map(|run| end(1, run) - end(0, run));
+    let mean = (differences[0] + differences[1]) / 2.0;
+    let effect = &entropy["recipes"][1]["effect"];
+    assert_eq!(effect["pairs"], 2);
+    assert!((effect["difference"].as_f64().unwrap() - mean).abs() < 1e-12, "{effect}");
+    // Half the distance of two values is the standard error of their mean.
+    let error = (differences[0] - differences[1]).abs() / 2.0;
+    assert!((effect["standard_error"].as_f64().unwrap() - error).abs() < 1e-12, "{effect}");
+
+    let figure = fs::read_to_string(scratch.path("runs/compare-pair/metrics.svg")).unwrap();
+    // The panel of a metric that nobody has is empty.
+    assert_eq!(figure.matches("<polygon ").count(), 2, "{figure}");
+
+    // The same runs are read with another baseline, and none is made.
+    let read = ["compare", "runs/compare-pair", "--baseline", "with", "--out", "read"];
+    let outcome = scratch.succeed(&[&read[..], &metrics[..2]].concat());
+    assert!(!outcome.stderr.contains("run 1 of"), "{}", outcome.stderr);
+    let json = scratch.json("read/compare.json");
+    let negated = json["metrics"][0]["recipes"][1]["effect"]["difference"].as_f64().unwrap();
+    assert!((negated + mean).abs() < 1e-12, "{json}");
+    assert_eq!(json["differences"].as_array().unwrap().len(), 1);
+
+    // A folder may also hold a folder for each variant, with any names inside.
+    for name in names {
+        for (seed, run) in [(17, "first"), (18, "second")] {
+            fs::create_dir_all(scratch.path(&format!("nested/{name}"))).unwrap();
+            let from = scratch.path(&format!("runs/compare-pair/{name}-seed{seed}"));
+            fs::rename(from, scratch.path(&format!("nested/{name}/{run}"))).unwrap();
+        }
+    }
+    scratch.succeed(&[&["compare", "nested"][..], &metrics[..2]].concat());
+    let json = scratch.json("nested/compare.json");
+    assert_eq!(&json["metrics"][0]["recipes"][1]["effect"], effect);
+
+    for (wrong, message) in [
+        (["--metric", "loss/kl"], "nested/with/first has no metric loss/kl"),
+        (["--baseline", "none"], "there is no none to compare with, only with, without"),
+    ] {
+        let outcome = scratch.run(&[&["compare", "nested"][..], &wrong].concat());
+        assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
+    }
+}
+
+#[test]
 fn a_run_that_fails_is_named_and_the_others_continue() {
     let scratch = two_recipes();
     let tiny = fs::read_to_string(scratch.path("low.toml")).unwrap();

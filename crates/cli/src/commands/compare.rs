@@ -1,7 +1,9 @@
 //! `firebrick compare`: runs recipes with several seeds and reports their differences.
 
+mod folder;
+mod plan;
+
 use std::{
-    collections::BTreeSet,
     fmt::Write as _,
     path::{Path, PathBuf},
     sync::{
@@ -11,28 +13,20 @@ use std::{
 };
 
 use clap::Args;
-use firebrick::{
-    Error, INTERRUPTED, Watcher as _,
-    recipe::{Loaded, Recipe},
-    recipe_of_run,
-    resume::{Change, changes},
-};
+use firebrick::{Error, INTERRUPTED, Watcher as _, recipe::Recipe};
 use firebrick_device::Name;
-use firebrick_runs::{RunError, Summary, shell_word, write_atomically};
+use firebrick_runs::{RunError, shell_word, write_atomically};
 use firebrick_view::report;
 
+use self::plan::{Job, Plan};
 use super::{
-    recipes::load,
     train::{interrupted, session, terminal},
     watch::open as open_runs,
 };
 use crate::{
     ProgramError,
     bars::Bars,
-    compare::{
-        Compared, Comparison, Difference, Measured, Outcome, State, differences, differing,
-        sft_folders,
-    },
+    compare::{Compared, Comparison, Difference, Measured, State, differing},
     machine::machine,
     terminal::Terminal,
 };
@@ -41,7 +35,8 @@ use crate::{
 #[derive(Args)]
 #[command(allow_negative_numbers = true, after_help = EXAMPLES)]
 pub struct Compare {
-    /// The recipes: TOML or YAML files, or names that `firebrick recipes` lists
+    /// The recipes: TOML or YAML files, or names that `firebrick recipes` lists. A folder stands for the recipes in it,
+    /// or, if it has runs, for these
     #[arg(required = true, value_name = "RECIPE")]
     recipes: Vec<PathBuf>,
     /// The number of runs of each recipe: with its own seed, the next one, and so on
@@ -52,14 +47,20 @@ pub struct Compare {
     /// gain
     #[arg(long, value_name = "ACCURACY", value_parser = share)]
     target: Option<f64>,
+    /// A metric to compare, such as loss/entropy; may be given several times
+    #[arg(long, value_name = "NAME")]
+    metric: Vec<String>,
+    /// The recipe that the others are compared with; by default the one called `without`, or else the first
+    #[arg(long, value_name = "NAME")]
+    baseline: Option<String>,
     /// Replace a value in every recipe, such as train.steps=20; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Compute on this device instead of the recipes'
     #[arg(long, value_name = "KIND:INDEX")]
     device: Option<Name>,
-    /// The folder for runs, table and figure; by default runs/compare-FIRST-LAST, with the names of the first and
-    /// the last recipe
+    /// The folder for runs, tables and figures; by default runs/compare-FIRST-LAST, with the names of the first and
+    /// the last recipe, or runs/compare-FOLDER, or the folder that has the runs
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Only list the runs to make and the settings in which the recipes differ
@@ -74,42 +75,30 @@ differ only after SFT share it, seed by seed. Finished runs are taken
 as they are, and interrupted runs are resumed. So the same command continues where
 it was stopped, and adds runs if it has more --seeds or more recipes.
 
-After each run the folder gets compare.md (the table, and the settings that
-differ), compare.json (every number) and compare.svg. At the end it gets
-compare.html, a report of all runs laid over each other.
+After each run the folder gets compare.md (the tables, and the settings that
+differ), compare.json (every number), compare.svg, and with --metric metrics.svg.
+At the end it gets compare.html, a report of all runs laid over each other.
+
+A table of each metric has its mean over the last quarter of the steps, and the
+difference to the baseline with its standard error and its 95 % interval.
+
+If the only argument is a folder of runs, no run is made. A variant NAME has the
+runs FOLDER/NAME/ANY, or FOLDER/NAME-seed17 and so on, as this command calls its
+own runs.
 
 Examples:
   firebrick compare ablation/0-grpo ablation/5-dapo --seeds 3
   firebrick compare a.toml b.toml --target 0.9 --set train.steps=100
   firebrick compare a.toml b.toml --dry-run
+  firebrick compare ablation --seeds 10 --metric loss/entropy
+  firebrick compare runs/compare-ablation --metric eval/heldout_accuracy
 
 Exit codes: 0 done, 1 a run failed, 2 wrong arguments or recipe, 130
 interrupted after a clean save.";
 
-/// A run to be made.
-struct Job {
-    /// Index of its recipe.
-    recipe: usize,
-    /// Index of the run among the recipe's runs.
-    run: usize,
-    loaded: Loaded,
-    /// Folder of the shared state after its SFT, which exists or will be written.
-    sft: Option<PathBuf>,
-}
-
 impl Compare {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
-        let set = [self.set.clone(), super::device_settings(self.device)].concat();
-        let bases: Vec<Loaded> =
-            self.recipes.iter().map(|path| load(path, &set)).collect::<Result<_, _>>()?;
-        // Runs are named after their recipes, so two recipes of one name would share folders.
-        check_names(&bases)?;
-
-        let out = self.out.clone().unwrap_or_else(|| folder_for(&bases));
-        let (recipes, jobs) = self.jobs(&bases, &set, &out)?;
-
-        let values: Vec<Recipe> = bases.into_iter().map(|base| base.recipe).collect();
-        let differences = differences(&values);
+        let Plan { out, recipes, values, differences, jobs } = self.plan()?;
         let intention = intention(&recipes, &differences, &out);
 
         if self.dry_run {
@@ -118,53 +107,19 @@ impl Compare {
         }
 
         let bars = Bars::on_stderr();
-        let terminal = Terminal::plain(bars.clone());
-        let machine = program_and_machine(&values);
-        let target = self.target;
-        let mut under_way = UnderWay { out, recipes, differences, machine, target, bars, terminal };
+        let mut under_way = UnderWay {
+            out,
+            recipes,
+            differences,
+            machine: program_and_machine(&values, jobs.is_some()),
+            target: self.target,
+            metrics: self.metric,
+            terminal: Terminal::plain(bars.clone()),
+            bars,
+        };
 
         under_way.say(intention.trim_end());
-        under_way.run_jobs(jobs)
-    }
-
-    /// Returns every run, and the runs that are still to be made, in their order. They are ordered seed by seed, so
-    /// that a machine that slows down meanwhile is slower for all recipes.
-    fn jobs(
-        &self,
-        bases: &[Loaded],
-        set: &[String],
-        out: &Path,
-    ) -> Result<(Vec<Compared>, Vec<Job>), ProgramError> {
-        let mut recipes: Vec<Compared> = bases
-            .iter()
-            .zip(&self.recipes)
-            .map(|(base, path)| Compared::new(base.name.clone(), path.clone(), Vec::new()))
-            .collect();
-
-        let mut jobs = Vec::new();
-        for run in 0..self.seeds {
-            for (index, base) in bases.iter().enumerate() {
-                let seed = base.recipe.seed.saturating_add(run);
-                let name = format!("{}-seed{seed}", base.name);
-                let own =
-                    [format!("seed={seed}"), format!("name={}", toml_edit::Value::from(&name))];
-
-                let loaded = load(&self.recipes[index], &[set, &own].concat())?;
-                let folder = out.join(&name);
-                let state = state(&folder, &loaded.recipe)?;
-                let runs = &mut recipes[index].runs;
-                jobs.push(Job { recipe: index, run: runs.len(), loaded, sft: None });
-                runs.push(Outcome::new(seed, folder, state));
-            }
-        }
-
-        // Sharing is decided over all runs, finished ones included, so those are removed only afterwards.
-        let values: Vec<&Recipe> = jobs.iter().map(|job| &job.loaded.recipe).collect();
-        let folders = sft_folders(&values, out);
-        jobs.iter_mut().zip(folders).for_each(|(job, sft)| job.sft = sft);
-        jobs.retain(|job| recipes[job.recipe].runs[job.run].state.measured().is_none());
-
-        Ok((recipes, jobs))
+        under_way.run_jobs(jobs.unwrap_or_default())
     }
 }
 
@@ -175,6 +130,8 @@ struct UnderWay {
     differences: Vec<Difference>,
     machine: String,
     target: Option<f64>,
+    /// Names of the metrics to compare.
+    metrics: Vec<String>,
     bars: Bars,
     terminal: Terminal,
 }
@@ -204,7 +161,8 @@ impl UnderWay {
         // A page that fails must not cost the results of hours of runs.
         let page = self.report().map_err(|error| error.to_string());
         let files = self.out.join("compare.{md,json,svg}");
-        self.say(&format!("table, numbers and figure: {}", files.display()));
+        let figure = if self.metrics.is_empty() { "" } else { ", and metrics.svg next to it" };
+        self.say(&format!("table, numbers and figure: {}{figure}", files.display()));
         self.say(&match page {
             Ok(()) => format!("open {} in a browser", self.out.join("compare.html").display()),
             Err(error) => format!("no page could be made of the runs: {error}"),
@@ -232,7 +190,7 @@ impl UnderWay {
 
         let state = match session.run().map_err(ProgramError::from) {
             Ok(run) if run.summary.stopped_because == INTERRUPTED => State::Unfinished,
-            Ok(_) => State::Finished(Measured::read(&folder)?),
+            Ok(_) => State::Finished(Measured::read(&folder, &self.metrics)?),
             // Somebody else compares in this folder, so no measured time would be fair.
             Err(error @ ProgramError::Library(Error::Run(RunError::Busy { .. }))) => {
                 return Err(error);
@@ -280,44 +238,6 @@ impl UnderWay {
     }
 }
 
-/// Reads the state of the run in `folder`, which has to be a run of this recipe.
-fn state(folder: &Path, recipe: &Recipe) -> Result<State, ProgramError> {
-    let kept = folder.join("recipe.toml");
-    if !kept.is_file() {
-        return Ok(State::Unfinished);
-    }
-
-    let changes = changes(&recipe_of_run(folder)?.recipe, recipe);
-    if !changes.is_empty() {
-        let changes = changes.iter().map(Change::to_string).collect();
-        return Err(ProgramError::OtherSettings { run: folder.to_owned(), changes });
-    }
-
-    // If the summary can't be read, the resumed run writes it again.
-    match Summary::read(&folder.join("summary.json")) {
-        Ok(summary) if summary.stopped_because != INTERRUPTED => {
-            Ok(State::Finished(Measured::read(folder)?))
-        }
-        _ => Ok(State::Unfinished),
-    }
-}
-
-fn check_names(bases: &[Loaded]) -> Result<(), ProgramError> {
-    let mut seen = BTreeSet::new();
-    match bases.iter().find(|base| !seen.insert(&base.name)) {
-        Some(base) => Err(ProgramError::SameName { name: base.name.clone() }),
-        None => Ok(()),
-    }
-}
-
-fn folder_for(bases: &[Loaded]) -> PathBuf {
-    let names: Vec<&str> = match bases {
-        [first, .., last] => vec!["compare", &first.name, &last.name],
-        all => std::iter::once("compare").chain(all.iter().map(|base| &*base.name)).collect(),
-    };
-    Path::new("runs").join(names.join("-"))
-}
-
 /// Describes in what the recipes differ, and which runs are there and which are not.
 fn intention(recipes: &[Compared], differences: &[Difference], out: &Path) -> String {
     let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
@@ -342,11 +262,16 @@ fn intention(recipes: &[Compared], differences: &[Difference], out: &Path) -> St
     text
 }
 
-/// Describes the version of firebrick, the devices that the recipes name, and the number of cores.
-fn program_and_machine(recipes: &[Recipe]) -> String {
+/// Describes the version of firebrick, the devices that the recipes name, and the number of cores. Runs that were there
+/// already may be from another machine.
+fn program_and_machine(recipes: &[Recipe], makes_runs: bool) -> String {
     let build = if cfg!(debug_assertions) { ", a debug build," } else { "" };
-    let machine = machine(recipes.iter().map(|recipe| recipe.device.name()));
-    format!("firebrick {}{build} on {machine}", env!("CARGO_PKG_VERSION"))
+    let machine = if makes_runs {
+        format!("on {}", machine(recipes.iter().map(|recipe| recipe.device.name())))
+    } else {
+        "read runs that were there already".to_owned()
+    };
+    format!("firebrick {}{build} {machine}", env!("CARGO_PKG_VERSION"))
 }
 
 /// Returns the command line in a form that a shell takes again.

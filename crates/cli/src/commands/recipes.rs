@@ -132,7 +132,7 @@ pub(super) fn load(name: &Path, set: &[String]) -> Result<Loaded, ProgramError> 
 
 /// Returns whether a path has the ending of a recipe's file. A dot alone is not enough, because a recipe's name may
 /// have one too.
-fn is_file_name(path: &Path) -> bool {
+pub(super) fn is_file_name(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ["toml", "yaml", "yml"].iter().any(|is| ending == *is))
 }
 

@@ -1,4 +1,4 @@
-//! Draws a comparison as SVG: held-out accuracy against its cost.
+//! Draws a comparison as SVG: held-out accuracy against its cost, and metrics by step.
 
 use std::{error::Error, fmt::Display};
 
@@ -12,16 +12,93 @@ use plotters::{
     style::{Color, IntoFont, RGBColor, ShapeStyle, TextStyle},
 };
 
-use super::{Compared, Comparison, Point};
+use super::{ComparedMetric, Comparison, Point, RecipeMetric};
 
-/// Draws two panels and a legend below. Returns `None` if no recipe has two evaluations to draw a line between.
-pub(super) fn draw(comparison: &Comparison) -> Result<Option<String>, String> {
-    if comparison.recipes.iter().all(|recipe| recipe.curve.len() < 2) {
+/// Draws the accuracy in two panels, with a legend below. Returns `None` if no recipe has two evaluations to draw a line
+/// between.
+pub(super) fn accuracy(comparison: &Comparison) -> Result<Option<String>, String> {
+    let panel = |across: &str, cost: fn(&Point) -> f64| {
+        let at = |point: &Point| At {
+            x: cost(point),
+            mean: point.accuracy,
+            least: point.least,
+            most: point.most,
+        };
+        Panel {
+            across: across.to_owned(),
+            up: "held-out accuracy".to_owned(),
+            lines: comparison.recipes.iter().map(|it| it.curve.iter().map(at).collect()).collect(),
+            level: comparison.target.as_ref().map(|target| target.accuracy),
+            within: [0.0, 1.0],
+        }
+    };
+    let panels = [
+        panel("completions sampled", |at| at.completions),
+        panel("seconds of training", |at| at.seconds),
+    ];
+
+    let mut legend = names(comparison);
+    if let Some(target) = &comparison.target {
+        legend.push((format!("target {}", target.accuracy), LEVEL.into()));
+    }
+    draw(&panels, legend)
+}
+
+/// Draws each metric in a panel of its own, with a legend below. Returns `None` if no metric has two points to draw a
+/// line between.
+pub(super) fn metrics(comparison: &Comparison) -> Result<Option<String>, String> {
+    let line = |recipe: &RecipeMetric| -> Vec<At> {
+        let points = recipe.curve.iter();
+        points
+            .map(|at| At { x: at.step as f64, mean: at.mean, least: at.least, most: at.most })
+            .collect()
+    };
+    let panel = |metric: &ComparedMetric| Panel {
+        across: "step".to_owned(),
+        up: metric.name.clone(),
+        lines: metric.recipes.iter().map(line).collect(),
+        level: None,
+        within: [f64::NEG_INFINITY, f64::INFINITY],
+    };
+    let panels: Vec<Panel> = comparison.metrics.iter().map(panel).collect();
+    draw(&panels, names(comparison))
+}
+
+/// Lines that have their axes in common.
+struct Panel {
+    /// Label of the horizontal axis, which begins at 0.
+    across: String,
+    /// Label of the vertical axis.
+    up: String,
+    /// Line of each recipe, in the order of the legend.
+    lines: Vec<Vec<At>>,
+    /// Height of a horizontal line.
+    level: Option<f64>,
+    /// Bounds that the vertical axis never leaves.
+    within: [f64; 2],
+}
+
+/// A point of a line, in a band from the lowest run to the highest.
+struct At {
+    x: f64,
+    mean: f64,
+    least: f64,
+    most: f64,
+}
+
+/// Returns the recipes' names, each with its line.
+fn names(comparison: &Comparison) -> Vec<(String, ShapeStyle)> {
+    let recipes = comparison.recipes.iter().enumerate();
+    recipes.map(|(index, recipe)| (recipe.name.clone(), line(index))).collect()
+}
+
+fn draw(panels: &[Panel], legend: Vec<(String, ShapeStyle)>) -> Result<Option<String>, String> {
+    if panels.iter().flat_map(|panel| &panel.lines).all(|line| line.len() < 2) {
         return Ok(None);
     }
 
     let mut svg = String::new();
-    paint(comparison, &mut svg).map_err(|error| error.to_string())?;
+    paint(panels, legend, &mut svg).map_err(|error| error.to_string())?;
 
     // The figure is as wide as the page lets it be.
     let root = "<svg style=\"max-width:100%;height:auto\" role=\"img\" ";
@@ -55,27 +132,25 @@ const LETTER: usize = 8;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-fn paint(comparison: &Comparison, svg: &mut String) -> Result<(), Box<dyn Error>> {
-    let mut legend: Vec<(String, ShapeStyle)> = Vec::new();
-    for (index, recipe) in comparison.recipes.iter().enumerate() {
-        legend.push((recipe.name.clone(), line(index)));
-    }
-
-    if let Some(target) = &comparison.target {
-        legend.push((format!("target {}", target.accuracy), LEVEL.into()));
-    }
-
+fn paint(
+    panels: &[Panel],
+    legend: Vec<(String, ShapeStyle)>,
+    svg: &mut String,
+) -> Result<(), Box<dyn Error>> {
     // The legend has as many columns as its longest entry leaves room for.
     let longest = legend.iter().map(|(words, _)| words.chars().count()).max().unwrap_or(0);
     let columns = (WIDTH as usize / (LETTER * longest + 60)).clamp(1, legend.len().max(1));
     let rows = legend.len().div_ceil(columns);
-    let height = PANEL + LINE * rows as u32 + 10;
+
+    let grid = (panels.len().div_ceil(2), panels.len().min(2));
+    let panels_height = PANEL * grid.0 as u32;
+    let height = panels_height + LINE * rows as u32 + 10;
 
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
-    let (panels, legend_area) = root.split_vertically(PANEL);
-    let (left, right) = panels.split_horizontally(WIDTH / 2);
-    panel(&left, comparison, "completions sampled", |at| at.completions)?;
-    panel(&right, comparison, "seconds of training", |at| at.seconds)?;
+    let (panels_area, legend_area) = root.split_vertically(panels_height);
+    for (area, panel) in panels_area.split_evenly(grid).iter().zip(panels) {
+        panel.paint(area)?;
+    }
 
     for (index, (words, style)) in legend.into_iter().enumerate() {
         let width = WIDTH as usize / columns;
@@ -89,66 +164,69 @@ fn paint(comparison: &Comparison, svg: &mut String) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-fn panel(
-    area: &Area<'_>,
-    comparison: &Comparison,
-    label: &str,
-    across: fn(&Point) -> f64,
-) -> Result<(), Box<dyn Error>> {
-    let points = || comparison.recipes.iter().flat_map(|recipe| &recipe.curve);
-    // An axis needs a length, even if nothing was sampled.
-    let max_x = points().map(across).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    let min_y = points().map(|at| at.least).fold(1.0, f64::min);
-    let max_y = points().map(|at| at.most).fold(0.0, f64::max);
+impl Panel {
+    fn paint(&self, area: &Area<'_>) -> Result<(), Box<dyn Error>> {
+        let points = || self.lines.iter().flatten();
+        // An axis needs a length, even if nothing was sampled.
+        let max_x = points().map(|at| at.x).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+        let min_y = points().map(|at| at.least).fold(f64::INFINITY, f64::min);
+        let max_y = points().map(|at| at.most).fold(f64::NEG_INFINITY, f64::max);
 
-    // A margin keeps the lines off the frame, but no axis of accuracies leaves the range from 0 to 1.
-    let margin = (0.05 * (max_y - min_y)).max(0.005);
-    let min_y = (min_y - margin).max(0.0);
-    let max_y = (max_y + margin).min(1.0);
+        // A panel without a point stays empty, and so does one whose axis no number could describe.
+        let largest = min_y.abs().max(max_y.abs());
+        if !(max_y - min_y).is_finite() || largest > 1e100 {
+            return Ok(());
+        }
 
-    let mut chart = ChartBuilder::on(area)
-        .margin(10)
-        .x_label_area_size(44)
-        .y_label_area_size(54)
-        .build_cartesian_2d(0.0..max_x, min_y..max_y)?;
+        // A margin keeps the lines off the frame, and gives an axis to a line that never moves.
+        let margin = (0.05 * (max_y - min_y)).max(0.005 * largest).max(1e-9);
+        let min_y = (min_y - margin).max(self.within[0]);
+        let max_y = (max_y + margin).min(self.within[1]);
 
-    chart
-        .configure_mesh()
-        .x_labels(6)
-        .y_labels(8)
-        .x_desc(label)
-        .y_desc("held-out accuracy")
-        .axis_style(INK.mix(0.7))
-        .bold_line_style(INK.mix(0.25))
-        .light_line_style(INK.mix(0.0))
-        .label_style(ink(15))
-        .axis_desc_style(ink(16))
-        .x_label_formatter(&|value| short(*value))
-        .y_label_formatter(&|value| format!("{value:.2}"))
-        .draw()?;
+        let height_label = |value: &f64| height(*value, max_y - min_y);
+        let mut chart = ChartBuilder::on(area)
+            .margin(10)
+            .x_label_area_size(44)
+            .y_label_area_size(62)
+            .build_cartesian_2d(0.0..max_x, min_y..max_y)?;
 
-    if let Some(target) = &comparison.target
-        && (min_y..=max_y).contains(&target.accuracy)
-    {
-        let level = [(0.0, target.accuracy), (max_x, target.accuracy)];
-        chart.draw_series(LineSeries::new(level, LEVEL))?;
+        chart
+            .configure_mesh()
+            .x_labels(6)
+            .y_labels(8)
+            .x_desc(&*self.across)
+            .y_desc(&*self.up)
+            .axis_style(INK.mix(0.7))
+            .bold_line_style(INK.mix(0.25))
+            .light_line_style(INK.mix(0.0))
+            .label_style(ink(15))
+            .axis_desc_style(ink(16))
+            .x_label_formatter(&|value| short(*value))
+            .y_label_formatter(&height_label)
+            .draw()?;
+
+        if let Some(level) = self.level
+            && (min_y..=max_y).contains(&level)
+        {
+            chart.draw_series(LineSeries::new([(0.0, level), (max_x, level)], LEVEL))?;
+        }
+
+        // All bands come before all lines, so that no band covers a line.
+        for (index, points) in self.lines.iter().enumerate() {
+            chart.draw_series([Polygon::new(band(points), hue(index).mix(0.15))])?;
+        }
+        for (index, points) in self.lines.iter().enumerate() {
+            let means = points.iter().map(|at| (at.x, at.mean));
+            chart.draw_series(LineSeries::new(means, line(index)))?;
+        }
+        Ok(())
     }
-
-    // All bands come before all lines, so that no band covers a line.
-    for (index, recipe) in comparison.recipes.iter().enumerate() {
-        chart.draw_series([Polygon::new(band(recipe, across), hue(index).mix(0.15))])?;
-    }
-    for (index, recipe) in comparison.recipes.iter().enumerate() {
-        let line_of = recipe.curve.iter().map(|at| (across(at), at.accuracy));
-        chart.draw_series(LineSeries::new(line_of, line(index)))?;
-    }
-    Ok(())
 }
 
-/// Returns the outline of the area between the worst run and the best run.
-fn band(recipe: &Compared, across: fn(&Point) -> f64) -> Vec<(f64, f64)> {
-    let upper = recipe.curve.iter().map(|at| (across(at), at.most));
-    let lower = recipe.curve.iter().rev().map(|at| (across(at), at.least));
+/// Returns the outline of the area between the lowest run and the highest.
+fn band(points: &[At]) -> Vec<(f64, f64)> {
+    let upper = points.iter().map(|at| (at.x, at.most));
+    let lower = points.iter().rev().map(|at| (at.x, at.least));
     upper.chain(lower).collect()
 }
 
@@ -162,6 +240,18 @@ fn line(index: usize) -> ShapeStyle {
 
 fn ink(size: i32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
+}
+
+/// Writes a label of the vertical axis with the digits that tell it from its neighbours on an axis of this length.
+fn height(value: f64, length: f64) -> String {
+    match length {
+        length if length >= 1e4 => short(value),
+        length if length < 1e-3 => format!("{value:.1e}"),
+        length => {
+            let digits = (1.0 - length.log10().floor()).max(0.0) as usize;
+            format!("{value:.digits$}")
+        }
+    }
 }
 
 /// Writes a number in few letters: `25k` for 25000.

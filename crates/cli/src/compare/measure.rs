@@ -7,7 +7,10 @@ use firebrick_core::Step;
 use firebrick_runs::{Store, Summary};
 use serde::Serialize;
 
-use super::last_steps;
+use super::{
+    last_steps,
+    metric::{RunMetric, end_of},
+};
 use crate::ProgramError;
 
 /// Results of a finished run.
@@ -35,6 +38,9 @@ pub struct Measured {
     pub length: Option<f64>,
     /// Share of completions cut off over the last steps.
     pub truncated: Option<f64>,
+    /// Metrics that the comparison asks for by their names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<RunMetric>,
     /// Why the run ended.
     pub stopped_because: String,
     /// Evaluations, starting with the one before the first step.
@@ -55,11 +61,11 @@ pub struct Evaluation {
 }
 
 impl Measured {
-    /// Reads the numbers from the folder of a finished run.
+    /// Reads the numbers from the folder of a finished run, with the metrics of these names.
     ///
     /// # Errors
     /// Fails if the run's record is missing or damaged.
-    pub fn read(folder: &Path) -> Result<Self, ProgramError> {
+    pub fn read(folder: &Path, metrics: &[String]) -> Result<Self, ProgramError> {
         let summary = Summary::read(&folder.join("summary.json"))?;
         let store = Store::open_read_only(&folder.join("run.db"))?;
 
@@ -82,7 +88,10 @@ impl Measured {
         let accuracy = super::mean(last).or(evaluations.last().map(|last| last.accuracy));
         let heldout_prompts = store.info(HELDOUT_PROMPTS)?.and_then(|count| count.parse().ok());
 
-        let over_last_steps = |name| last_mean(&store, name, summary.steps);
+        let over_last_steps = |name| -> Result<Option<f64>, ProgramError> {
+            Ok(end_of(&store.metrics(name)?, summary.steps))
+        };
+        let metrics = metrics.iter().map(|name| RunMetric::read(&store, name, summary.steps));
         Ok(Measured {
             accuracy,
             // The standard error of a share p among n independent prompts is √(p·(1 − p) / n).
@@ -97,6 +106,7 @@ impl Measured {
             entropy: over_last_steps("loss/entropy")?,
             length: over_last_steps("rollout/length_mean")?,
             truncated: over_last_steps("rollout/truncated")?,
+            metrics: metrics.collect::<Result<_, _>>()?,
             stopped_because: summary.stopped_because,
             evaluations,
         })
@@ -135,14 +145,4 @@ impl Total {
     fn until(&self, step: Step) -> f64 {
         self.0.range(..=step).next_back().map_or(0.0, |(_, sum)| *sum)
     }
-}
-
-/// Returns the mean of a metric over the last steps. It leaves out steps without a number, such as the entropy of
-/// a step that made no update.
-fn last_mean(store: &Store, metric: &str, steps: u64) -> Result<Option<f64>, ProgramError> {
-    let values = store.metrics(metric)?;
-    let last = values.iter().filter(|(step, value)| {
-        *step > steps - last_steps(steps) && *step <= steps && value.is_finite()
-    });
-    Ok(super::mean(last.map(|(_, value)| *value)))
 }

@@ -3,10 +3,13 @@
 use std::fmt::Write as _;
 
 use firebrick::thousands;
+use firebrick_core::short_numbers;
 
-use super::{Compared, Comparison, Difference, Means, Outcome, State};
+use super::{
+    Compared, ComparedMetric, Comparison, Difference, Effect, Means, Outcome, RecipeMetric, State,
+};
 
-/// Writes the table of recipes, and the notes that explain its columns.
+/// Writes the table of recipes, the notes that explain its columns, and the metrics that were asked for.
 pub(super) fn table(comparison: &Comparison) -> String {
     let target = comparison.target.as_ref();
     let reach = target.map_or("reached".into(), |target| format!("reached {}", target.accuracy));
@@ -29,19 +32,19 @@ pub(super) fn table(comparison: &Comparison) -> String {
     ])];
 
     rows.extend(comparison.recipes.iter().map(|recipe| recipe_row(recipe, target.is_some())));
-    markdown(&rows) + "\n" + &notes(comparison) + &missing(comparison)
+    markdown(&rows) + "\n" + &notes(comparison) + &missing(comparison) + &metrics(comparison)
 }
 
-/// Writes the text of `compare.md`.
-pub(super) fn page(comparison: &Comparison, figure: bool) -> String {
+/// Writes the text of `compare.md`, with the figures of these files and titles.
+pub(super) fn page(comparison: &Comparison, figures: &[(&str, &str)]) -> String {
     let Comparison { command, machine, differences, recipes, .. } = comparison;
     let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
     let mut text =
         format!("# {}\n\n```console\n$ {command}\n```\n\n{machine}.\n\n", names.join(", "));
 
     text += &table(comparison);
-    if figure {
-        text += "\n![Held-out accuracy against completions and against seconds](compare.svg)\n";
+    for (file, title) in figures {
+        let _ = write!(text, "\n![{title}]({file})\n");
     }
 
     if let Some(table) = differing(&names, differences) {
@@ -132,6 +135,75 @@ fn notes(comparison: &Comparison) -> String {
              evaluations and checkpoints\n- entropy (nats), length (tokens) and cut off: means over the completions \
              that were sampled in the last quarter of the steps\n";
     text
+}
+
+/// Writes a table of each metric, and a note that explains their columns.
+fn metrics(comparison: &Comparison) -> String {
+    if comparison.metrics.is_empty() {
+        return String::new();
+    }
+
+    let mut text = String::new();
+    for metric in &comparison.metrics {
+        let _ = write!(text, "\n{}", markdown(&metric_rows(metric)));
+    }
+    text + "\n- each run counts with its mean over the last quarter of its steps; mean ± standard deviation over the \
+            seeds\n- by pairs: the differences of the two runs of each seed, mean over the seeds; Welch: no two runs have \
+            the same seed, so the means are compared\n- 95 % interval: by Student's t; if 0 is outside, the difference \
+            is more than chance, but for one in 20 that chance makes alone\n"
+}
+
+fn metric_rows(metric: &ComparedMetric) -> Vec<Vec<String>> {
+    let baseline = metric.recipes.first().map_or("", |first| first.recipe.as_str());
+    let against = format!("against {baseline}");
+    let mut rows = vec![row([
+        metric.name.as_str(),
+        "seeds",
+        "mean",
+        &against,
+        "standard error",
+        "95 % interval",
+        "standard errors",
+        "by",
+    ])];
+
+    // Four digits of the largest mean: enough for an error of a thousandth.
+    let largest = metric
+        .recipes
+        .iter()
+        .filter_map(|recipe| recipe.mean)
+        .fold(0.0, |most: f64, mean| most.max(mean.abs()));
+    let digits = (3.0 - largest.log10().floor()).clamp(0.0, 9.0) as usize;
+    rows.extend(metric.recipes.iter().map(|recipe| metric_row(recipe, digits)));
+    rows
+}
+
+fn metric_row(recipe: &RecipeMetric, digits: usize) -> Vec<String> {
+    // Someone else's run may have numbers of 300 digits.
+    let write = |value: f64| short_numbers(&format!("{value:.digits$}"));
+    let signed = |value: f64| short_numbers(&format!("{value:+.digits$}"));
+    let effect = |cell: &dyn Fn(&Effect) -> String| shown(recipe.effect.as_ref().map(cell));
+
+    vec![
+        recipe.recipe.clone(),
+        recipe.seeds.to_string(),
+        shown(recipe.mean.map(|mean| match recipe.deviation {
+            Some(deviation) => format!("{} ± {}", write(mean), write(deviation)),
+            None => write(mean),
+        })),
+        effect(&|effect| signed(effect.difference)),
+        effect(&|effect| write(effect.standard_error)),
+        effect(&|effect| {
+            format!("{} to {}", signed(effect.interval[0]), signed(effect.interval[1]))
+        }),
+        effect(&|effect| {
+            shown(effect.standard_errors.map(|errors| short_numbers(&format!("{errors:+.1}"))))
+        }),
+        effect(&|effect| match effect.pairs {
+            Some(pairs) => format!("{pairs} pairs"),
+            None => "Welch".to_owned(),
+        }),
+    ]
 }
 
 /// Lists the runs that the table lacks, each with the reason.
