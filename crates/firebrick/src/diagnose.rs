@@ -2,6 +2,7 @@
 
 mod finding;
 mod history;
+mod part_rules;
 mod reward_rules;
 mod rules;
 

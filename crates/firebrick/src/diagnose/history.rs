@@ -141,6 +141,21 @@ impl History {
         finite.max_by(|a, b| a.1.total_cmp(&b.1)).copied()
     }
 
+    /// Returns the highest mean over `RECENT` neighbouring steps, after the last of these steps.
+    pub(super) fn highest(&self, name: &str) -> Option<(Step, f64)> {
+        let means = self.points(name).windows(RECENT as usize).filter_map(|of| {
+            let values: Vec<f64> = of.iter().map(|(_, value)| *value).collect();
+            Some((of.last()?.0, mean(&values)?))
+        });
+        let finite = means.filter(|(_, mean)| mean.is_finite());
+        finite.max_by(|one, other| one.1.total_cmp(&other.1))
+    }
+
+    /// Returns the mean over the `RECENT` steps up to `step`.
+    pub(super) fn mean_until(&self, name: &str, step: Step) -> Option<f64> {
+        mean(&self.values(name, &(step.saturating_sub(RECENT - 1)..=step)))
+    }
+
     /// Returns the largest mean of three neighbouring steps and the last of them, if the mean of three steps was lower by
     /// more than `lost` at most ten steps later.
     pub(super) fn fallen(&self, name: &str, lost: f64) -> Option<(Step, f64)> {

@@ -120,7 +120,8 @@ pub(super) fn by_heart(history: &History, _: &Recipe) -> Option<RuleFinding> {
             format!("eval/heldout_accuracy is {latest:.3}, and was {best:.3} after step {best_step}"),
         ],
         remedy: "Use more prompts (data.train), or end the run earlier: train.patience ends it, and checkpoint.best = true keeps the \
-                 best checkpoint. If right answers of the training prompts look wrong to you, the judge is too kind to them."
+                 best checkpoint. If right answers of the training prompts look wrong to you, the judge is too kind to them: make it \
+                 stricter, and keep the policy near its start (loss.kl)."
             .into(),
         which: Some(Which::Verdict(Verdict::Right)),
         ..RuleFinding::default()

@@ -3,12 +3,16 @@
 use std::ops::Range;
 
 use firebrick_core::Verdict;
-use firebrick_recipe::{LossKind, Recipe, RewardKind};
+use firebrick_recipe::{Dynamic, LossKind, Recipe, RewardKind};
 use firebrick_runs::Which;
 
 use super::{
     finding::{RuleFinding, percent},
     history::History,
+    part_rules::{
+        cut_off_noise, entropy_gone, length_grows, mismatch, no_spread, over_optimised, stale,
+        wrong_grows,
+    },
     reward_rules::{by_form, by_heart, fell, flat, slow},
 };
 use crate::rates::Rates;
@@ -30,10 +34,18 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "mismatch", after: &[], check: mismatch },
     Rule { name: "too-fast", after: &["mismatch"], check: too_fast },
     Rule { name: "fell", after: &["judge", "mismatch", "too-fast"], check: fell },
-    Rule { name: "cut-off", after: &["judge", "too-fast", "fell"], check: cut_off },
+    Rule { name: "stale", after: &["mismatch", "too-fast", "fell"], check: stale },
+    // Where wrong completions grow, they are cut off and have no answer in the end.
+    Rule { name: "wrong-grows", after: &["judge", "too-fast", "fell"], check: wrong_grows },
+    Rule { name: "cut-off", after: &["judge", "too-fast", "fell", "wrong-grows"], check: cut_off },
+    Rule {
+        name: "cut-off-noise",
+        after: &["judge", "too-fast", "fell", "wrong-grows", "cut-off"],
+        check: cut_off_noise,
+    },
     Rule {
         name: "unparsable",
-        after: &["judge", "too-fast", "fell", "cut-off"],
+        after: &["judge", "too-fast", "fell", "wrong-grows", "cut-off"],
         check: unparsable,
     },
     Rule {
@@ -44,7 +56,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "one-answer", after: &["judge", "fell", "cut-off"], check: one_answer },
     Rule {
         name: "too-hard",
-        after: &["judge", "too-fast", "fell", "cut-off", "unparsable", "one-answer"],
+        after: &["judge", "too-fast", "fell", "wrong-grows", "cut-off", "unparsable", "one-answer"],
         check: too_hard,
     },
     Rule { name: "too-easy", after: &["judge", "one-answer"], check: too_easy },
@@ -58,9 +70,27 @@ pub(super) const RULES: &[Rule] = &[
         after: &["too-fast", "fell", "mismatch", "still"],
         check: entropy_grows,
     },
-    Rule { name: "length-grows", after: &["cut-off", "too-fast", "fell"], check: length_grows },
-    Rule { name: "by-form", after: &["judge", "too-fast", "fell", "cut-off"], check: by_form },
-    Rule { name: "by-heart", after: &["too-fast"], check: by_heart },
+    Rule {
+        name: "no-spread",
+        after: &["judge", "too-fast", "fell", "cut-off", "unparsable", "too-hard", "too-easy"],
+        check: no_spread,
+    },
+    Rule {
+        name: "length-grows",
+        after: &["cut-off", "too-fast", "fell", "wrong-grows"],
+        check: length_grows,
+    },
+    Rule {
+        name: "over-optimised",
+        after: &["judge", "too-fast", "fell", "cut-off"],
+        check: over_optimised,
+    },
+    Rule {
+        name: "by-form",
+        after: &["judge", "too-fast", "fell", "cut-off", "over-optimised"],
+        check: by_form,
+    },
+    Rule { name: "by-heart", after: &["too-fast", "over-optimised"], check: by_heart },
     Rule { name: "flat", after: &[ANY], check: flat },
     Rule { name: "slow", after: &[], check: slow },
 ];
@@ -202,39 +232,6 @@ fn still(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     })
 }
 
-fn mismatch(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
-    /// Rounding in bf16 causes at most half of this.
-    const ROUNDING: f64 = 0.02;
-
-    // With this cap the engine may have different weights.
-    if recipe.loss.tis_cap.is_some() {
-        return None;
-    }
-
-    // Older weights are expected to give different numbers. Step 1 has no older weights.
-    let fresh = history.mean_without("rollout/logprob_diff_mean", "rollout/staleness_max");
-    let difference = fresh?;
-    if difference <= ROUNDING {
-        return None;
-    }
-
-    Some(RuleFinding {
-        what: "Sampler and trainer disagree about the probability of tokens.".into(),
-        evidence: vec![format!(
-            "rollout/logprob_diff_mean is {difference:.3} where no completion is older than the \
-             weights; rounding alone makes 1e-7 in f32 and 1e-2 in bf16"
-        )],
-        remedy: format!(
-            "If you wrote the engine: let it sample at rollout.temperature ({}) and give log-probabilities at that \
-             temperature, over the whole vocabulary. If the engine is this program's, test your device: `firebrick \
-             doctor --suite`. Meanwhile leave train.old_logprobs at \"auto\", which keeps the ratios right while \
-             rollout.max_staleness is 0.",
-            recipe.rollout.temperature
-        ),
-        ..RuleFinding::default()
-    })
-}
-
 fn too_fast(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     /// A step that moves the policy by more than this is not small for any trust region.
     const LARGE: f64 = 0.1;
@@ -343,8 +340,14 @@ fn cut_off(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
         remedy: format!(
             "Raise rollout.max_completion_tokens, to {} at first. If the texts give their answer \
              and continue all the same, the model does not know this form of prompt: set \
-             data.template or data.prompt to the form that it was trained on.",
-            2 * limit
+             data.template or data.prompt to the form that it was trained on.{}",
+            2 * limit,
+            if recipe.reward.overlong.filter {
+                ""
+            } else {
+                " If they are on the right way and there is no room for more, reward.overlong.filter \
+                 = true leaves them out of the loss."
+            }
         ),
         which: Some(Which::CutOff),
         ..RuleFinding::default()
@@ -458,8 +461,14 @@ fn too_hard(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
         remedy: format!(
             "Begin with easier problems, or with a larger model (model.path); with data.task SFT on worked examples helps too \
              (sft.steps). {TEMPLATE} A larger rollout.group_size ({}) finds rarer successes. If a completion that \
-             `firebrick diagnose` shows is right, the judge or the reference is wrong.",
-            recipe.rollout.group_size
+             `firebrick diagnose` shows is right, the judge or the reference is wrong.{}",
+            recipe.rollout.group_size,
+            match recipe.sampling.dynamic {
+                Dynamic::Off | Dynamic::Drop => {
+                    " Until then sampling.dynamic = \"filter\" fills the step with groups that have spread."
+                }
+                _ => "",
+            }
         ),
         which: Some(Which::Verdict(Verdict::Wrong)),
         ..RuleFinding::default()
@@ -488,48 +497,6 @@ fn too_easy(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
                  the judge is too kind."
             .into(),
         which: Some(Which::Verdict(Verdict::Right)),
-        ..RuleFinding::default()
-    })
-}
-
-fn entropy_gone(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
-    /// Above this mean credit a low entropy is not a fault.
-    const GOOD: f64 = 0.85;
-    const LEFT: f64 = 0.15;
-    const GAIN: f64 = 0.02;
-
-    let first = history.mean_first("loss/entropy")?;
-    let recent = history.mean("loss/entropy")?;
-    let earlier = history.mean_before("reward/credit")?;
-    let credit = history.mean("reward/credit")?;
-    let gains = credit > earlier + GAIN;
-    if !history.is_long() || recent > LEFT * first || credit > GOOD || gains {
-        return None;
-    }
-
-    let lr = recipe.learning_rate();
-    let higher = match recipe.loss.kind.clip_ratios() {
-        Some((low, high)) if high > low => {
-            format!("Raise loss.clip_ratio_high ({high}) further, or lower optim.lr ({lr}).")
-        }
-        Some((low, high)) => format!(
-            "Raise loss.clip_ratio_high ({high}) to {} or more: with symmetric clipping rare tokens can't become likely (Clip-Higher).",
-            two_digits(1.4 * low)
-        ),
-        None => format!("Lower optim.lr ({lr})."),
-    };
-
-    Some(RuleFinding {
-        what: "The entropy is gone before the task is learnt: the policy has stopped trying anything else.".into(),
-        evidence: vec![
-            format!("loss/entropy fell from {first:.3} in the first steps to {recent:.3}"),
-            format!("reward/credit is {credit:.3}, and was {earlier:.3} before"),
-        ],
-        remedy: format!(
-            "{higher} Continue from a checkpoint in which the entropy was higher, or begin a new run: \
-             entropy does not come back by itself."
-        ),
-        which: Some(Which::WithoutSpread),
         ..RuleFinding::default()
     })
 }
@@ -563,36 +530,4 @@ fn entropy_grows(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
         which: Some(Which::Any),
         ..RuleFinding::default()
     })
-}
-
-fn length_grows(history: &History, _: &Recipe) -> Option<RuleFinding> {
-    const GROWN: f64 = 1.5;
-    const GAIN: f64 = 0.02;
-
-    let first = history.mean_first("rollout/length_mean")?;
-    let recent = history.mean("rollout/length_mean")?;
-    let at_first = history.mean_first("reward/credit")?;
-    let credit = history.mean("reward/credit")?;
-    if !history.is_long() || recent < GROWN * first || credit > at_first + GAIN {
-        return None;
-    }
-
-    Some(RuleFinding {
-        what: "The completions grow longer, but not better.".into(),
-        evidence: vec![
-            format!("rollout/length_mean rose from {first:.0} to {recent:.0}"),
-            format!("reward/credit was {at_first:.3} in the first steps and is {credit:.3}"),
-        ],
-        remedy: "Look at what fills the completions. Make length cost something (reward.overlong, reward.length), \
-                 and set loss.aggregation = \"token_mean\": a mean per completion lets long wrong completions off \
-                 lightly."
-            .into(),
-        which: Some(Which::Verdict(Verdict::Wrong)),
-        ..RuleFinding::default()
-    })
-}
-
-/// Rounds the number to two significant digits, without an exponent.
-fn two_digits(value: f64) -> f64 {
-    format!("{value:.1e}").parse().unwrap_or(value)
 }

@@ -138,7 +138,7 @@ fn is_run(folder: &Path) -> bool {
 /// Lists what is in a folder, in the order of the names.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, ProgramError> {
     let list = || -> std::io::Result<Vec<PathBuf>> {
-        let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+        let paths = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
         let mut paths = paths.collect::<std::io::Result<Vec<PathBuf>>>()?;
         paths.sort();
         Ok(paths)

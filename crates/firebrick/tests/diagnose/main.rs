@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
+mod parts;
+
 use std::{path::Path, sync::atomic::AtomicUsize, sync::atomic::Ordering};
 
 use firebrick::{
