@@ -33,7 +33,10 @@ want() {
     done
 }
 
-recipe() { cat "${2-}" 2>/dev/null || "$FIREBRICK" recipes show "${2-}" 2>/dev/null; }
+# Prints the recipe of a command, or all recipes of a folder.
+recipe() {
+    cat "${2-}" 2>/dev/null || cat "${2-}"/*.toml 2>/dev/null || "$FIREBRICK" recipes show "${2-}" 2>/dev/null
+}
 
 settings=
 case ${1-} in
