@@ -176,7 +176,7 @@ impl Engine {
         }
 
         // Without warpgroups, the boxes that tensor copies load were not tried on any card, and smaller ones give wrong
-        // results (the page on known defects).
+        // results (known defects, in the book).
         let size = if boxes([128, 128]) >= workers { [128, 128] } else { [64, 64] };
         ways.push(self.of_planes(size, [2, 2], CubeStagedDelivery::AsyncCopy));
         ways
