@@ -103,29 +103,6 @@ fn every_page_with_rust_is_compiled() {
 }
 
 #[test]
-fn the_glossary_names_keys_that_exist() {
-    let keys = Options::new().keys();
-    let text = fs::read_to_string(repository().join("book/src/glossary.md")).unwrap();
-    // The names of the code are no keys.
-    let (words, rest) = text.split_once("## Names in the code").unwrap();
-    let (_, elsewhere) = rest.split_once("## Names in other programs").unwrap();
-    let text = [words, elsewhere].concat();
-
-    let mut named = 0;
-    for row in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| ---")) {
-        // The key is in the second column. A value may follow it.
-        let Some(cell) = row.split(" | ").nth(1) else { continue };
-        for code in cell.split('`').skip(1).step_by(2) {
-            let key = code.split([' ', '=']).next().unwrap_or_default();
-            assert!(keys.contains(key), "the glossary names `{key}`, which no recipe has");
-            named += 1;
-        }
-    }
-
-    assert!(named > 20, "only {named} keys were found: has the table changed its form?");
-}
-
-#[test]
 fn the_settings_of_papers_are_recipes() {
     let page = fs::read_to_string(repository().join("book/src/papers.md")).unwrap();
     let page = page.replace("\r\n", "\n");
@@ -151,7 +128,7 @@ fn the_pages_name_keys_that_exist() {
         keys.iter().filter_map(|key| Some(key.split_once('.')?.0)).collect();
     let mut named = 0;
     let mut unknown = Vec::new();
-    let others = ["keys.md", "metrics.md", "glossary.md", "from-trl.md"];
+    let others = ["keys.md", "metrics.md", "from-trl.md"];
 
     for page in firebrick_book::pages() {
         if others.iter().any(|other| page.ends_with(other)) {
