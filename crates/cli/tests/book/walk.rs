@@ -126,7 +126,7 @@ const BEFORE: [(&str, &str); 13] = [
 ];
 
 /// Names on pages, and what stands in for them.
-const STANDS_IN: [(&str, &str); 8] = [
+const STANDS_IN: [(&str, &str); 7] = [
     ("cargo run --release -- ", "firebrick "),
     ("SmolLM2-135M-Instruct.Q4_1.gguf", "SMALL"),
     ("HuggingFaceTB/SmolLM2-135M-Instruct", "SMALL"),
@@ -134,7 +134,6 @@ const STANDS_IN: [(&str, &str); 8] = [
     ("Qwen/Qwen3-0.6B", "SMALL"),
     ("generate Qwen/Qwen2.5-0.5B-Instruct", "generate SMALL"),
     ("chat Qwen/Qwen2.5-0.5B-Instruct", "chat SMALL"),
-    ("openai/gsm8k", "gsm8k"),
 ];
 
 /// Sizes of Qwen2.5-0.5B.
@@ -372,15 +371,6 @@ impl<'page> Walk<'page> {
             );
         }
         symlink(repository("tests"), scratch.path("tests")).unwrap();
-
-        // A recipe that a page shows in full is the page's.
-        for block in self.page.text.split("```toml\n").skip(1) {
-            let block = block.split("```").next().unwrap_or_default();
-            let path = "[model]\npath = \"storyteller\"";
-            if block.contains(path) {
-                scratch.write("gsm8k-storyteller.toml", stand_in(block));
-            }
-        }
     }
 }
 
