@@ -21,7 +21,6 @@ macro_rules! chapters {
 }
 
 chapters! {
-    how_dapo_works = "how-dapo-works.md";
     first_verifier = "first-verifier.md";
     shapers = "rewards/shapers.md";
 }
