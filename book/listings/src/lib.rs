@@ -21,8 +21,8 @@ macro_rules! chapters {
 }
 
 chapters! {
-    first_verifier = "first-verifier.md";
-    shapers = "rewards/shapers.md";
+    rewards = "rewards.md";
+    own = "rewards/own.md";
 }
 
 /// Returns the book's pages, sorted by their paths.

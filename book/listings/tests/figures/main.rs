@@ -261,15 +261,11 @@ fn of_rewards() -> Vec<(&'static str, &'static str, Figure)> {
     };
 
     vec![
-        ("rewards/shapers.md", "overlong.svg", overlong),
-        ("rewards/shapers.md", "stop.svg", stop),
+        ("dapo/overlong.md", "overlong.svg", overlong),
+        ("rewards.md", "stop.svg", stop),
+        ("rewards.md", "length.svg", length("Length penalty: a completion that stopped", false)),
         (
-            "rewards/shapers.md",
-            "length.svg",
-            length("Length penalty: a completion that stopped", false),
-        ),
-        (
-            "rewards/shapers.md",
+            "rewards.md",
             "truncation.svg",
             length("Length and truncation penalty: a completion that was cut off", true),
         ),
