@@ -189,16 +189,18 @@ impl<F: FnMut(ParameterStep<'_>) -> Tensor<1>> ModuleMapper for Walk<F> {
             let shape = values.dims();
             let flat = [shape.iter().product::<usize>()];
             let gradient = gradient.reshape(flat);
+            // A factor of 1 changes no bit.
+            let gradient = if self.grad_scale == 1.0 {
+                gradient
+            } else {
+                gradient.mul_scalar(self.grad_scale)
+            };
 
             let values = (self.rule)(ParameterStep {
                 path: &path,
                 shape: &shape,
-                // A factor of 1 changes no bit, and most steps have no other.
-                gradient: match self.grad_scale {
-                    1.0 => gradient,
-                    scale => gradient.mul_scalar(scale),
-                },
                 values: values.reshape(flat),
+                gradient,
             });
 
             let values: Tensor<D> = values.reshape(shape);
