@@ -276,7 +276,7 @@ impl JoinedAdapters {
             a: values(&adapter.a),
             b: values(&adapter.b),
             scale: adapter.scale,
-            first: columns.start,
+            first_output: columns.start,
         });
         let factors: Vec<AdapterFactors> = factors.collect();
         if factors.is_empty() {
@@ -284,9 +284,9 @@ impl JoinedAdapters {
         }
 
         let outputs = widths.iter().sum();
-        let trained = adapters.iter().flatten().any(|adapter| adapter.a.val().is_autodiff());
+        let for_backward = adapters.iter().flatten().any(|adapter| adapter.a.val().is_autodiff());
         let [[a, a_in_rows], [b, b_in_rows]] =
-            ops::join_adapters(&factors, outputs, compute, trained);
+            ops::join_adapters(&factors, outputs, compute, for_backward);
         Some(JoinedAdapters { a, b, a_in_rows, b_in_rows })
     }
 

@@ -8,7 +8,6 @@
 
 pub(crate) mod adamw;
 mod adapter;
-pub(crate) mod adapters;
 pub(crate) mod angles;
 pub(crate) mod attention;
 pub(crate) mod attention_backward;
@@ -22,6 +21,7 @@ mod fragments;
 pub(crate) mod gated;
 pub(crate) mod graph;
 pub(crate) mod head;
+pub(crate) mod join_adapters;
 pub(crate) mod norm;
 pub(crate) mod pages;
 pub(crate) mod plan;

@@ -23,7 +23,6 @@ macro_rules! on_gpu {
 }
 
 mod adamw;
-mod adapters;
 mod attention;
 mod block;
 mod choice;
@@ -38,6 +37,7 @@ mod head;
 mod head_kl;
 mod heads;
 mod heap;
+mod join_adapters;
 #[cfg(any(test, feature = "gpu"))]
 mod launch_ranges;
 mod linear;
@@ -57,7 +57,6 @@ mod watch;
 mod weight;
 
 pub use adamw::{AdamWStep, adamw, scaled_squares};
-pub use adapters::{AdapterFactors, join_adapters};
 pub use attention::{AttentionOptions, AttentionOutput, attention, attention_backward};
 pub use block::{Block, PAGE};
 pub use choice::Choice;
@@ -70,6 +69,7 @@ pub use head::{
 pub use head_kl::{HeadKl, HeadStates, KlDirection, head_kl};
 pub use heads::Heads;
 pub use heap::{give_memory_back, keep_memory};
+pub use join_adapters::{AdapterFactors, join_adapters};
 pub use linear::{
     ProductWay, add_product, cast_in_columns, column_sums, factor, linear, linear_beside, product,
 };

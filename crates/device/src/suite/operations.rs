@@ -348,11 +348,11 @@ fn adapters(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure
         arrays.push(Array::new(name, values(plain)?));
     }
 
-    let of_map = |rank, width, first| AdapterFactors {
+    let of_map = |rank, width, first_output| AdapterFactors {
         a: noise(2, [33, rank]),
         b: noise(3, [rank, width]),
         scale: 0.7,
-        first,
+        first_output,
     };
     // The map between the two has no adapter.
     let maps = [of_map(4, 7, 0), of_map(3, 9, 12)];

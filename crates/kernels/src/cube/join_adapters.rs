@@ -10,24 +10,24 @@ pub(crate) fn join(
     compute: Compute,
     both_layouts: bool,
 ) -> Option<[[Tensor<2>; 2]; 2]> {
-    let other = strided(&adapters.first()?.a)?;
-    let inputs = other.meta.shape()[0];
+    let first_a = strided(&adapters.first()?.a)?;
+    let inputs = first_a.meta.shape()[0];
     let ranks: usize = adapters.iter().map(|adapter| adapter.a.dims()[1]).sum();
 
     // A matrix in columns is the transposed one in rows. A missing one is replaced by one that is not written.
-    let of = |shape: [usize; 2]| empty(&other, shape, products(compute));
-    let [a, b] = [of([ranks, inputs]), of([outputs, ranks])];
+    let allocate = |shape: [usize; 2]| empty(&first_a, shape, products(compute));
+    let [a, b] = [allocate([ranks, inputs]), allocate([outputs, ranks])];
     let [a_in_rows, b_in_rows] = if both_layouts {
-        [of([inputs, ranks]), of([ranks, outputs])]
+        [allocate([inputs, ranks]), allocate([ranks, outputs])]
     } else {
-        [(); 2].map(|()| of([1, 1]))
+        [(); 2].map(|()| allocate([1, 1]))
     };
 
     let mut first_rank = 0;
     for adapter in adapters {
         let [rank, width] = adapter.b.dims();
         join_adapter::launch(
-            &other.client.clone(),
+            &first_a.client,
             units(rank * inputs.max(outputs)),
             dim(),
             wide(&adapter.a)?.into_buffer_arg(),
@@ -42,7 +42,7 @@ pub(crate) fn join(
             rank,
             width,
             first_rank,
-            adapter.first,
+            adapter.first_output,
             adapter.scale as f32,
             both_layouts,
             format(&a),

@@ -14,7 +14,7 @@ pub struct AdapterFactors {
     /// Factor of the product.
     pub scale: f64,
     /// First output of the map among those of all maps.
-    pub first: usize,
+    pub first_output: usize,
 }
 
 /// Joins the adapters of maps that have `outputs` outputs together, in the matmul precision. Returns all `a` side by
@@ -33,7 +33,7 @@ pub fn join_adapters(
     compute: Compute,
     both_layouts: bool,
 ) -> [[Tensor<2>; 2]; 2] {
-    on_gpu!(adapters::join(adapters, outputs, compute, both_layouts));
+    on_gpu!(join_adapters::join(adapters, outputs, compute, both_layouts));
     #[cfg(not(feature = "gpu"))]
     let _ = both_layouts;
 
@@ -52,8 +52,8 @@ fn plain(adapters: &[AdapterFactors], outputs: usize) -> [Tensor<2>; 2] {
 
         // Block-diagonal: the numbers left and right of the adapter's columns are 0.
         let zeros = |width| Tensor::zeros([rank, width], &scaled.device());
-        let end = adapter.first + width;
-        let row = [zeros(adapter.first), scaled.clone(), zeros(outputs - end)];
+        let end = adapter.first_output + width;
+        let row = [zeros(adapter.first_output), scaled.clone(), zeros(outputs - end)];
         // Not every device takes an empty tensor.
         let row = row.into_iter().filter(|part| part.dims()[1] > 0);
         Tensor::cat(row.collect(), 1)
