@@ -11,8 +11,8 @@ use std::{
 use burn::{module::Module as _, tensor::Device};
 use firebrick_core::{Prompt, Seed};
 use firebrick_models::{
-    CheckpointError, Decoder, Lora, Padding, TokenBatch, adapter_config, check_adapter, load,
-    load_adapter, parameters, save_adapter,
+    CheckpointError, Decoder, Lora, Padding, PolicyModel as _, TokenBatch, adapter_config,
+    check_adapter, load, load_adapter, parameters, save_adapter,
 };
 use firebrick_rollout::{GroupRequest, LocalEngine, SampleOn, Sampling, generate};
 use firebrick_tests::{
@@ -138,6 +138,10 @@ fn a_new_adapter_changes_nothing_until_it_learns() {
     }
     assert_eq!(greedy(&learnt), greedy(&merged));
     LOGITS.check("merged", pairs(&flat(&merged), &flat(&learnt)));
+
+    // A copy for sampling has only joined adapters, so its file would have none.
+    let problem = save_adapter(&learnt.sampler(), &"base".into(), folder.path()).unwrap_err();
+    assert!(problem.to_string().contains("a copy for sampling"), "{problem}");
 }
 
 #[test]

@@ -76,6 +76,9 @@ impl Decoder {
 
     /// Adds the adapters into the weights, so that the model can be saved or sampled from. The result is without
     /// autodiff, and frozen weights stay frozen.
+    ///
+    /// # Panics
+    /// If this is a copy for sampling ([`PolicyModel::sampler`]) of a decoder with adapters.
     pub fn merged(self) -> Decoder {
         let mut decoder = self.valid();
         for (_, projection) in decoder.projections_mut() {

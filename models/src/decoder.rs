@@ -458,7 +458,8 @@ impl PolicyModel for Decoder {
 
     fn sampler(&self) -> Self {
         let mut sampler = self.valid().prepared();
-        // Only gradients need the single adapters, which the optimizer can change in place if nothing else has them.
+        // Only gradients need the single adapters. Without them the optimizer can change most in place; on the CPU, a
+        // single `A` is shared with the joined one.
         for (_, projection) in sampler.projections_mut() {
             projection.adapters = Vec::new();
         }

@@ -181,7 +181,8 @@ pub trait PolicyModel: Module + ModuleDisplay + Send + Sync + 'static {
         self.clone()
     }
 
-    /// Returns a copy for sampling: without autodiff, and with everything done that can be prepared once.
+    /// Returns a copy for sampling: without autodiff, and with everything done that can be prepared once. If it has
+    /// adapters, it can't be merged or saved.
     fn sampler(&self) -> Self {
         self.valid().prepared()
     }

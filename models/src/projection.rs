@@ -177,7 +177,14 @@ impl Projection {
     }
 
     /// Adds the adapters into the weight and removes them. A quantised weight becomes a weight in f32.
+    ///
+    /// # Panics
+    /// If the projection is a copy for sampling.
     pub(crate) fn merge(&mut self) {
+        assert!(
+            !self.has_only_joined(),
+            "a copy for sampling has no single adapters: merge the policy that it was made of"
+        );
         let adapters = std::mem::take(&mut self.adapters);
         self.joined = None;
 
@@ -201,6 +208,11 @@ impl Projection {
         let merged = Param::from_tensor(weight + added);
         self.weight = Some(merged);
         self.quantised = None;
+    }
+
+    /// Tells whether there are adapters, but no single ones, as in a copy for sampling.
+    pub(crate) fn has_only_joined(&self) -> bool {
+        self.joined.is_some() && self.adapters.is_empty()
     }
 
     /// Returns the numbers of inputs and outputs.

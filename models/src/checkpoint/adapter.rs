@@ -123,7 +123,8 @@ pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, Checkpoi
 /// with which `transformers` opens the folder that the decoder was read from.
 ///
 /// # Errors
-/// Fails if `decoder` has no adapter, a file cannot be written, or a parameter cannot be read.
+/// Fails if `decoder` has no adapter or is a copy for sampling, if a file cannot be written, or if a parameter cannot be
+/// read.
 pub fn save_adapter(
     decoder: &Decoder,
     base: &AdapterBase,
@@ -133,6 +134,12 @@ pub fn save_adapter(
     let Some(lora) = decoder.lora() else {
         return Err(CheckpointError::Adapter { path, problem: "the model has no adapter".into() });
     };
+
+    if decoder.clone().projections_mut().any(|(_, projection)| projection.has_only_joined()) {
+        let problem = "the model is a copy for sampling, which has no single adapters, expected the \
+                       policy that it was made of";
+        return Err(CheckpointError::Adapter { path, problem: problem.into() });
+    }
 
     save::write_json(&path, &config::of_adapter(decoder, lora, base))?;
     save::write_adapter(decoder, &lora.modules_to_save, &folder.join(TENSORS))
