@@ -67,8 +67,11 @@ fn norm_backward(device: &Device, _: Precision) -> Result<Vec<Array>, Failure> {
             let x = wave([rows, width], 0.37, device);
             let d_y = wave([rows, width], 0.73, device);
             let weight = wave([width], 0.53, device);
+            let [of_x, of_d] = [x.clone(), d_y.clone()];
+            let frozen = RULES[1].backward_input(of_x, weight.clone(), of_d, beside.clone());
             let (d_x, d_weight) = RULES[1].backward(x, weight, d_y, beside);
 
+            arrays.push(Array::new(format!("∂x of {rows}×{width}, frozen"), values(frozen)?));
             arrays.push(Array::new(format!("∂x of {rows}×{width}"), values(d_x)?));
             arrays.push(Array::new(format!("∂weight of {rows}×{width}"), values(d_weight)?));
         }
@@ -149,8 +152,11 @@ fn queries_keys_values_backward(device: &Device, _: Precision) -> Result<Vec<Arr
             let name = format!("{heads:?}, norms: {}", norms.is_some());
             let norms = norms.map(|norms| (norms, projected.clone()));
             let rotary = rotary(heads, device);
+            let (frozen, _) =
+                qkv_rope_backward(heads, norms.clone(), false, &rotary, gradients.clone());
             let (d, d_weights) = qkv_rope_backward(heads, norms, true, &rotary, gradients);
 
+            arrays.push(Array::new(format!("∂projected, frozen, {name}"), values(frozen)?));
             arrays.push(Array::new(format!("∂projected, {name}"), values(d)?));
             for d_weight in d_weights.into_iter().flatten() {
                 arrays.push(Array::new(format!("∂weight, {name}"), values(d_weight)?));

@@ -69,7 +69,7 @@ pub(crate) fn backward<const D: usize>(
     rule: Norm,
     d_residual: Option<&Tensor<D>>,
 ) -> Option<(Tensor<D>, Tensor<1>)> {
-    let (d_x, d_weights) = backward_in_parts(x_and_d_y, weight, rule, d_residual)?;
+    let (d_x, d_weights) = backward_in_parts(x_and_d_y, weight, rule, d_residual, true)?;
     Some((d_x, sums(d_weights, weight.dims()[0])))
 }
 
@@ -80,15 +80,16 @@ pub(crate) fn backward_input<const D: usize>(
     rule: Norm,
     d_residual: Option<&Tensor<D>>,
 ) -> Option<Tensor<D>> {
-    Some(backward_in_parts(x_and_d_y, weight, rule, d_residual)?.0)
+    Some(backward_in_parts(x_and_d_y, weight, rule, d_residual, false)?.0)
 }
 
-/// Does [`backward`], with the weight's gradient in parts, `[parts, width]`.
+/// Does [`backward`], with the weight's gradient in parts, `[parts, width]`. Without `trained` there is none.
 fn backward_in_parts<const D: usize>(
     [x, d_y]: [&Tensor<D>; 2],
     weight: &Tensor<1>,
     rule: Norm,
     d_residual: Option<&Tensor<D>>,
+    trained: bool,
 ) -> Option<(Tensor<D>, Buffer)> {
     let (x, d_y, weight) = (wide(x)?, wide(d_y)?, wide(weight)?);
 
@@ -103,7 +104,8 @@ fn backward_in_parts<const D: usize>(
     let parts = rows.div_ceil(of_cube);
 
     let d_x = empty(&x, shape, DType::F32);
-    let d_weights = empty(&x, [parts, width], DType::F32);
+    // A missing one is replaced by one that is not written.
+    let d_weights = empty(&x, if trained { [parts, width] } else { [1, 1] }, DType::F32);
 
     norm_backward::launch(
         &x.client.clone(),
@@ -119,6 +121,7 @@ fn backward_in_parts<const D: usize>(
         rule.offset as f32,
         of_cube,
         added,
+        trained,
     );
 
     Some((tensor(d_x), d_weights))
@@ -180,7 +183,8 @@ fn norm_of_sum<Y: Float>(
 }
 
 /// Computes the gradients of `x` and of the weight. With r = 1 / sqrt(mean(x²) + ε) and g = d_y · (weight + offset), ∂x
-/// = r · (g − x · r² · mean(g · x)). A cube processes `rows` rows, and sums their part of the weight's gradient.
+/// = r · (g − x · r² · mean(g · x)). A cube processes `rows` rows, and sums their part of the weight's gradient if the
+/// weight is `trained`.
 #[cube(launch)]
 fn norm_backward(
     x: &[f32],
@@ -193,15 +197,18 @@ fn norm_backward(
     offset: f32,
     rows: usize,
     #[comptime] added: bool,
+    #[comptime] trained: bool,
 ) {
     let width = weight.len();
     let part = CUBE_POS * width;
-    if part < d_weights.len() {
+    if CUBE_POS * rows * width < x.len() {
         let mut row = CUBE_POS * rows;
         let mut at = UNIT_POS as usize;
-        while at < width {
-            d_weights[part + at] = 0.0;
-            at += CUBE_DIM as usize;
+        if trained {
+            while at < width {
+                d_weights[part + at] = 0.0;
+                at += CUBE_DIM as usize;
+            }
         }
 
         while row < (CUBE_POS + 1) * rows && row * width < x.len() {
@@ -213,7 +220,9 @@ fn norm_backward(
             while at < width {
                 let d = d_y[first + at];
                 along += d * (weight[at] + offset) * x[first + at];
-                d_weights[part + at] += d * (x[first + at] * scale);
+                if trained {
+                    d_weights[part + at] += d * (x[first + at] * scale);
+                }
                 at += CUBE_DIM as usize;
             }
 

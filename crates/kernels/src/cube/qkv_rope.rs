@@ -181,8 +181,9 @@ pub(crate) fn backward(
 
     let of_cube = tokens.div_ceil(PARTS);
     let parts = tokens.div_ceil(of_cube);
-    let [d_of_queries, d_of_keys] =
-        [heads.query, heads.key].map(|heads| empty(&d, [parts * heads, width], DType::F32));
+    // Missing ones are replaced by some that are not written.
+    let [d_of_queries, d_of_keys] = [heads.query, heads.key]
+        .map(|heads| empty(&d, if trained { [parts * heads, width] } else { [1, 1] }, DType::F32));
 
     // The gradients before the norm replace those after it, in place.
     qk_norm_backward::launch(
@@ -201,6 +202,7 @@ pub(crate) fn backward(
         heads.key,
         of_cube,
         tokens,
+        trained,
     );
 
     let d_weights = [d_of_queries, d_of_keys];
@@ -426,7 +428,7 @@ fn qkv_rope_backward(
 }
 
 /// Replaces the gradients after QK-norm with those before it, in place. A cube processes some tokens of one head, and
-/// sums their part of the weight's gradient.
+/// sums their part of the weight's gradient if the weights are `trained`.
 #[cube(launch)]
 fn qk_norm_backward(
     projected: &[f32],
@@ -441,6 +443,7 @@ fn qk_norm_backward(
     keys: usize,
     of_cube: usize,
     tokens: usize,
+    #[comptime] trained: bool,
 ) {
     let (head, part) = (CUBE_POS % (queries + keys), CUBE_POS / (queries + keys));
     if part * of_cube < tokens {
@@ -448,56 +451,63 @@ fn qk_norm_backward(
         let end = min((part + 1) * of_cube, tokens);
         if head < queries {
             let row = (part * queries + head) * of_queries.len();
-            let d_weight = &mut d_of_queries[row..row + of_queries.len()];
             head_norm_backward(
                 projected,
                 of_queries,
                 d,
-                d_weight,
+                d_of_queries,
+                row,
                 epsilon,
                 offset,
                 head,
                 queries + 2 * keys,
                 part * of_cube,
                 end,
+                trained,
             );
         } else {
             let row = (part * keys + head - queries) * of_keys.len();
-            let d_weight = &mut d_of_keys[row..row + of_keys.len()];
             head_norm_backward(
                 projected,
                 of_keys,
                 d,
-                d_weight,
+                d_of_keys,
+                row,
                 epsilon,
                 offset,
                 head,
                 queries + 2 * keys,
                 part * of_cube,
                 end,
+                trained,
             );
         }
     }
 }
 
+/// Does this for one head. Its part of the weight's gradient begins at `row` in `d_weights`.
 #[cube]
 fn head_norm_backward(
     projected: &[f32],
     weight: &[f32],
     d: &mut [f32],
-    d_weight: &mut [f32],
+    d_weights: &mut [f32],
+    row: usize,
     epsilon: f32,
     offset: f32,
     head: usize,
     heads: usize,
     start: usize,
     end: usize,
+    #[comptime] trained: bool,
 ) {
     let width = weight.len();
     let mut at = UNIT_POS as usize;
-    while at < width {
-        d_weight[at] = 0.0;
-        at += CUBE_DIM as usize;
+    if trained {
+        while at < width {
+            d_weights[row + at] = 0.0;
+            at += CUBE_DIM as usize;
+        }
     }
 
     let mut token = start;
@@ -510,7 +520,9 @@ fn head_norm_backward(
         while at < width {
             let x = projected[first + at];
             along += d[first + at] * (weight[at] + offset) * x;
-            d_weight[at] += d[first + at] * (x * scale);
+            if trained {
+                d_weights[row + at] += d[first + at] * (x * scale);
+            }
             at += CUBE_DIM as usize;
         }
 
