@@ -290,20 +290,6 @@ impl JoinedAdapters {
         Some(JoinedAdapters { a, b, a_in_rows, b_in_rows })
     }
 
-    /// Returns the same without autodiff.
-    pub(crate) fn inner(self) -> Self {
-        if !self.a.is_autodiff() {
-            return self;
-        }
-        let JoinedAdapters { a, b, a_in_rows, b_in_rows } = self;
-        JoinedAdapters {
-            a: a.inner(),
-            b: b.inner(),
-            a_in_rows: a_in_rows.inner(),
-            b_in_rows: b_in_rows.inner(),
-        }
-    }
-
     /// Returns `x · a` and `b`, whose product is what the adapters add.
     pub(crate) fn factors(&self, x: Tensor<2>, compute: Compute) -> [Tensor<2>; 2] {
         [ops::factor(x, self.a.clone(), compute), self.b.clone()]

@@ -75,10 +75,7 @@ impl Projection {
 
     /// Rounds the weight and joins the adapters once, in a copy that is prepared for an update or for sampling.
     pub(crate) fn prepare(&mut self, compute: Compute) {
-        self.joined = self
-            .joined
-            .take()
-            .or_else(|| JoinedAdapters::prepared(&self.adapters, &self.widths, compute));
+        self.joined = self.joined_no_grad(compute);
         self.weight = self.weight.take().map(|weight| {
             let narrow = weight.val().dtype() != DType::F32;
             if compute == Compute::F32 || narrow {
@@ -98,6 +95,12 @@ impl Projection {
 
     fn joined(&self, compute: Compute) -> Option<JoinedAdapters> {
         self.joined.clone().or_else(|| JoinedAdapters::new(&self.adapters, &self.widths, compute))
+    }
+
+    /// Returns the joined adapters for a computation that autodiff takes no part in.
+    fn joined_no_grad(&self, compute: Compute) -> Option<JoinedAdapters> {
+        let make = || JoinedAdapters::prepared(&self.adapters, &self.widths, compute);
+        self.joined.clone().or_else(make)
     }
 
     /// Maps `[tokens, inputs]` to `[tokens, outputs]` and adds `onto`.
@@ -129,8 +132,7 @@ impl Projection {
     /// Prepares the gradient of the output for both parts of [`Projection::backward`].
     pub(crate) fn upstream(&self, d_y: Tensor<2>, compute: Compute) -> Upstream {
         let narrow = d_y.clone().cast(compute.dtype());
-        let adapted = self.joined(compute).map(|joined| {
-            let joined = joined.inner();
+        let adapted = self.joined_no_grad(compute).map(|joined| {
             let d_inner = joined.d_inner(narrow.clone(), compute);
             (joined, d_inner)
         });
