@@ -72,8 +72,16 @@ impl GradientSum {
     fn split(mut self) -> GradientsParams {
         for (sum, pieces) in std::mem::take(&mut self.joined).into_values() {
             for Piece { parameter, slice, scale } in pieces {
+                let [rows, columns] = slice.each_ref().map(Range::len);
                 let piece = sum.clone().slice(slice);
-                self.add(parameter, if scale == 1.0 { piece } else { piece.mul_scalar(scale) });
+
+                // A view would keep the whole sum, and be copied by each reader.
+                let piece = if scale == 1.0 {
+                    piece.reshape([rows * columns]).reshape([rows, columns])
+                } else {
+                    piece.mul_scalar(scale)
+                };
+                self.add(parameter, piece);
             }
         }
         self.sum
