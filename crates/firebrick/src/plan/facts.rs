@@ -73,6 +73,8 @@ pub struct Facts {
     /// Values of a critic, all of them trained; 0 without one. The values that it does not train are the
     /// policy's.
     pub critic: u128,
+    /// Values that the gradient of a critic with its own adapters has more while it is added up in joined form.
+    pub critic_joined: u128,
     /// True if everything but adapters is frozen, embedding and head too.
     pub frozen: bool,
     /// True if matmuls are in 16 bits.
@@ -427,6 +429,12 @@ impl Facts {
                     let own = |(all, _): (u64, u64)| u128::from(all) + lookup * embedding as u128;
                     adapters.map_or(trunk, own) + shape.hidden + 1
                 }
+            },
+            critic_joined: match (recipe.critic.kind, adapters) {
+                (CriticKind::Separate, Some((all, _))) if recipe.has_critic() => {
+                    (joined.unwrap_or(all) - all).into()
+                }
+                _ => 0,
             },
             frozen: adapters.is_some() && wholes.is_empty(),
             half: compute != Compute::F32,

@@ -66,7 +66,8 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
             Moment::Head | Moment::Backward | Moment::Gradient => when(facts.half, rounded),
             _ => 0,
         }),
-        part("joined adapters of an update", true, &|moment| match moment {
+        // On the CPU, in f32, the `A` of a projection with a single adapter is not copied.
+        part("joined adapters of an update", false, &|moment| match moment {
             Moment::Head | Moment::Backward | Moment::Gradient if work.on_host => joined,
             Moment::Head | Moment::Backward | Moment::Gradient => 2 * joined,
             _ => 0,
@@ -75,13 +76,14 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         part("reward model", true, &|_| facts.reward * F32),
         // A teacher's pass keeps less than an update's.
         part("teacher", true, &|_| facts.teacher_bytes),
-        // A critic has its moments, and in an update its gradient. Its pass precedes the policy's, and never needs more
-        // memory than the policy's.
+        // A critic has its moments, and in an update its gradient, which is joined like the policy's until AdamW's step.
+        // Its pass precedes the policy's, and never needs more memory than the policy's.
         part("critic", true, &|moment| match moment {
             Moment::Rollout | Moment::Saving => {
                 facts.critic * F32 + moments(facts, facts.critic, 0)
             }
-            _ => 2 * facts.critic * F32 + moments(facts, facts.critic, 0),
+            Moment::Optimizer => 2 * facts.critic * F32 + moments(facts, facts.critic, 0),
+            _ => (2 * facts.critic + facts.critic_joined) * F32 + moments(facts, facts.critic, 0),
         }),
         match facts.one_moment {
             0 => part("moments of AdamW", true, &|_| moments(facts, facts.trainable, 0)),

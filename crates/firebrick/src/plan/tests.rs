@@ -180,6 +180,12 @@ fn a_critic_is_a_row_or_a_model() {
     let adapters = with_model("lora = { rank = 16 }", &recipe, Compute::F32);
     let expected = 3 * (adapters.facts.trainable as u64 + 897) * 4;
     assert_eq!(critic(&adapters, Moment::Saving), expected);
+
+    // Its gradient is added up in joined form, and split for the optimizer.
+    let gradient = (adapters.facts.trainable as u64 + 897) * 4;
+    let zeros = (adapters.facts.joined_adapters - adapters.facts.adapters) as u64 * 4;
+    assert_eq!(critic(&adapters, Moment::Backward), expected + gradient + zeros);
+    assert_eq!(critic(&adapters, Moment::Optimizer), expected + gradient);
 }
 
 #[test]
