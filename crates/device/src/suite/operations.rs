@@ -336,8 +336,9 @@ fn packed(
     (QuantisedMatrix::new(words, scales, layout), exact)
 }
 
-/// Multiplies next to adapters as an update does, by packed weights and by their transposes. Some adapters have so many
-/// inputs that a device may split the sum, and one has too high a rank to be multiplied where it is added.
+/// Joins adapters, and multiplies next to them as an update does, by packed weights and by their transposes. Some
+/// adapters have so many inputs that a device may split the sum, and one has too high a rank to be multiplied where it
+/// is added.
 fn adapters(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure> {
     let compute = compute(precision);
     let format = compute.dtype();
@@ -364,8 +365,9 @@ fn adapters(device: &Device, precision: Precision) -> Result<Vec<Array>, Failure
     let maps = [of_map(4, 7, 0), of_map(3, 9, 12)];
     for both_layouts in [false, true] {
         let joined = join_adapters(&maps, 21, compute, both_layouts);
-        for matrix in joined.into_iter().flatten() {
-            let name = format!("joined, in both layouts: {both_layouts}");
+        let names = ["a", "a in rows", "b", "b in rows"];
+        for (matrix, name) in joined.into_iter().flatten().zip(names) {
+            let name = format!("joined {name}, in both layouts: {both_layouts}");
             arrays.push(Array::new(name, values(matrix)?));
         }
     }
