@@ -57,7 +57,7 @@ pub fn adamw(
 }
 
 /// Computes a number c and Σ (x / c)² of each flat tensor, so that no square is too large for f32. The pairs stand one
-/// after the other, `[2 · tensors]`.
+/// after the other, `[2 · tensors]`. All have one format.
 ///
 /// # Panics
 /// If there is no tensor.

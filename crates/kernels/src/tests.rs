@@ -633,15 +633,16 @@ fn steps_of_adamw() {
         alike(fast, plain);
     }
 
-    // Their squares overflow f32.
-    let x = noise([1000], 9).mul_scalar(1e20);
-    let norm = |parts: Tensor<1>| {
-        let parts = values(parts);
-        f64::from(parts[0]) * f64::from(parts[1]).sqrt()
-    };
+    // The squares of the first overflow f32.
+    let tensors = [noise([1000], 9).mul_scalar(1e20), noise([1], 10), noise([77], 11)];
+    let pairs = values(crate::scaled_squares(tensors.to_vec()));
+    assert_eq!(pairs.len(), 2 * tensors.len());
 
-    let expected = values(x.clone()).iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
-    assert!((norm(crate::scaled_squares(vec![x])) / expected - 1.0).abs() < 1e-6);
+    for (x, pair) in tensors.into_iter().zip(pairs.chunks(2)) {
+        let norm = f64::from(pair[0]) * f64::from(pair[1]).sqrt();
+        let expected = values(x).iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+        assert!((norm / expected - 1.0).abs() < 1e-6, "{norm} and {expected}");
+    }
 }
 
 /// The bits are the same for any number of threads.

@@ -64,7 +64,10 @@ fn adamw(
 pub(crate) fn scaled_squares(tensors: &[Tensor<1>]) -> Option<Tensor<1>> {
     const PIECE: usize = 1 << 14;
     let pieces = |x: &Tensor<1>| x.dims()[0].div_ceil(PIECE).min(UNITS as usize * 4);
-    let other = strided(tensors.first()?).filter(|x| x.dtype == DType::F32)?;
+    let other = strided(tensors.first()?)?;
+    if tensors.iter().any(|x| x.dtype() != DType::F32) {
+        return None;
+    }
 
     // Where each tensor's pieces begin, and an end for the last of them.
     let mut starts = vec![0];
