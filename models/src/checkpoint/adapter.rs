@@ -123,8 +123,8 @@ pub fn load_adapter(decoder: Decoder, folder: &Path) -> Result<Decoder, Checkpoi
 /// with which `transformers` opens the folder that the decoder was read from.
 ///
 /// # Errors
-/// Fails if `decoder` has no adapter or is a copy for sampling, if a file cannot be written, or if a parameter cannot be
-/// read.
+/// Fails if `decoder` has no adapter or is a copy for sampling, if a file cannot be written, or if a parameter cannot
+/// be read.
 pub fn save_adapter(
     decoder: &Decoder,
     base: &AdapterBase,

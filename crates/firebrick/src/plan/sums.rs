@@ -76,8 +76,8 @@ pub(super) fn parts(facts: &Facts) -> Vec<Part> {
         part("reward model", true, &|_| facts.reward * F32),
         // A teacher's pass keeps less than an update's.
         part("teacher", true, &|_| facts.teacher_bytes),
-        // A critic has its moments, and in an update its gradient, which is joined like the policy's until AdamW's step.
-        // Its pass precedes the policy's, and never needs more memory than the policy's.
+        // A critic has its moments, and in an update its gradient, which is in joined form until AdamW's step. Its pass
+        // precedes the policy's, and never needs more memory than the policy's.
         part("critic", true, &|moment| match moment {
             Moment::Rollout | Moment::Saving => {
                 facts.critic * F32 + moments(facts, facts.critic, 0)
