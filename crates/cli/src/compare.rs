@@ -7,12 +7,16 @@ mod metric;
 mod sft;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use firebrick::{Error, INTERRUPTED};
 use firebrick_core::Step;
 use firebrick_runs::{Summary, write_atomically};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::ProgramError;
 
@@ -55,7 +59,8 @@ pub struct Target {
 pub struct Compared {
     /// Name of the recipe.
     pub name: String,
-    /// File or built-in name of the recipe, as given.
+    /// File or built-in name of the recipe, as given, or folder of the variant.
+    #[serde(serialize_with = "path_text")]
     pub recipe: PathBuf,
     /// Means over its finished runs.
     pub means: Means,
@@ -71,6 +76,7 @@ pub struct Outcome {
     /// Seed of the run: the recipe's own, or one of the numbers after it.
     pub seed: u64,
     /// Folder of the run.
+    #[serde(serialize_with = "path_text")]
     pub folder: PathBuf,
     /// Whether it is finished, and with which numbers.
     #[serde(flatten)]
@@ -85,7 +91,7 @@ pub struct Outcome {
 pub enum State {
     /// Not begun, or interrupted.
     Unfinished,
-    /// Ended in an error.
+    /// Ended in an error, or can't be read.
     Failed {
         /// Message of the error.
         problem: String,
@@ -146,6 +152,11 @@ pub struct Point {
     pub most: f64,
 }
 
+/// Writes a path as text. JSON has no other words for a path, and one such path must not cost the whole file.
+fn path_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
 /// Returns the number of steps that the values at the end are means over: the last quarter. One step is a noisy
 /// sample of a policy, and so is one evaluation; a shorter end would often have a single evaluation.
 fn last_steps(steps: u64) -> u64 {
@@ -183,14 +194,15 @@ impl Comparison {
             others.iter_mut().for_each(|recipe| recipe.means.compare(&first.runs, &recipe.runs));
         }
 
-        let metrics = ComparedMetric::all_of(&recipes);
+        let metrics = ComparedMetric::compare_all(&recipes);
         Comparison { command, machine, target, differences, recipes, metrics }
     }
 
-    /// Writes `compare.md`, `compare.json` and `compare.svg` into `folder`, and `metrics.svg` if metrics were asked for.
+    /// Writes `compare.md`, `compare.json` and `compare.svg` into `folder`, and `metrics.svg` if metrics were asked for. A
+    /// figure of an earlier comparison that has no successor is removed.
     ///
     /// # Errors
-    /// Fails if one of the files can't be written.
+    /// Fails if one of the files can't be written or removed.
     pub fn write(&self, folder: &Path) -> Result<(), ProgramError> {
         let json = serde_json::to_string_pretty(self).unwrap_or_default() + "\n";
         write_atomically(&folder.join("compare.json"), json.as_bytes())?;
@@ -205,9 +217,12 @@ impl Comparison {
                 path: path.clone(),
                 source: std::io::Error::other(problem),
             })?;
-            if let Some(drawn) = drawn {
-                write_atomically(&path, drawn.as_bytes())?;
-                figures.push((name, title));
+            match drawn {
+                Some(drawn) => {
+                    write_atomically(&path, drawn.as_bytes())?;
+                    figures.push((name, title));
+                }
+                None => remove(&path).map_err(ProgramError::file(&path))?,
             }
         }
 
@@ -236,18 +251,20 @@ impl Outcome {
 }
 
 impl State {
-    /// Reads the state of the run in `folder`, with the metrics of these names if it is finished.
-    ///
-    /// # Errors
-    /// Fails if the run's record is missing or damaged.
-    pub fn read(folder: &Path, metrics: &[String]) -> Result<Self, ProgramError> {
-        // If the summary can't be read, the resumed run writes it again.
-        match Summary::read(&folder.join("summary.json")) {
-            Ok(summary) if summary.stopped_because != INTERRUPTED => {
-                Ok(State::Finished(Measured::read(folder, metrics)?))
+    /// Reads the state of the run in `folder`, with the metrics of these names if it is finished. A run whose summary or
+    /// record is damaged counts as failed, so that it costs none of the other runs.
+    pub fn read(folder: &Path, metrics: &[String]) -> Self {
+        let read = || -> Result<Self, ProgramError> {
+            let summary = folder.join("summary.json");
+            let is_absent = |error: std::io::Error| error.kind() == ErrorKind::NotFound;
+            if summary.symlink_metadata().is_err_and(is_absent)
+                || Summary::read(&summary)?.stopped_because == INTERRUPTED
+            {
+                return Ok(State::Unfinished);
             }
-            _ => Ok(State::Unfinished),
-        }
+            Ok(State::Finished(Measured::read(folder, metrics)?))
+        };
+        read().unwrap_or_else(|error| State::Failed { problem: error.to_string() })
     }
 
     /// Returns the numbers of a finished run.
@@ -256,6 +273,13 @@ impl State {
             State::Finished(measured) => Some(measured),
             State::Unfinished | State::Failed { .. } => None,
         }
+    }
+}
+
+fn remove(path: &Path) -> std::io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

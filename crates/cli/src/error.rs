@@ -94,6 +94,45 @@ pub enum ProgramError {
         /// Folders of the runs.
         folders: [PathBuf; 2],
     },
+    /// Two runs of a variant have different settings, so their mean would be that of none.
+    #[error(
+        "the runs of {name} have different settings: {} and {} differ in {}",
+        runs[0].display(),
+        runs[1].display(),
+        keys.join(", ")
+    )]
+    MixedSettings {
+        /// Name of the variant.
+        name: String,
+        /// Folders of the runs.
+        runs: [PathBuf; 2],
+        /// Keys in which they differ, but for the seed and the device.
+        keys: Vec<String>,
+    },
+    /// A folder may stand for the recipes in it or for the runs in it.
+    #[error("{} has recipes and runs", folder.display())]
+    RecipesAndRuns {
+        /// Its path, as given.
+        folder: PathBuf,
+    },
+    /// An option of runs to be made was given for runs that are there.
+    #[error("{option} is for runs to be made, and those in {} are there already", folder.display())]
+    RunsAreThere {
+        /// Name of the option.
+        option: &'static str,
+        /// Folder of the runs.
+        folder: PathBuf,
+    },
+    /// No finished run of a comparison has a metric at its end.
+    #[error("{} {name} in its last quarter", no_finished_run(*runs))]
+    NoRunHasMetric {
+        /// Number of finished runs.
+        runs: usize,
+        /// Name as given.
+        name: String,
+        /// Folder of one of the runs.
+        run: PathBuf,
+    },
     /// A run of the comparison exists already, with other settings.
     #[error("{} was run with other settings: now {}", run.display(), changes.join(", "))]
     OtherSettings {
@@ -308,6 +347,16 @@ impl ProgramError {
                  of the two elsewhere"
                     .into()
             }
+            ProgramError::MixedSettings { .. } => {
+                "put the runs of each setting into a folder of their own".into()
+            }
+            ProgramError::RecipesAndRuns { folder } => format!(
+                "to make runs, name the recipes ({}/*.toml); to read runs, give a folder that has only runs",
+                path_word(folder)
+            ),
+            ProgramError::RunsAreThere { .. } => {
+                "leave it out; to make other runs, name the recipes in place of the folder".into()
+            }
             ProgramError::OtherSettings { .. } => {
                 "a table must not mix settings: choose another folder with --out, or remove this \
                  run"
@@ -341,7 +390,7 @@ impl ProgramError {
             ProgramError::View(ViewError::NotARun { path }) | ProgramError::NotARun { path } => {
                 runs_near(path)
             }
-            ProgramError::NoMetric { run, .. } => format!(
+            ProgramError::NoMetric { run, .. } | ProgramError::NoRunHasMetric { run, .. } => format!(
                 "`firebrick metrics {} --form csv --last 1` names all metrics in its first line; a \
                  star stands for any letters",
                 path_word(run)
@@ -421,6 +470,14 @@ fn of_limits(panic: &str) -> bool {
     ]
     .iter()
     .any(|words| panic.contains(words))
+}
+
+/// Says that none of so many finished runs has what comes next.
+fn no_finished_run(runs: usize) -> String {
+    match runs {
+        1 => "the finished run has no".into(),
+        runs => format!("none of the {runs} finished runs has"),
+    }
 }
 
 /// Tells why there is no run at a path.

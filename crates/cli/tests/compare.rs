@@ -195,6 +195,9 @@ fn metrics_are_compared_seed_by_seed_also_of_runs_that_are_there() {
     let made = scratch.succeed(&[&["compare", "pair", "--seeds", "2"][..], &metrics].concat());
     assert!(made.stdout.contains("| loss/entropy |"), "{}", made.stdout);
     assert!(made.stdout.contains("| 2 pairs |"), "{}", made.stdout);
+    assert!(made.stdout.contains("- 4 runs have no finite loss/kl in"), "{}", made.stdout);
+    let said = made.said();
+    assert!(said.contains("the finished run has no loss/kl in its last quarter"), "{said}");
 
     // `without` is the baseline, although `with` is the first file.
     let json = scratch.json("runs/compare-pair/compare.json");
@@ -234,6 +237,11 @@ fn metrics_are_compared_seed_by_seed_also_of_runs_that_are_there() {
     assert!((negated + mean).abs() < 1e-12, "{json}");
     assert_eq!(json["differences"].as_array().unwrap().len(), 1);
 
+    // A figure of metrics that are not asked for any more would be taken for one of this comparison.
+    assert!(scratch.path("read/metrics.svg").exists());
+    scratch.succeed(&read);
+    assert!(!scratch.path("read/metrics.svg").exists());
+
     // A folder may also hold a folder for each variant, with any names inside.
     for name in names {
         for (seed, run) in [(17, "first"), (18, "second")] {
@@ -242,18 +250,117 @@ fn metrics_are_compared_seed_by_seed_also_of_runs_that_are_there() {
             fs::rename(from, scratch.path(&format!("nested/{name}/{run}"))).unwrap();
         }
     }
-    scratch.succeed(&[&["compare", "nested"][..], &metrics[..2]].concat());
-    let json = scratch.json("nested/compare.json");
+    let printed = scratch.succeed(&[&["compare", "nested"][..], &metrics[..2]].concat());
+    assert!(printed.stdout.contains("| 2 pairs |"), "{}", printed.stdout);
+    assert!(!scratch.path("nested/compare.json").exists());
+    scratch.succeed(&[&["compare", "nested", "--out", "again"][..], &metrics[..2]].concat());
+    let json = scratch.json("again/compare.json");
     assert_eq!(&json["metrics"][0]["recipes"][1]["effect"], effect);
 
     for (wrong, message) in [
-        (["--metric", "loss/kl"], "nested/with/first has no metric loss/kl"),
+        (["--metric", "loss/kl"], "none of the 4 finished runs has loss/kl in its last quarter"),
         (["--baseline", "none"], "there is no none to compare with, only with, without"),
+        (["--seeds", "2"], "--seeds is for runs to be made"),
+        (["--set", "train.steps=2"], "--set is for runs to be made"),
+        (["--device", "cpu"], "--device is for runs to be made"),
     ] {
         let outcome = scratch.run(&[&["compare", "nested"][..], &wrong].concat());
         assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
-        assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
+        assert!(outcome.said().contains(message), "{}", outcome.stderr);
     }
+}
+
+#[test]
+fn a_folder_of_recipes_and_runs_stands_for_neither() {
+    let scratch = Scratch::new();
+    let tiny = fs::read_to_string(repository("recipes/ci/tiny.toml")).unwrap();
+    scratch.write("pair/with.toml", format!("{tiny}\n[loss]\nclip_ratio_high = 0.4\n"));
+    scratch.write("pair/without.toml", &tiny);
+    let more = ["--seeds", "1", "--set", "train.steps=1", "--out", "pair"];
+
+    let folder = [&["compare", "pair"][..], &more].concat();
+    scratch.succeed(&folder);
+    let again = scratch.run(&folder);
+    assert_eq!(again.code, Some(2), "{}", again.stderr);
+    let said = again.said();
+    assert!(said.contains("pair has recipes and runs"), "{said}");
+    assert!(said.contains("to make runs, name the recipes"), "{said}");
+
+    // As the message says.
+    let recipes = ["compare", "pair/with.toml", "pair/without.toml"];
+    let resumed = scratch.succeed(&[&recipes[..], &more].concat());
+    assert!(resumed.stderr.contains("without: seeds 17 finished\n"), "{}", resumed.stderr);
+}
+
+#[test]
+fn runs_that_are_there_are_averaged_only_if_their_settings_are_the_same() {
+    let scratch = Scratch::new();
+    scratch.train_tiny("one", &["train.steps=1"]).success();
+    // The device is no setting of a variant.
+    let other = ["train.steps=1", "seed=18", "device.kernels=reference"];
+    scratch.train_tiny("other", &other).success();
+    fs::create_dir(scratch.path("variants")).unwrap();
+    fs::rename(scratch.path("runs"), scratch.path("variants/a")).unwrap();
+
+    let same = scratch.succeed(&["compare", "variants"]);
+    assert!(same.stderr.contains("a: seeds 17 finished, 18 finished\n"), "{}", same.stderr);
+
+    scratch.train_tiny("longer", &["train.steps=2", "seed=19"]).success();
+    fs::rename(scratch.path("runs/longer"), scratch.path("variants/a/longer")).unwrap();
+    let mixed = scratch.run(&["compare", "variants"]);
+    assert_eq!(mixed.code, Some(2), "{}", mixed.stderr);
+    let said = mixed.said();
+    assert!(said.contains("the runs of a have different settings"), "{said}");
+    assert!(said.contains("differ in train.steps"), "{said}");
+}
+
+#[test]
+fn a_run_that_cannot_be_read_costs_no_other_run() {
+    let scratch = Scratch::new();
+    let path = |name: &str| scratch.path(&format!("runs/{name}"));
+    for (name, seed) in [("a-seed17", "seed=17"), ("a-seed18", "seed=18"), ("b", "seed=17")] {
+        scratch.train_tiny(name, &["train.steps=1", seed]).success();
+    }
+
+    fs::remove_file(path("a-seed18/summary.json")).unwrap();
+    scratch.write("runs/b/summary.json", "{}");
+    // One has no recipe, and that of the other is none.
+    for name in ["c", "d"] {
+        fs::create_dir(path(name)).unwrap();
+        fs::copy(path("b/run.db"), path(&format!("{name}/run.db"))).unwrap();
+    }
+    scratch.write("runs/d/recipe.toml", "seed = ");
+
+    let outcome = scratch.run(&["compare", "runs"]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("- **not finished**: a, seed 18\n"), "{}", outcome.stdout);
+    let failed = "- **failed**: b, seed 17: runs/b/summary.json is not a valid run summary";
+    assert!(outcome.stdout.contains(failed), "{}", outcome.stdout);
+
+    let said = outcome.said();
+    for words in
+        ["a: seeds 17 finished, 18 not finished", "left out: runs/c: ", "left out: runs/d: "]
+    {
+        assert!(said.contains(words), "{words} in {said}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn names_that_only_look_alike_are_of_two_variants() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
+    let scratch = Scratch::new();
+    for (run, name) in [("one", b"a\xff"), ("other", b"a\xfe")] {
+        scratch.train_tiny(run, &["train.steps=1"]).success();
+        let variant = scratch.path("variants").join(OsStr::from_bytes(name));
+        fs::create_dir_all(&variant).unwrap();
+        fs::rename(scratch.path("runs").join(run), variant.join("run")).unwrap();
+    }
+
+    scratch.succeed(&["compare", "variants", "--out", "read"]);
+    let json = scratch.json("read/compare.json");
+    assert_eq!(json["recipes"].as_array().unwrap().len(), 2, "{json}");
 }
 
 #[test]

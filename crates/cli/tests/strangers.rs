@@ -77,6 +77,36 @@ fn poison(run: &Path, columns: &[&str]) {
 }
 
 #[test]
+fn numbers_without_bounds_do_not_hold_up_a_comparison() {
+    let scratch = Scratch::new();
+    scratch.train_tiny("a", &[]).success();
+
+    let store = Connection::open(scratch.path("runs/a/run.db")).unwrap();
+    let endless = "UPDATE metrics SET value = 9e999 WHERE name = 'time/step' AND step = 2";
+    assert_eq!(store.execute(endless, []).unwrap(), 1);
+    // A negative step is read as one of twenty digits.
+    let no_step = "INSERT INTO metrics (step, name, value) VALUES \
+                   (-1, 'loss/entropy', 1.0), (-1, 'eval/heldout_accuracy', 0.5)";
+    assert_eq!(store.execute(no_step, []).unwrap(), 2);
+    drop(store);
+
+    let metrics = ["--metric", "time/step", "--metric", "loss/entropy"];
+    let arguments = [&["compare", "runs", "--out", "read"][..], &metrics].concat();
+    let outcome = ended(&scratch, &arguments);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+
+    let json = scratch.json("read/compare.json");
+    let run = &json["recipes"][0]["runs"][0];
+    assert!(run["seconds"].is_number(), "{run}");
+    let steps = |points: &Value| -> Vec<u64> {
+        points.as_array().unwrap().iter().map(|at| at["step"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(steps(&run["evaluations"]), [0, 3, 6]);
+    let entropy = &json["metrics"][1]["recipes"][0]["curve"];
+    assert!(steps(entropy).into_iter().all(|step| step <= 6), "{entropy}");
+}
+
+#[test]
 fn nothing_that_a_run_holds_is_obeyed() {
     let scratch = Scratch::new();
     // The coefficient makes the gradient infinite in float16, so that a batch is kept.

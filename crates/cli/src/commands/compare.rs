@@ -26,7 +26,7 @@ use super::{
 use crate::{
     ProgramError,
     bars::Bars,
-    compare::{Compared, Comparison, Difference, Measured, State, differing},
+    compare::{Compared, Comparison, Difference, Measured, Outcome, State, differing},
     machine::machine,
     terminal::Terminal,
 };
@@ -36,13 +36,12 @@ use crate::{
 #[command(allow_negative_numbers = true, after_help = EXAMPLES)]
 pub struct Compare {
     /// The recipes: TOML or YAML files, or names that `firebrick recipes` lists. A folder stands for the recipes in it,
-    /// or, if it has runs, for these
+    /// or, if there are runs in it, for those runs
     #[arg(required = true, value_name = "RECIPE")]
     recipes: Vec<PathBuf>,
-    /// The number of runs of each recipe: with its own seed, the next one, and so on
-    #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u64).range(1..=1000))]
-    seeds: u64,
+    /// The number of runs of each recipe: with its own seed, the next one, and so on; by default 3
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
     /// The held-out accuracy to reach, whose cost the table shows; by default nine tenths of the best recipe's
     /// gain
     #[arg(long, value_name = "ACCURACY", value_parser = share)]
@@ -60,7 +59,7 @@ pub struct Compare {
     #[arg(long, value_name = "KIND:INDEX")]
     device: Option<Name>,
     /// The folder for runs, tables and figures; by default runs/compare-FIRST-LAST, with the names of the first and
-    /// the last recipe, or runs/compare-FOLDER, or the folder that has the runs
+    /// the last recipe, or runs/compare-FOLDER. Without it, tables of runs that are there already are only printed
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Only list the runs to make and the settings in which the recipes differ
@@ -82,9 +81,10 @@ At the end it gets compare.html, a report of all runs laid over each other.
 A table of each metric has its mean over the last quarter of the steps, and the
 difference to the baseline with its standard error and its 95 % interval.
 
-If the only argument is a folder of runs, no run is made. A variant NAME has the
-runs FOLDER/NAME/ANY, or FOLDER/NAME-seed17 and so on, as this command calls its
-own runs.
+If the only argument is a folder of runs, no run is made, and files are written
+only with --out. A variant NAME has the runs FOLDER/NAME/ANY, or FOLDER/NAME-seed17
+and so on, as this command calls its own runs; any other run FOLDER/NAME is a
+variant by itself.
 
 Examples:
   firebrick compare ablation/0-grpo ablation/5-dapo --seeds 3
@@ -93,24 +93,27 @@ Examples:
   firebrick compare ablation --seeds 10 --metric loss/entropy
   firebrick compare runs/compare-ablation --metric eval/heldout_accuracy
 
-Exit codes: 0 done, 1 a run failed, 2 wrong arguments or recipe, 130
-interrupted after a clean save.";
+Exit codes: 0 done, 1 a run failed, or one that was there already is not
+finished or can't be read, 2 wrong arguments or recipe, 130 interrupted after
+a clean save.";
 
 impl Compare {
     pub(super) fn run(self) -> Result<u8, ProgramError> {
-        let Plan { out, recipes, values, differences, jobs } = self.plan()?;
-        let intention = intention(&recipes, &differences, &out);
-
+        let plan = self.plan()?;
+        let intention = intention(&plan);
         if self.dry_run {
             super::print(&intention)?;
             return Ok(0);
         }
 
+        let Plan { folder, out, recipes, values, differences, jobs, left_out } = plan;
         let bars = Bars::on_stderr();
         let mut under_way = UnderWay {
+            folder,
             out,
             recipes,
             differences,
+            left_out,
             machine: program_and_machine(&values, jobs.is_some()),
             target: self.target,
             metrics: self.metric,
@@ -125,9 +128,13 @@ impl Compare {
 
 /// A comparison while it is running.
 struct UnderWay {
-    out: PathBuf,
+    /// Folder of the runs.
+    folder: PathBuf,
+    /// Folder of the tables and the figures, if they are written.
+    out: Option<PathBuf>,
     recipes: Vec<Compared>,
     differences: Vec<Difference>,
+    left_out: Vec<String>,
     machine: String,
     target: Option<f64>,
     /// Names of the metrics to compare.
@@ -141,13 +148,22 @@ impl UnderWay {
     fn run_jobs(mut self, jobs: Vec<Job>) -> Result<u8, ProgramError> {
         let interrupted = interrupted(Some(self.bars.clone()));
         let jobs_in_all = jobs.len();
+        let mut metrics_are_checked = false;
         for (index, job) in jobs.into_iter().enumerate() {
             self.say(&format!("\nrun {} of {jobs_in_all}: {}", index + 1, job.loaded.name));
             self.make(job, &interrupted)?;
             self.summarise()?;
 
+            // A name that was mistyped is better known before the next hours.
+            if !metrics_are_checked && self.has_finished_run() {
+                metrics_are_checked = true;
+                if let Err(error) = check_metrics(&self.metrics, &self.recipes) {
+                    self.say(&error.to_string());
+                }
+            }
+
             if interrupted.load(Ordering::Relaxed) {
-                let page = self.out.join("compare.md");
+                let page = self.folder.join("compare.md");
                 self.say(&format!(
                     "the same command continues the comparison; the table so far: {}",
                     page.display()
@@ -158,30 +174,40 @@ impl UnderWay {
 
         super::print(&format!("{}\n", self.summarise()?.table()))?;
 
-        // A page that fails must not cost the results of hours of runs.
-        let page = self.report().map_err(|error| error.to_string());
-        let files = self.out.join("compare.{md,json,svg}");
-        let figure = if self.metrics.is_empty() { "" } else { ", and metrics.svg next to it" };
-        self.say(&format!("table, numbers and figure: {}{figure}", files.display()));
-        self.say(&match page {
-            Ok(()) => format!("open {} in a browser", self.out.join("compare.html").display()),
-            Err(error) => format!("no page could be made of the runs: {error}"),
-        });
+        if let Some(out) = self.out.clone() {
+            // A page that fails must not cost the results of hours of runs.
+            let page = self.report(&out).map_err(|error| error.to_string());
+            let files = out.join("compare.{md,json,svg}");
+            let figure = if self.metrics.is_empty() { "" } else { ", and metrics.svg next to it" };
+            self.say(&format!("table, numbers and figure: {}{figure}", files.display()));
+            self.say(&match page {
+                Ok(()) => format!("open {} in a browser", out.join("compare.html").display()),
+                Err(error) => format!("no page could be made of the runs: {error}"),
+            });
+        }
 
-        let mut runs = self.recipes.iter().flat_map(|recipe| &recipe.runs);
-        Ok(u8::from(runs.any(|run| run.state.measured().is_none())))
+        let all_are_measured = self.runs().all(|run| run.state.measured().is_some());
+        Ok(u8::from(!all_are_measured || !self.left_out.is_empty()))
+    }
+
+    fn runs(&self) -> impl Iterator<Item = &Outcome> {
+        self.recipes.iter().flat_map(|recipe| &recipe.runs)
+    }
+
+    fn has_finished_run(&self) -> bool {
+        self.runs().any(|run| run.state.measured().is_some())
     }
 
     /// Begins a run or continues it. If the run fails, the other runs are made nevertheless.
     fn make(&mut self, job: Job, interrupted: &Arc<AtomicBool>) -> Result<(), ProgramError> {
         let Job { recipe, run, loaded, sft } = job;
         let name = loaded.name.clone();
-        let folder = self.out.join(&loaded.name);
+        let folder = self.folder.join(&loaded.name);
         let resumed = folder.join("recipe.toml").is_file();
 
         let flag = interrupted.clone();
         let terminal = terminal(&self.bars, loaded.recipe.train.steps);
-        let session = session(loaded, &self.out, terminal, &self.bars, || flag).resume(resumed);
+        let session = session(loaded, &self.folder, terminal, &self.bars, || flag).resume(resumed);
 
         let session = match sft {
             Some(folder) => session.share_sft(folder),
@@ -190,7 +216,7 @@ impl UnderWay {
 
         let state = match session.run().map_err(ProgramError::from) {
             Ok(run) if run.summary.stopped_because == INTERRUPTED => State::Unfinished,
-            Ok(_) => State::Finished(Measured::read(&folder, &self.metrics)?),
+            Ok(_) => State::read(&folder, &self.metrics),
             // Somebody else compares in this folder, so no measured time would be fair.
             Err(error @ ProgramError::Library(Error::Run(RunError::Busy { .. }))) => {
                 return Err(error);
@@ -214,23 +240,23 @@ impl UnderWay {
             self.target,
             self.recipes.clone(),
         );
-        std::fs::create_dir_all(&self.out)
-            .map_err(|source| Error::File { path: self.out.clone(), source })?;
-        comparison.write(&self.out)?;
+        if let Some(out) = &self.out {
+            std::fs::create_dir_all(out).map_err(ProgramError::file(out))?;
+            comparison.write(out)?;
+        }
         Ok(comparison)
     }
 
     /// Writes a page with the finished runs laid over each other.
-    fn report(&self) -> Result<(), ProgramError> {
-        let runs = self.recipes.iter().flat_map(|recipe| &recipe.runs);
-        let finished = runs.filter(|run| run.state.measured().is_some());
+    fn report(&self, out: &Path) -> Result<(), ProgramError> {
+        let finished = self.runs().filter(|run| run.state.measured().is_some());
         let folders: Vec<PathBuf> = finished.map(|run| run.folder.clone()).collect();
         if folders.is_empty() {
             return Ok(());
         }
 
         let page = report(open_runs(&folders)?, None).map_err(ProgramError::View)?;
-        Ok(write_atomically(&self.out.join("compare.html"), page.as_bytes())?)
+        Ok(write_atomically(&out.join("compare.html"), page.as_bytes())?)
     }
 
     fn say(&mut self, text: &str) {
@@ -239,7 +265,8 @@ impl UnderWay {
 }
 
 /// Describes in what the recipes differ, and which runs are there and which are not.
-fn intention(recipes: &[Compared], differences: &[Difference], out: &Path) -> String {
+fn intention(plan: &Plan) -> String {
+    let Plan { folder, recipes, differences, jobs, left_out, .. } = plan;
     let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
     let mut text = match differing(&names, differences) {
         Some(table) => format!("The recipes differ in:\n\n{table}\n"),
@@ -247,19 +274,46 @@ fn intention(recipes: &[Compared], differences: &[Difference], out: &Path) -> St
         None => String::new(),
     };
 
-    let _ = writeln!(text, "Runs in {}:\n", out.display());
+    let state = |run: &Outcome| match &run.state {
+        State::Finished(_) => " finished",
+        _ if jobs.is_some() && run.folder.join("recipe.toml").is_file() => " to resume",
+        _ if jobs.is_some() => "",
+        State::Failed { .. } => " failed",
+        State::Unfinished => " not finished",
+    };
+
+    let _ = writeln!(text, "Runs in {}:\n", folder.display());
     for Compared { name, runs, .. } in recipes {
-        let seeds: Vec<String> = runs
-            .iter()
-            .map(|run| match (run.state.measured(), run.folder.join("recipe.toml").is_file()) {
-                (Some(_), _) => format!("{} finished", run.seed),
-                (None, true) => format!("{} to resume", run.seed),
-                (None, false) => run.seed.to_string(),
-            })
-            .collect();
+        let seeds: Vec<String> =
+            runs.iter().map(|run| format!("{}{}", run.seed, state(run))).collect();
         let _ = writeln!(text, "  {name}: seeds {}", seeds.join(", "));
     }
+    for run in left_out {
+        let _ = writeln!(text, "  left out: {}", run.replace('\n', " "));
+    }
     text
+}
+
+/// Checks that some finished run has each metric at its end. Not every run has every metric: a run without a penalty has
+/// no `loss/kl`.
+fn check_metrics(metrics: &[String], recipes: &[Compared]) -> Result<(), ProgramError> {
+    let runs = recipes.iter().flat_map(|recipe| &recipe.runs);
+    let finished: Vec<(&Outcome, &Measured)> =
+        runs.filter_map(|run| Some((run, run.state.measured()?))).collect();
+    let Some((first, _)) = finished.first() else { return Ok(()) };
+
+    let is_there = |name: &str| {
+        let metrics = finished.iter().flat_map(|(_, run)| &run.metrics);
+        metrics.filter(|metric| metric.name == name).any(|metric| metric.end.is_some())
+    };
+    match metrics.iter().find(|name| !is_there(name)) {
+        Some(name) => Err(ProgramError::NoRunHasMetric {
+            runs: finished.len(),
+            name: name.clone(),
+            run: first.folder.clone(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Describes the version of firebrick, the devices that the recipes name, and the number of cores. Runs that were there

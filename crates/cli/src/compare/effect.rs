@@ -9,16 +9,16 @@ use super::{deviation, mean};
 /// Difference of a recipe's runs to those of the baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Effect {
-    /// Mean of the recipe less the mean of the baseline.
+    /// Mean difference of the pairs, or difference of the means.
     pub difference: f64,
     /// Standard error of the difference.
     pub standard_error: f64,
     /// Ends of the 95 % interval of the difference.
     pub interval: [f64; 2],
     /// Difference, in standard errors; `None` if there is no error to divide by.
-    pub standard_errors: Option<f64>,
-    /// Number of seeds whose two runs were compared with each other. `None` if the runs have no seeds in common, and
-    /// their means were compared.
+    pub t: Option<f64>,
+    /// Number of seeds whose two runs were compared with each other. `None` if too many runs have no partner, and the
+    /// means were compared.
     pub pairs: Option<usize>,
 }
 
@@ -31,24 +31,26 @@ impl Effect {
     ///
     /// Runs of one seed begin with the same weights and draw the same prompts, so their difference is compared, and
     /// what is lucky about a seed cancels out. Were the pairs no more alike than any two runs, the error would still be
-    /// right, and cost only degrees of freedom.
-    pub(super) fn of(recipe: &[Seeded], baseline: &[Seeded]) -> Option<Self> {
+    /// right, and cost only degrees of freedom. But where both recipes have runs without a partner, pairs would leave out
+    /// runs of both, so the means of all are compared.
+    pub(super) fn between(recipe: &[Seeded], baseline: &[Seeded]) -> Option<Self> {
         let to_baseline = |(seed, value): &Seeded| {
             let (_, other) = baseline.iter().find(|(other, _)| other == seed)?;
             Some(value - other)
         };
         let differences: Vec<f64> = recipe.iter().filter_map(to_baseline).collect();
 
-        if differences.len() < 2 {
-            return Effect::of_means(recipe, baseline);
+        let fewer_runs = recipe.len().min(baseline.len());
+        if differences.len() < fewer_runs.max(2) {
+            return Effect::between_means(recipe, baseline);
         }
-        let sample = Sample::of(differences.iter().copied())?;
+        let sample = Sample::from_values(differences.iter().copied())?;
         Some(sample.effect(Some(differences.len())))
     }
 
     /// Compares means that have different errors (Welch), with degrees of freedom by Satterthwaite.
-    fn of_means(recipe: &[Seeded], baseline: &[Seeded]) -> Option<Self> {
-        let sample = |runs: &[Seeded]| Sample::of(runs.iter().map(|(_, value)| *value));
+    fn between_means(recipe: &[Seeded], baseline: &[Seeded]) -> Option<Self> {
+        let sample = |runs: &[Seeded]| Sample::from_values(runs.iter().map(|(_, value)| *value));
         let own = sample(recipe)?;
         let other = sample(baseline)?;
 
@@ -76,7 +78,7 @@ struct Sample {
 
 impl Sample {
     /// Returns `None` for fewer than two values.
-    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+    fn from_values(values: impl Iterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values.collect();
         let count = values.len() as f64;
         let variance = deviation(&values)?.powi(2) / count;
@@ -85,12 +87,12 @@ impl Sample {
 
     fn effect(&self, pairs: Option<usize>) -> Effect {
         let error = self.variance.sqrt();
-        let reach = error * student(self.freedom);
+        let reach = error * t_quantile_975(self.freedom);
         Effect {
             difference: self.mean,
             standard_error: error,
             interval: [self.mean - reach, self.mean + reach],
-            standard_errors: (error > 0.0).then(|| self.mean / error),
+            t: (error > 0.0).then(|| self.mean / error),
             pairs,
         }
     }
@@ -101,7 +103,7 @@ impl Sample {
 ///
 /// With t = √ν · tan θ, the density of t becomes cos(θ)^(ν − 1) up to a factor, so a sum over θ from 0 to π/2 needs
 /// neither a gamma function nor an end at infinity.
-fn student(freedom: f64) -> f64 {
+fn t_quantile_975(freedom: f64) -> f64 {
     const PIECES: u32 = 20_000;
     /// From here on the quantile is that of the normal distribution to three digits.
     const MANY: f64 = 1e4;
@@ -135,7 +137,7 @@ mod tests {
         for (freedom, expected) in
             [(1.0, 12.706), (2.0, 4.303), (4.5, 2.659), (9.0, 2.262), (30.0, 2.042), (1e9, 1.960)]
         {
-            assert_close(student(freedom), expected);
+            assert_close(t_quantile_975(freedom), expected);
         }
     }
 
@@ -143,7 +145,7 @@ mod tests {
     fn runs_of_one_seed_are_compared_with_each_other() {
         // The seeds are far apart, and the recipe is ahead by 0.1, 0.2 and 0.3. Seed 9 has no partner.
         let recipe = [(1, 10.1), (2, 20.2), (3, 30.3), (9, 500.0)];
-        let effect = Effect::of(&recipe, &[(3, 30.0), (2, 20.0), (1, 10.0)]).unwrap();
+        let effect = Effect::between(&recipe, &[(3, 30.0), (2, 20.0), (1, 10.0)]).unwrap();
 
         assert_eq!(effect.pairs, Some(3));
         assert_close(effect.difference, 0.2);
@@ -151,13 +153,13 @@ mod tests {
         assert_close(effect.standard_error, 0.0577);
         assert_close(effect.interval[0], 0.2 - 0.2484);
         assert_close(effect.interval[1], 0.2 + 0.2484);
-        assert_close(effect.standard_errors.unwrap(), 3.4641);
+        assert_close(effect.t.unwrap(), 3.4641);
     }
 
     #[test]
     fn runs_of_other_seeds_are_compared_by_their_means() {
         // Both variances of a mean are 1 with one degree of freedom, so the difference has two.
-        let effect = Effect::of(&[(1, 1.0), (2, 3.0)], &[(3, 0.0), (4, 2.0)]).unwrap();
+        let effect = Effect::between(&[(1, 1.0), (2, 3.0)], &[(3, 0.0), (4, 2.0)]).unwrap();
         assert_eq!(effect.pairs, None);
         assert_close(effect.difference, 1.0);
         assert_close(effect.standard_error, 2.0_f64.sqrt());
@@ -165,13 +167,29 @@ mod tests {
     }
 
     #[test]
-    fn too_few_runs_have_no_effect_and_equal_runs_no_error() {
-        assert_eq!(Effect::of(&[(1, 1.0)], &[(1, 0.0)]), None);
-        assert_eq!(Effect::of(&[], &[(1, 0.0), (2, 0.0)]), None);
+    fn pairs_that_would_leave_out_runs_of_both_are_not_made() {
+        let runs = |seeds: std::ops::Range<u64>| -> Vec<Seeded> {
+            seeds.map(|seed| (seed, (seed * seed) as f64)).collect()
+        };
+        let pairs = |recipe: std::ops::Range<u64>, baseline: std::ops::Range<u64>| {
+            Effect::between(&runs(recipe), &runs(baseline)).unwrap().pairs
+        };
 
-        let equal = Effect::of(&[(1, 1.0), (2, 1.0)], &[(1, 1.0), (2, 1.0)]).unwrap();
-        assert_eq!((equal.interval, equal.standard_errors), ([0.0, 0.0], None));
-        let equal = Effect::of(&[(1, 1.0), (2, 1.0)], &[(3, 1.0), (4, 1.0)]).unwrap();
-        assert_eq!((equal.interval, equal.standard_errors), ([0.0, 0.0], None));
+        assert_eq!(pairs(8..10, 0..10), Some(2));
+        assert_eq!(pairs(0..10, 8..10), Some(2));
+        // Two of ten, and one of two.
+        assert_eq!(pairs(8..18, 0..10), None);
+        assert_eq!(pairs(1..3, 0..2), None);
+    }
+
+    #[test]
+    fn too_few_runs_have_no_effect_and_equal_runs_no_error() {
+        assert_eq!(Effect::between(&[(1, 1.0)], &[(1, 0.0)]), None);
+        assert_eq!(Effect::between(&[], &[(1, 0.0), (2, 0.0)]), None);
+
+        let equal = Effect::between(&[(1, 1.0), (2, 1.0)], &[(1, 1.0), (2, 1.0)]).unwrap();
+        assert_eq!((equal.interval, equal.t), ([0.0, 0.0], None));
+        let equal = Effect::between(&[(1, 1.0), (2, 1.0)], &[(3, 1.0), (4, 1.0)]).unwrap();
+        assert_eq!((equal.interval, equal.t), ([0.0, 0.0], None));
     }
 }

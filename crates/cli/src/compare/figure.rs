@@ -17,7 +17,7 @@ use super::{ComparedMetric, Comparison, Point, RecipeMetric};
 /// Draws the accuracy in two panels, with a legend below. Returns `None` if no recipe has two evaluations to draw a line
 /// between.
 pub(super) fn accuracy(comparison: &Comparison) -> Result<Option<String>, String> {
-    let panel = |across: &str, cost: fn(&Point) -> f64| {
+    let panel = |x_label: &str, cost: fn(&Point) -> f64| {
         let at = |point: &Point| At {
             x: cost(point),
             mean: point.accuracy,
@@ -25,11 +25,11 @@ pub(super) fn accuracy(comparison: &Comparison) -> Result<Option<String>, String
             most: point.most,
         };
         Panel {
-            across: across.to_owned(),
-            up: "held-out accuracy".to_owned(),
+            x_label: x_label.to_owned(),
+            y_label: "held-out accuracy".to_owned(),
             lines: comparison.recipes.iter().map(|it| it.curve.iter().map(at).collect()).collect(),
             level: comparison.target.as_ref().map(|target| target.accuracy),
-            within: [0.0, 1.0],
+            y_bounds: [0.0, 1.0],
         }
     };
     let panels = [
@@ -37,7 +37,7 @@ pub(super) fn accuracy(comparison: &Comparison) -> Result<Option<String>, String
         panel("seconds of training", |at| at.seconds),
     ];
 
-    let mut legend = names(comparison);
+    let mut legend = legend(comparison);
     if let Some(target) = &comparison.target {
         legend.push((format!("target {}", target.accuracy), LEVEL.into()));
     }
@@ -54,28 +54,28 @@ pub(super) fn metrics(comparison: &Comparison) -> Result<Option<String>, String>
             .collect()
     };
     let panel = |metric: &ComparedMetric| Panel {
-        across: "step".to_owned(),
-        up: metric.name.clone(),
+        x_label: "step".to_owned(),
+        y_label: metric.name.clone(),
         lines: metric.recipes.iter().map(line).collect(),
         level: None,
-        within: [f64::NEG_INFINITY, f64::INFINITY],
+        y_bounds: [f64::NEG_INFINITY, f64::INFINITY],
     };
     let panels: Vec<Panel> = comparison.metrics.iter().map(panel).collect();
-    draw(&panels, names(comparison))
+    draw(&panels, legend(comparison))
 }
 
 /// Lines that have their axes in common.
 struct Panel {
     /// Label of the horizontal axis, which begins at 0.
-    across: String,
+    x_label: String,
     /// Label of the vertical axis.
-    up: String,
+    y_label: String,
     /// Line of each recipe, in the order of the legend.
     lines: Vec<Vec<At>>,
     /// Height of a horizontal line.
     level: Option<f64>,
     /// Bounds that the vertical axis never leaves.
-    within: [f64; 2],
+    y_bounds: [f64; 2],
 }
 
 /// A point of a line, in a band from the lowest run to the highest.
@@ -87,7 +87,7 @@ struct At {
 }
 
 /// Returns the recipes' names, each with its line.
-fn names(comparison: &Comparison) -> Vec<(String, ShapeStyle)> {
+fn legend(comparison: &Comparison) -> Vec<(String, ShapeStyle)> {
     let recipes = comparison.recipes.iter().enumerate();
     recipes.map(|(index, recipe)| (recipe.name.clone(), line(index))).collect()
 }
@@ -172,16 +172,17 @@ impl Panel {
         let min_y = points().map(|at| at.least).fold(f64::INFINITY, f64::min);
         let max_y = points().map(|at| at.most).fold(f64::NEG_INFINITY, f64::max);
 
-        // A panel without a point stays empty, and so does one whose axis no number could describe.
+        // A margin keeps the lines off the frame, and gives an axis to a line that never moves.
         let largest = min_y.abs().max(max_y.abs());
-        if !(max_y - min_y).is_finite() || largest > 1e100 {
+        let margin = (0.05 * (max_y - min_y)).max(0.005 * largest).max(1e-9);
+        let min_y = (min_y - margin).max(self.y_bounds[0]);
+        let max_y = (max_y + margin).min(self.y_bounds[1]);
+
+        // A panel without a point stays empty, and so does one whose axes no number could describe: `plotters` would look
+        // for the labels of an endless axis for ever.
+        if !(max_y - min_y).is_finite() || min_y >= max_y || largest.max(max_x) > 1e100 {
             return Ok(());
         }
-
-        // A margin keeps the lines off the frame, and gives an axis to a line that never moves.
-        let margin = (0.05 * (max_y - min_y)).max(0.005 * largest).max(1e-9);
-        let min_y = (min_y - margin).max(self.within[0]);
-        let max_y = (max_y + margin).min(self.within[1]);
 
         let height_label = |value: &f64| height(*value, max_y - min_y);
         let mut chart = ChartBuilder::on(area)
@@ -194,8 +195,8 @@ impl Panel {
             .configure_mesh()
             .x_labels(6)
             .y_labels(8)
-            .x_desc(&*self.across)
-            .y_desc(&*self.up)
+            .x_desc(&*self.x_label)
+            .y_desc(&*self.y_label)
             .axis_style(INK.mix(0.7))
             .bold_line_style(INK.mix(0.25))
             .light_line_style(INK.mix(0.0))

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     last_steps,
-    metric::{RunMetric, end_of},
+    metric::{RunMetric, end_of, values_of_metric},
 };
 use crate::ProgramError;
 
@@ -69,18 +69,21 @@ impl Measured {
         let summary = Summary::read(&folder.join("summary.json"))?;
         let store = Store::open_read_only(&folder.join("run.db"))?;
 
-        let completions = Total::of_metric(&store, "sampling/completions")?;
-        let seconds = Total::of_metric(&store, "time/step")?;
+        let values = |name| values_of_metric(&store, name, summary.steps);
+        let completions = Total::new(values("sampling/completions")?);
+        let seconds = Total::new(values("time/step")?);
         // The curve begins where the steps begin: after SFT, if there was one.
         let start = summary.heldout.after_sft.or(summary.heldout.initial);
-        let logged = store.metrics("eval/heldout_accuracy")?;
+        let logged = values("eval/heldout_accuracy")?;
 
         let evaluation = |(step, accuracy)| {
             let (completions, seconds) = (completions.until(step), seconds.until(step));
             Evaluation { step, completions, seconds, accuracy }
         };
-        let evaluations: Vec<Evaluation> =
-            start.map(|accuracy| (0, accuracy)).into_iter().chain(logged).map(evaluation).collect();
+        // A number that is no share was not measured.
+        let is_share = |(_, accuracy): &(Step, f64)| (0.0..=1.0).contains(accuracy);
+        let measured = start.map(|accuracy| (0, accuracy)).into_iter().chain(logged);
+        let evaluations: Vec<Evaluation> = measured.filter(is_share).map(evaluation).collect();
 
         // One evaluation is noisy, so the accuracy is the mean of those in the last quarter of the steps.
         let begin = summary.steps - last_steps(summary.steps);
@@ -89,7 +92,7 @@ impl Measured {
         let heldout_prompts = store.info(HELDOUT_PROMPTS)?.and_then(|count| count.parse().ok());
 
         let over_last_steps = |name| -> Result<Option<f64>, ProgramError> {
-            Ok(end_of(&store.metrics(name)?, summary.steps))
+            Ok(end_of(&values(name)?, summary.steps))
         };
         let metrics = metrics.iter().map(|name| RunMetric::read(&store, name, summary.steps));
         Ok(Measured {
@@ -133,13 +136,13 @@ impl Measured {
 struct Total(BTreeMap<Step, f64>);
 
 impl Total {
-    fn of_metric(store: &Store, metric: &str) -> Result<Self, ProgramError> {
+    fn new(values: Vec<(Step, f64)>) -> Self {
         let mut sum = 0.0;
         let add = |(step, value): (Step, f64)| {
             sum += value;
             (step, sum)
         };
-        Ok(Total(store.metrics(metric)?.into_iter().map(add).collect()))
+        Total(values.into_iter().map(add).collect())
     }
 
     fn until(&self, step: Step) -> f64 {

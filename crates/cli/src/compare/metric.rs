@@ -70,8 +70,7 @@ const POINTS: Step = 50;
 impl RunMetric {
     /// Reads the metric of a run that has done so many `steps`. A run that never logged it has no values.
     pub(super) fn read(store: &Store, name: &str, steps: Step) -> Result<Self, ProgramError> {
-        let mut values = store.metrics(name)?;
-        values.retain(|(_, value)| value.is_finite());
+        let values = values_of_metric(store, name, steps)?;
         Ok(RunMetric { name: name.to_owned(), end: end_of(&values, steps), values })
     }
 
@@ -87,28 +86,38 @@ impl RunMetric {
     }
 }
 
-/// Returns the mean over the last steps. It leaves out steps without a number, such as the entropy of a step that made
-/// no update.
+/// Reads the values of a metric that can be added up and drawn: finite ones, of the `steps` that the run has done. Someone
+/// else's record may have others.
+pub(super) fn values_of_metric(
+    store: &Store,
+    name: &str,
+    steps: Step,
+) -> Result<Vec<(Step, f64)>, ProgramError> {
+    let mut values = store.metrics(name)?;
+    values.retain(|(step, value)| *step <= steps && value.is_finite());
+    Ok(values)
+}
+
+/// Returns the mean over the last of the steps. It leaves out steps without a number, such as the entropy of a step that
+/// made no update.
 pub(super) fn end_of(values: &[(Step, f64)], steps: Step) -> Option<f64> {
     let before = steps - last_steps(steps);
-    let last =
-        values.iter().filter(|(step, value)| *step > before && *step <= steps && value.is_finite());
-    mean(last.map(|(_, value)| *value))
+    mean(values.iter().filter(|(step, _)| *step > before).map(|(_, value)| *value))
 }
 
 impl ComparedMetric {
     /// Puts the metrics that were read from the runs next to each other, by recipe.
-    pub(super) fn all_of(recipes: &[Compared]) -> Vec<Self> {
+    pub(super) fn compare_all(recipes: &[Compared]) -> Vec<Self> {
         let runs = || recipes.iter().flat_map(|recipe| &recipe.runs);
         let measured = || runs().filter_map(|run| run.state.measured());
         let steps = measured().map(|run| run.steps).max().unwrap_or(0);
 
         // All runs were asked for the same metrics.
         let names = measured().next().map(|run| run.metrics.as_slice()).unwrap_or_default();
-        names.iter().map(|metric| ComparedMetric::of(&metric.name, steps, recipes)).collect()
+        names.iter().map(|metric| ComparedMetric::compare(&metric.name, steps, recipes)).collect()
     }
 
-    fn of(name: &str, steps: Step, recipes: &[Compared]) -> Self {
+    fn compare(name: &str, steps: Step, recipes: &[Compared]) -> Self {
         let width = steps.div_ceil(POINTS).max(1);
         let ends: Vec<Vec<Seeded>> =
             recipes.iter().map(|recipe| ends_of_runs(name, &recipe.runs)).collect();
@@ -120,7 +129,7 @@ impl ComparedMetric {
                 seeds: values.len(),
                 mean: mean(values.iter().copied()),
                 deviation: deviation(&values),
-                effect: if index == 0 { None } else { Effect::of(&ends[index], &ends[0]) },
+                effect: if index == 0 { None } else { Effect::between(&ends[index], &ends[0]) },
                 curve: curve(name, width, &recipe.runs),
             }
         };
@@ -130,7 +139,7 @@ impl ComparedMetric {
 }
 
 /// Returns the finished runs' metrics of this name, with the seeds of the runs.
-fn of_runs<'runs>(
+fn metric_of_runs<'runs>(
     name: &'runs str,
     runs: &'runs [Outcome],
 ) -> impl Iterator<Item = (u64, &'runs RunMetric)> {
@@ -141,12 +150,13 @@ fn of_runs<'runs>(
 }
 
 fn ends_of_runs(name: &str, runs: &[Outcome]) -> Vec<Seeded> {
-    of_runs(name, runs).filter_map(|(seed, metric)| Some((seed, metric.end?))).collect()
+    metric_of_runs(name, runs).filter_map(|(seed, metric)| Some((seed, metric.end?))).collect()
 }
 
 /// Returns the points that every run has, because a run that ends early must not distort the mean of the others.
 fn curve(name: &str, width: Step, runs: &[Outcome]) -> Vec<MetricPoint> {
-    let blocks: Vec<_> = of_runs(name, runs).map(|(_, metric)| metric.blocks(width)).collect();
+    let blocks: Vec<_> =
+        metric_of_runs(name, runs).map(|(_, metric)| metric.blocks(width)).collect();
     let Some((first, others)) = blocks.split_first() else { return Vec::new() };
 
     let point = |(&step, &value): (&Step, &f64)| {
@@ -180,7 +190,7 @@ mod tests {
         assert_eq!(metric([]).end, None);
         // A step without an update has no entropy.
         assert_eq!(end_of(&[(1, 9.0), (7, 3.0)], 8), Some(3.0));
-        assert_eq!(end_of(&[(1, 9.0), (7, f64::NAN)], 8), None);
+        assert_eq!(end_of(&[(1, 9.0)], 8), None);
     }
 
     #[test]

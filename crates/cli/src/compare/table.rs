@@ -148,9 +148,31 @@ fn metrics(comparison: &Comparison) -> String {
         let _ = write!(text, "\n{}", markdown(&metric_rows(metric)));
     }
     text + "\n- each run counts with its mean over the last quarter of its steps; mean ± standard deviation over the \
-            seeds\n- by pairs: the differences of the two runs of each seed, mean over the seeds; Welch: no two runs have \
-            the same seed, so the means are compared\n- 95 % interval: by Student's t; if 0 is outside, the difference \
-            is more than chance, but for one in 20 that chance makes alone\n"
+            seeds\n- by pairs: mean difference of the two runs of a seed, over the seeds that both have; Welch: \
+            difference of the means, because too few runs have a partner\n- 95 % interval: by Student's t; if 0 is \
+            outside, the difference is more than chance, but for one in 20 that chance makes alone; t: the difference, \
+            in standard errors\n"
+        + &without_end(comparison)
+}
+
+/// Says how many finished runs a table leaves out, because they have no number to compare.
+fn without_end(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    for ComparedMetric { name, recipes } in &comparison.metrics {
+        let finished: usize = comparison.recipes.iter().map(|recipe| recipe.means.finished).sum();
+        let compared: usize = recipes.iter().map(|recipe| recipe.seeds).sum();
+        let _ = match finished - compared {
+            0 => continue,
+            1 => writeln!(text, "- 1 run has no finite {name} in the last quarter of its steps"),
+            runs => {
+                writeln!(
+                    text,
+                    "- {runs} runs have no finite {name} in the last quarter of their steps"
+                )
+            }
+        };
+    }
+    text
 }
 
 fn metric_rows(metric: &ComparedMetric) -> Vec<Vec<String>> {
@@ -163,7 +185,7 @@ fn metric_rows(metric: &ComparedMetric) -> Vec<Vec<String>> {
         &against,
         "standard error",
         "95 % interval",
-        "standard errors",
+        "t",
         "by",
     ])];
 
@@ -174,15 +196,17 @@ fn metric_rows(metric: &ComparedMetric) -> Vec<Vec<String>> {
         .filter_map(|recipe| recipe.mean)
         .fold(0.0, |most: f64, mean| most.max(mean.abs()));
     let digits = (3.0 - largest.log10().floor()).clamp(0.0, 9.0) as usize;
-    rows.extend(metric.recipes.iter().map(|recipe| metric_row(recipe, digits)));
+    let baseline_seeds = metric.recipes.first().map_or(0, |first| first.seeds);
+    rows.extend(metric.recipes.iter().map(|recipe| metric_row(recipe, baseline_seeds, digits)));
     rows
 }
 
-fn metric_row(recipe: &RecipeMetric, digits: usize) -> Vec<String> {
+fn metric_row(recipe: &RecipeMetric, baseline_seeds: usize, digits: usize) -> Vec<String> {
     // Someone else's run may have numbers of 300 digits.
     let write = |value: f64| short_numbers(&format!("{value:.digits$}"));
     let signed = |value: f64| short_numbers(&format!("{value:+.digits$}"));
     let effect = |cell: &dyn Fn(&Effect) -> String| shown(recipe.effect.as_ref().map(cell));
+    let most = recipe.seeds.max(baseline_seeds);
 
     vec![
         recipe.recipe.clone(),
@@ -196,10 +220,9 @@ fn metric_row(recipe: &RecipeMetric, digits: usize) -> Vec<String> {
         effect(&|effect| {
             format!("{} to {}", signed(effect.interval[0]), signed(effect.interval[1]))
         }),
-        effect(&|effect| {
-            shown(effect.standard_errors.map(|errors| short_numbers(&format!("{errors:+.1}"))))
-        }),
+        effect(&|effect| shown(effect.t.map(|t| short_numbers(&format!("{t:+.1}"))))),
         effect(&|effect| match effect.pairs {
+            Some(pairs) if pairs < most => format!("{pairs} of {most} pairs"),
             Some(pairs) => format!("{pairs} pairs"),
             None => "Welch".to_owned(),
         }),

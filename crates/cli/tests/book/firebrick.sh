@@ -33,6 +33,13 @@ want() {
     done
 }
 
+# Tells whether a command compares runs that are there, which take no settings.
+reads() {
+    [ "${1-}" = compare ] || return 1
+    for run in "${2-}"/*/run.db "${2-}"/*/*/run.db; do [ ! -f "$run" ] || return 0; done
+    return 1
+}
+
 # Prints the recipe of a command, or all recipes of a folder.
 recipe() {
     cat "${2-}" 2>/dev/null || cat "${2-}"/*.toml 2>/dev/null || "$FIREBRICK" recipes show "${2-}" 2>/dev/null
@@ -75,6 +82,7 @@ case ${1-} in plan) ;; *)
     done
     ;;
 esac
+if reads "$@"; then settings=; fi
 for setting in $settings; do set -- "$@" --set "$setting"; done
 "$FIREBRICK" "$@" || {
     code=$?

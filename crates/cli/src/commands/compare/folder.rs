@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
 };
@@ -15,7 +16,7 @@ use firebrick_recipes::ALL;
 use crate::{
     ProgramError,
     commands::recipes::{is_file_name, load},
-    compare::{Compared, Measured, Outcome, State},
+    compare::{Compared, Outcome, State, differences},
 };
 
 /// Loads the recipes that the paths stand for. A folder without a recipe of its own stands for all recipes in it, in the
@@ -36,8 +37,8 @@ pub(super) fn recipes(
     Ok(loaded)
 }
 
-/// Lists the recipes in a folder.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, ProgramError> {
+/// Lists the recipes in a folder, unless it stands for its own.
+pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, ProgramError> {
     if has_recipe(folder) {
         return Ok(Vec::new());
     }
@@ -52,39 +53,74 @@ fn built_in(folder: &Path) -> Vec<PathBuf> {
     if folder.as_os_str().is_empty() { Vec::new() } else { inside.map(Path::to_owned).collect() }
 }
 
-/// Reads the runs in a folder, by the variants that they are runs of, each with the recipe of its first run. The run
-/// FOLDER/NAME-seed17 with the seed 17 is one of the variant NAME, since that is how `firebrick compare` calls its
-/// runs, and so is every run FOLDER/NAME/ANY.
-pub(super) fn variants(
+/// Lists the runs in a folder, FOLDER/ANY and FOLDER/NAME/ANY. Nothing of a run is read. Folders that can't be listed are
+/// left out, and `left_out` says so.
+pub(super) fn runs(
     folder: &Path,
-    metrics: &[String],
-) -> Result<Vec<(Compared, Recipe)>, ProgramError> {
-    let mut found: BTreeMap<String, Vec<(Outcome, Recipe)>> = BTreeMap::new();
+    left_out: &mut Vec<String>,
+) -> Result<Vec<PathBuf>, ProgramError> {
     // The folder of a task or of a run is no folder of runs.
     let inside = if has_recipe(folder) { Vec::new() } else { entries(folder)? };
+
+    let mut runs = Vec::new();
     for path in inside {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if is_run(&path) {
-            let run = read(path, metrics)?;
-            let end = format!("-seed{}", run.0.seed);
-            let name = name.strip_suffix(end.as_str()).unwrap_or(&name).to_owned();
-            found.entry(name).or_default().push(run);
+            runs.push(path);
         } else if path.is_dir() {
-            for run in entries(&path)?.into_iter().filter(|run| is_run(run)) {
-                found.entry(name.clone()).or_default().push(read(run, metrics)?);
+            match entries(&path) {
+                Ok(inside) => runs.extend(inside.into_iter().filter(|path| is_run(path))),
+                Err(error) => left_out.push(format!("{}: {error}", path.display())),
             }
         }
     }
+    Ok(runs)
+}
 
-    let variants = found.into_iter().map(|(name, runs)| variant(folder, name, runs));
-    let variants = variants.collect::<Result<Vec<_>, _>>()?;
-    check_metrics(metrics, &variants)?;
-    Ok(variants)
+/// Reads the runs that were found in a folder, by the variants that they are runs of, each with the recipe of its first
+/// run. A run whose recipe can't be read is of no variant: it is left out, and `left_out` says why.
+pub(super) fn variants(
+    folder: &Path,
+    runs: Vec<PathBuf>,
+    metrics: &[String],
+    left_out: &mut Vec<String>,
+) -> Result<Vec<(Compared, Recipe)>, ProgramError> {
+    let mut found: BTreeMap<OsString, Vec<(Outcome, Recipe)>> = BTreeMap::new();
+    for run in runs {
+        match recipe_of_run(&run) {
+            Ok(Loaded { recipe, .. }) => {
+                let name = variant_name(folder, &run, recipe.seed);
+                let state = State::read(&run, metrics);
+                let run = Outcome::new(recipe.seed, run, state);
+                found.entry(name).or_default().push((run, recipe));
+            }
+            Err(error) => left_out.push(format!("{}: {error}", run.display())),
+        }
+    }
+
+    // Two names that are no text may look alike, and are of two variants all the same.
+    let variant = |(name, runs): (OsString, _)| {
+        variant(folder.join(&name), name.to_string_lossy().into_owned(), runs)
+    };
+    found.into_iter().map(variant).collect()
+}
+
+/// Returns the name of the variant that a run is of: NAME for the run FOLDER/NAME/ANY, and for FOLDER/NAME-seed17 with
+/// the seed 17, since that is how `firebrick compare` calls its runs. Any other run FOLDER/NAME is a variant by itself.
+fn variant_name(folder: &Path, run: &Path, seed: u64) -> OsString {
+    let parent = run.parent().filter(|parent| *parent != folder);
+    if let Some(name) = parent.and_then(Path::file_name) {
+        return name.to_owned();
+    }
+
+    let name = run.file_name().unwrap_or_default();
+    let end = format!("-seed{seed}");
+    let without_seed = name.to_str().and_then(|name| name.strip_suffix(end.as_str()));
+    without_seed.map_or_else(|| name.to_owned(), OsString::from)
 }
 
 /// Makes a variant of its runs, of which there is at least one.
 fn variant(
-    folder: &Path,
+    path: PathBuf,
     name: String,
     mut runs: Vec<(Outcome, Recipe)>,
 ) -> Result<(Compared, Recipe), ProgramError> {
@@ -93,37 +129,29 @@ fn variant(
         let folders = [0, 1].map(|index: usize| pair[index].0.folder.clone());
         return Err(ProgramError::SameSeed { name, seed: pair[0].0.seed, folders });
     }
+    check_settings(&name, &runs)?;
 
     let recipe = runs.first().map(|(_, recipe)| recipe.clone()).unwrap_or_default();
     let runs = runs.into_iter().map(|(run, _)| run).collect();
-    let path = folder.join(&name);
     Ok((Compared::new(name, path, runs), recipe))
 }
 
-fn read(folder: PathBuf, metrics: &[String]) -> Result<(Outcome, Recipe), ProgramError> {
-    let recipe = recipe_of_run(&folder)?.recipe;
-    let state = State::read(&folder, metrics)?;
-    Ok((Outcome::new(recipe.seed, folder, state), recipe))
-}
+/// Checks that the runs of a variant differ in nothing but their seeds and devices, because a mean over several settings
+/// is a mean of none of them.
+fn check_settings(name: &str, runs: &[(Outcome, Recipe)]) -> Result<(), ProgramError> {
+    let Some(((first, recipe), others)) = runs.split_first() else { return Ok(()) };
+    for (other, other_recipe) in others {
+        let differences = differences(&[recipe.clone(), other_recipe.clone()]);
+        let keys = differences.into_iter().map(|difference| difference.key);
+        let keys: Vec<String> =
+            keys.filter(|key| key != "seed" && !key.starts_with("device")).collect();
 
-/// Checks that each metric is in some finished run. Not every run has every metric: a run without a penalty has no
-/// `loss/kl`.
-fn check_metrics(metrics: &[String], variants: &[(Compared, Recipe)]) -> Result<(), ProgramError> {
-    let finished: Vec<(&Path, &Measured)> = variants
-        .iter()
-        .flat_map(|(variant, _)| &variant.runs)
-        .filter_map(|run| Some((run.folder.as_path(), run.state.measured()?)))
-        .collect();
-    let Some((first, _)) = finished.first() else { return Ok(()) };
-
-    let is_logged = |name: &str| {
-        let metrics = finished.iter().flat_map(|(_, run)| &run.metrics);
-        metrics.filter(|metric| metric.name == name).any(|metric| metric.end.is_some())
-    };
-    match metrics.iter().find(|name| !is_logged(name)) {
-        Some(name) => Err(ProgramError::NoMetric { run: first.to_path_buf(), name: name.clone() }),
-        None => Ok(()),
+        if !keys.is_empty() {
+            let runs = [first, other].map(|run| run.folder.clone());
+            return Err(ProgramError::MixedSettings { name: name.to_owned(), runs, keys });
+        }
     }
+    Ok(())
 }
 
 /// Tells whether a folder stands for its own recipe, as those of tasks and runs do.
@@ -132,7 +160,7 @@ fn has_recipe(folder: &Path) -> bool {
 }
 
 fn is_run(folder: &Path) -> bool {
-    has_recipe(folder) && folder.join("run.db").is_file()
+    folder.join("run.db").is_file()
 }
 
 /// Lists what is in a folder, in the order of the names.

@@ -11,17 +11,22 @@ use firebrick::{
     resume::{Change, changes},
 };
 
-use super::{Compare, folder};
+use super::{Compare, check_metrics, folder};
 use crate::{
     ProgramError,
     commands::{device_settings, recipes::load},
     compare::{Compared, Difference, Outcome, State, differences, sft_folders},
 };
 
+/// Number of runs of each recipe if `--seeds` gives none. The help names it.
+const SEEDS: u64 = 3;
+
 /// Everything that a comparison begins with.
 pub(super) struct Plan {
-    /// Folder of the table and the figures, and of runs to be made.
-    pub(super) out: PathBuf,
+    /// Folder of the runs.
+    pub(super) folder: PathBuf,
+    /// Folder of the tables and the figures; `None` if the tables are only printed.
+    pub(super) out: Option<PathBuf>,
     /// Recipes with all of their runs, the baseline first.
     pub(super) recipes: Vec<Compared>,
     /// Values of the recipes.
@@ -29,6 +34,8 @@ pub(super) struct Plan {
     pub(super) differences: Vec<Difference>,
     /// Runs to be made; `None` if there is nothing to make, because runs were given.
     pub(super) jobs: Option<Vec<Job>>,
+    /// What looks like a run and can't be read, each with the reason.
+    pub(super) left_out: Vec<String>,
 }
 
 /// A run to be made.
@@ -48,9 +55,14 @@ impl Compare {
         if let [folder] = &self.recipes[..]
             && folder.is_dir()
         {
-            let variants = folder::variants(folder, &self.metric)?;
-            if !variants.is_empty() {
-                return self.plan_to_read(folder, variants);
+            let mut left_out = Vec::new();
+            let runs = folder::runs(folder, &mut left_out)?;
+            if !runs.is_empty() {
+                // With `--out FOLDER` the runs of these recipes may be there, and the same command is to resume them.
+                if !folder::files(folder)?.is_empty() {
+                    return Err(ProgramError::RecipesAndRuns { folder: folder.clone() });
+                }
+                return self.plan_to_read(folder, runs, left_out);
             }
         }
         self.plan_to_make()
@@ -59,16 +71,28 @@ impl Compare {
     fn plan_to_read(
         &self,
         folder: &Path,
-        mut variants: Vec<(Compared, Recipe)>,
+        runs: Vec<PathBuf>,
+        mut left_out: Vec<String>,
     ) -> Result<Plan, ProgramError> {
+        let of_runs_to_make = [
+            ("--seeds", self.seeds.is_some()),
+            ("--set", !self.set.is_empty()),
+            ("--device", self.device.is_some()),
+        ];
+        if let Some((option, _)) = of_runs_to_make.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(ProgramError::RunsAreThere { option, folder: folder.to_owned() });
+        }
+
+        let mut variants = folder::variants(folder, runs, &self.metric, &mut left_out)?;
         self.put_baseline_first(&mut variants, |(variant, _)| variant.name.as_str())?;
         let (recipes, values): (Vec<Compared>, Vec<Recipe>) = variants.into_iter().unzip();
+        check_metrics(&self.metric, &recipes)?;
 
         let mut differences = differences(&values);
         // The first runs may have any of the seeds.
         differences.retain(|difference| difference.key != "seed");
-        let out = self.out.clone().unwrap_or_else(|| folder.to_owned());
-        Ok(Plan { out, recipes, values, differences, jobs: None })
+        let (folder, out) = (folder.to_owned(), self.out.clone());
+        Ok(Plan { folder, out, recipes, values, differences, jobs: None, left_out })
     }
 
     fn plan_to_make(&self) -> Result<Plan, ProgramError> {
@@ -77,13 +101,14 @@ impl Compare {
         // Runs are named after their recipes, so two recipes of one name would share folders.
         check_names(&bases)?;
 
-        let out = self.out.clone().unwrap_or_else(|| folder_for(&self.recipes, &bases));
+        let folder = self.out.clone().unwrap_or_else(|| folder_for(&self.recipes, &bases));
         self.put_baseline_first(&mut bases, |(_, base)| base.name.as_str())?;
-        let (recipes, jobs) = self.jobs(&bases, &set, &out)?;
+        let (recipes, jobs) = self.jobs(&bases, &set, &folder)?;
 
         let values: Vec<Recipe> = bases.into_iter().map(|(_, base)| base.recipe).collect();
         let differences = differences(&values);
-        Ok(Plan { out, recipes, values, differences, jobs: Some(jobs) })
+        let (out, jobs) = (Some(folder.clone()), Some(jobs));
+        Ok(Plan { folder, out, recipes, values, differences, jobs, left_out: Vec::new() })
     }
 
     /// Puts the baseline first: the one that `--baseline` names, or the one called `without`, or else the first one.
@@ -121,7 +146,7 @@ impl Compare {
             .collect();
 
         let mut jobs = Vec::new();
-        for run in 0..self.seeds {
+        for run in 0..self.seeds.unwrap_or(SEEDS) {
             for (index, (path, base)) in bases.iter().enumerate() {
                 let seed = base.recipe.seed.saturating_add(run);
                 let name = format!("{}-seed{seed}", base.name);
@@ -159,7 +184,7 @@ fn state(folder: &Path, recipe: &Recipe, metrics: &[String]) -> Result<State, Pr
         let changes = changes.iter().map(Change::to_string).collect();
         return Err(ProgramError::OtherSettings { run: folder.to_owned(), changes });
     }
-    State::read(folder, metrics)
+    Ok(State::read(folder, metrics))
 }
 
 fn check_names(bases: &[(PathBuf, Loaded)]) -> Result<(), ProgramError> {
