@@ -12,11 +12,7 @@ use firebrick_core::{Step, short_numbers};
 use firebrick_recipe::Recipe;
 use firebrick_runs::{Judged, RunError, Store};
 
-use self::{
-    finding::RuleFinding,
-    history::History,
-    rules::{ANY, RULES},
-};
+use self::{finding::RuleFinding, history::History, part_rules::whole_series, rules::RULES};
 
 /// Key in `run.db` of the reason why the last process ended: the name of a limit, `interrupted`, or an error. The value
 /// is empty while a process is running.
@@ -112,8 +108,9 @@ pub(crate) const EVERY: Step = history::RECENT;
 
 /// Returns the faults of a running run that were not reported to its watcher yet, as lines for it.
 pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunError> {
+    let history = History::read_ends(store, &whole_series(recipe))?;
     let mut lines = Vec::new();
-    for RuleFinding { name, what, remedy, .. } in check_rules(&History::read_ends(store)?, recipe) {
+    for RuleFinding { name, what, remedy, .. } in check_rules(&history, recipe) {
         let mark = format!("[{name}]");
         // Healthy runs learn the format of answers too.
         if name != "form" && !store.was_told(&mark)? {
@@ -127,8 +124,7 @@ pub(crate) fn alarms(store: &Store, recipe: &Recipe) -> Result<Vec<String>, RunE
 fn check_rules(history: &History, recipe: &Recipe) -> Vec<RuleFinding> {
     let mut findings: Vec<RuleFinding> = Vec::new();
     for rule in RULES {
-        // A rule that comes after `ANY` is silent once anything is found.
-        let explained = |name: &&str| findings.iter().any(|of| of.name == *name || *name == ANY);
+        let explained = |name: &&str| findings.iter().any(|of| of.name == *name);
         if !rule.after.iter().any(explained)
             && let Some(finding) = (rule.check)(history, recipe)
         {
@@ -136,4 +132,47 @@ fn check_rules(history: &History, recipe: &Recipe) -> Vec<RuleFinding> {
         }
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use firebrick_core::{Metrics, Tracker as _};
+
+    use super::*;
+
+    #[test]
+    fn a_running_run_sees_a_peak_that_is_long_over() {
+        let text = "
+            [model]
+            path = 'a'
+            [data]
+            train = 't.jsonl'
+            [reward]
+            kind = 'weighted'
+            parts = [{ name = 'rule', weight = 0.1, kind = 'integer' },
+                     { name = 'judge', weight = 1.0, kind = 'integer' }]";
+        let recipe = Recipe::parse(Path::new("a.toml"), text, &[]).unwrap().recipe;
+
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&folder.path().join("run.db")).unwrap();
+        for step in 1..=100_u32 {
+            let done = f64::from(step) / 100.0;
+            // The rule is best at step 50. At both ends of the history it is lower, and no lower at the second.
+            let rule = 0.6 - 0.6 * (done - 0.5).abs();
+            let numbers = [
+                ("reward/part/rule", rule),
+                ("reward/part/judge", 0.5 + 0.4 * done),
+                ("sampling/completions", 800.0),
+                ("sampling/groups_sampled", 100.0),
+            ];
+            let metrics = Metrics(numbers.map(|(name, value)| (name.to_owned(), value)).into());
+            store.log(step.into(), &metrics).unwrap();
+        }
+
+        let alarms = alarms(&store, &recipe).unwrap();
+        assert_eq!(alarms.len(), 1, "{alarms:?}");
+        assert!(alarms[0].contains("[over-optimised]"), "{alarms:?}");
+    }
 }

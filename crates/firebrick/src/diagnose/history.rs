@@ -1,4 +1,4 @@
-//! Numbers of a run that a diagnosis looks at: those of its first and of its latest steps.
+//! Numbers of a run that a diagnosis looks at: those of its first and of its latest steps, and a few of all steps.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -33,14 +33,17 @@ impl History {
         History::from_series(store, store.all_series(&(0..=store.last_step()?))?)
     }
 
-    /// Reads the numbers of the first steps and the last ones. That is quick, however long the run is.
-    pub(super) fn read_ends(store: &Store) -> Result<Self, RunError> {
+    /// Reads the numbers of the first steps and the last ones, and of the metrics `whole` those of all steps. These are few,
+    /// however long the run is.
+    pub(super) fn read_ends(store: &Store, whole: &[String]) -> Result<Self, RunError> {
         let last = store.last_step()?;
         let late = last.saturating_sub(2 * RECENT).max(FIRST + 1);
         let mut series = store.all_series(&(0..=FIRST))?;
         for (name, points) in store.all_series(&(late..=last))? {
             series.entry(name).or_default().extend(points);
         }
+        let whole: Vec<&str> = whole.iter().map(String::as_str).collect();
+        series.extend(store.series(&whole, &(0..=last))?);
         History::from_series(store, series)
     }
 
@@ -141,11 +144,12 @@ impl History {
         finite.max_by(|a, b| a.1.total_cmp(&b.1)).copied()
     }
 
-    /// Returns the highest mean over `RECENT` neighbouring steps, after the last of these steps.
+    /// Returns the highest mean over `RECENT` steps that follow each other, after the last of these steps.
     pub(super) fn highest(&self, name: &str) -> Option<(Step, f64)> {
         let means = self.points(name).windows(RECENT as usize).filter_map(|of| {
+            let (first, last) = (of.first()?.0, of.last()?.0);
             let values: Vec<f64> = of.iter().map(|(_, value)| *value).collect();
-            Some((of.last()?.0, mean(&values)?))
+            if last - first < RECENT { Some((last, mean(&values)?)) } else { None }
         });
         let finite = means.filter(|(_, mean)| mean.is_finite());
         finite.max_by(|one, other| one.1.total_cmp(&other.1))
@@ -154,6 +158,12 @@ impl History {
     /// Returns the mean over the `RECENT` steps up to `step`.
     pub(super) fn mean_until(&self, name: &str, step: Step) -> Option<f64> {
         mean(&self.values(name, &(step.saturating_sub(RECENT - 1)..=step)))
+    }
+
+    /// Returns the mean over the steps up to the first in which `other` was `bound` or less.
+    pub(super) fn mean_until_low(&self, name: &str, other: &str, bound: f64) -> Option<f64> {
+        let (step, _) = self.points(other).iter().find(|(_, value)| *value <= bound)?;
+        mean(&self.values(name, &(1..=*step)))
     }
 
     /// Returns the largest mean of three neighbouring steps and the last of them, if the mean of three steps was lower by

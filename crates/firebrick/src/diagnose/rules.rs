@@ -50,10 +50,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "form",
-        after: &["judge", "too-fast", "fell", "cut-off", "unparsable"],
+        after: &["judge", "too-fast", "fell", "wrong-grows", "cut-off", "unparsable"],
         check: form,
     },
-    Rule { name: "one-answer", after: &["judge", "fell", "cut-off"], check: one_answer },
+    Rule {
+        name: "one-answer",
+        after: &["judge", "fell", "wrong-grows", "cut-off"],
+        check: one_answer,
+    },
     Rule {
         name: "too-hard",
         after: &["judge", "too-fast", "fell", "wrong-grows", "cut-off", "unparsable", "one-answer"],
@@ -72,7 +76,18 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "no-spread",
-        after: &["judge", "too-fast", "fell", "cut-off", "unparsable", "too-hard", "too-easy"],
+        after: &[
+            "judge",
+            "too-fast",
+            "fell",
+            "wrong-grows",
+            "cut-off",
+            "unparsable",
+            "one-answer",
+            "too-hard",
+            "too-easy",
+            "entropy-gone",
+        ],
         check: no_spread,
     },
     Rule {
@@ -82,21 +97,44 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "over-optimised",
-        after: &["judge", "too-fast", "fell", "cut-off"],
+        after: &["judge", "too-fast", "fell", "wrong-grows", "cut-off"],
         check: over_optimised,
     },
     Rule {
         name: "by-form",
-        after: &["judge", "too-fast", "fell", "cut-off", "over-optimised"],
+        after: &["judge", "too-fast", "fell", "wrong-grows", "cut-off", "over-optimised"],
         check: by_form,
     },
     Rule { name: "by-heart", after: &["too-fast", "over-optimised"], check: by_heart },
-    Rule { name: "flat", after: &[ANY], check: flat },
+    // `stale` and `cut-off-noise` are small faults, which do not explain that nothing is learnt.
+    Rule {
+        name: "flat",
+        after: &[
+            "judge",
+            "skipped",
+            "still",
+            "mismatch",
+            "too-fast",
+            "fell",
+            "wrong-grows",
+            "cut-off",
+            "unparsable",
+            "form",
+            "one-answer",
+            "too-hard",
+            "too-easy",
+            "entropy-gone",
+            "entropy-grows",
+            "no-spread",
+            "length-grows",
+            "over-optimised",
+            "by-form",
+            "by-heart",
+        ],
+        check: flat,
+    },
     Rule { name: "slow", after: &[], check: slow },
 ];
-
-/// Matches any earlier finding: each of them says more than that nothing is learnt.
-pub(super) const ANY: &str = "any";
 
 fn judge(history: &History, recipe: &Recipe) -> Option<RuleFinding> {
     const TOLERATED: f64 = 0.02;
