@@ -134,6 +134,7 @@ pub(crate) fn both_ways(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool
 /// rounded again: 11.3137085 is 8√2, which is 11.313708 to six places.
 pub(crate) fn equal_rounded(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
     let decision = equal_to(a, b, places, budget);
+    crate::parts::gate!(GivenPlaces, decision);
     let given = [a, b].into_iter().filter_map(integer::places_given).min();
 
     match given.filter(|given| *given > places) {
@@ -180,6 +181,7 @@ fn equal_to(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
 
 /// Tells which of two real constants is greater, infinity included.
 pub(crate) fn order(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<Ordering> {
+    crate::parts::gate!(Ordering, None);
     let mut attempt = budget.portion(EXACT_SHARE);
     let mut algebra = Algebra::new(&mut attempt);
 
@@ -208,6 +210,7 @@ pub(crate) fn order(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<Ordering>
 /// Tells whether a = k·b with a constant k other than zero, so that a = 0 wherever b = 0. If so, returns whether k
 /// is positive, and how sure that is.
 pub(crate) fn proportional(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool, Certainty)> {
+    crate::parts::gate!(Proportions, None);
     // The inverse of k has the sign of k.
     let (a, b) = arranged(a, b);
 
@@ -454,4 +457,4 @@ impl Algebra<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -55,6 +55,7 @@ pub mod fuzzing;
 mod judgement;
 mod moment;
 mod parse;
+mod parts;
 #[cfg(feature = "core")]
 mod score;
 mod set;

@@ -273,6 +273,7 @@ impl Algebra<'_> {
         &mut self,
         polynomial: &Polynomial,
     ) -> Result<Vec<(Monomial, Polynomial)>, AlgebraError> {
+        crate::parts::gate!(ConstantRatios, Err(AlgebraError::Opaque));
         self.budget.spend(16 * polynomial.0.len() as u64)?;
 
         let mut parts = vec![];

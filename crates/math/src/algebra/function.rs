@@ -56,6 +56,7 @@ impl Algebra<'_> {
 
     /// Computes the remainder of a number too large to be computed itself: 10^500 mod 7.
     fn residue(&mut self, number: &Expr, modulus: &Expr) -> Result<Option<Value>, AlgebraError> {
+        crate::parts::gate!(HugeRemainders, Ok(None));
         // Residues do not see the indices in scope, and a literal number needs no residue.
         if !self.scope.is_empty() || matches!(number, Expr::Number(_) | Expr::Decimal(_)) {
             return Ok(None);
@@ -167,6 +168,7 @@ impl Algebra<'_> {
     }
 
     fn of_infinity(&mut self, function: Function, positive: bool) -> Result<Value, AlgebraError> {
+        crate::parts::gate!(InfiniteArguments, Err(AlgebraError::Opaque));
         match (function, positive) {
             (Function::Abs, _) | (Function::Exp | Function::Ln | Function::Factorial, true) => {
                 Ok(Value::Infinity { positive: true })
@@ -273,6 +275,7 @@ impl Algebra<'_> {
         if !self.is_surely_nonzero(&argument.numer) {
             self.uncertain = true;
         }
+        crate::parts::gate!(Logarithms, self.opaque(Function::Ln, vec![argument]));
         let Some(polynomial) = argument.as_polynomial() else {
             return self.opaque(Function::Ln, vec![argument]);
         };
@@ -354,6 +357,7 @@ impl Algebra<'_> {
         if self.is_positive(fraction) || fraction.numer.is_zero() {
             return Ok(fraction.clone());
         }
+        crate::parts::gate!(AbsoluteValues, self.opaque(Function::Abs, vec![fraction.clone()]));
 
         if let Some(denom) = &fraction.denom {
             let numer = self.absolute(&fraction.numer.clone().into())?;
@@ -437,6 +441,7 @@ impl Algebra<'_> {
         function: Function,
         fraction: RationalFunction,
     ) -> Result<RationalFunction, AlgebraError> {
+        crate::parts::gate!(ComplexParts, self.opaque(function, vec![fraction]));
         let parts = fraction.as_polynomial().and_then(|polynomial| self.parts(polynomial));
         let Some((real, imaginary)) = parts else { return self.opaque(function, vec![fraction]) };
 
@@ -456,6 +461,7 @@ impl Algebra<'_> {
         &mut self,
         argument: RationalFunction,
     ) -> Result<RationalFunction, AlgebraError> {
+        crate::parts::gate!(SymbolicFactorials, self.opaque(Function::Factorial, vec![argument]));
         let Some(polynomial) = argument.as_polynomial() else {
             return self.opaque(Function::Factorial, vec![argument]);
         };
@@ -490,6 +496,7 @@ impl Algebra<'_> {
         n: &RationalFunction,
         k: &RationalFunction,
     ) -> Result<RationalFunction, AlgebraError> {
+        crate::parts::gate!(SymbolicChoices, self.opaque(function, vec![n.clone(), k.clone()]));
         let small = k.as_number().filter(|k| k.is_integer()).and_then(|k| k.to_integer().to_u64());
 
         let falling = match small.filter(|k| *k <= MAX_SHIFT) {

@@ -114,6 +114,7 @@ pub(super) fn factors(
     number: &BigRational,
     budget: &mut Budget,
 ) -> Result<Vec<Factor>, AlgebraError> {
+    crate::parts::gate!(Factoring, Err(AlgebraError::Opaque));
     let mut powers = vec![];
     factor(number.numer().magnitude().clone(), 1, &mut powers, budget)?;
     factor(number.denom().magnitude().clone(), -1, &mut powers, budget)?;
@@ -260,6 +261,7 @@ pub(super) fn same_to(
     places: u32,
     budget: &mut Budget,
 ) -> Result<bool, OverBudget> {
+    crate::parts::gate!(RoundedRationals, Ok(a == b));
     budget.spend(16 + (bits(a) + bits(b)) / 16)?;
 
     let greater = if a.abs() > b.abs() { a.abs() } else { b.abs() };

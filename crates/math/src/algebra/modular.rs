@@ -76,6 +76,7 @@ pub(super) fn compare(
     right: &Expr,
     budget: &mut Budget,
 ) -> Result<Residues, AlgebraError> {
+    crate::parts::gate!(Residues, Err(AlgebraError::Opaque));
     let degree = degree(left).saturating_add(degree(right)).saturating_add(1);
     // Each prime adds its 60 bits, less the binary logarithm of the degree, rounded up.
     let bits_per_prime = 60u32.saturating_sub(64 - (degree - 1).leading_zeros());
@@ -98,6 +99,7 @@ pub(super) fn compare(
 
 /// Tells whether a residue shows that an expression is not zero.
 pub(super) fn is_nonzero(expr: &Expr, budget: &mut Budget) -> bool {
+    crate::parts::gate!(Residues, false);
     chosen(fingerprint(expr)).into_iter().any(|prime| {
         let mut ring = Ring { prime: true, scope: vec![], budget: &mut *budget };
         ring.value(expr, prime).is_ok_and(|residue| residue != 0)
@@ -120,6 +122,7 @@ pub(super) fn residue(
     modulus: u64,
     budget: &mut Budget,
 ) -> Result<Option<u64>, AlgebraError> {
+    crate::parts::gate!(Residues, Ok(None));
     let mut ring = Ring { prime: false, scope: vec![], budget };
     match ring.value(expr, modulus) {
         Ok(residue) => Ok(Some(residue)),
@@ -217,6 +220,7 @@ impl Ring<'_> {
         exponent: &Expr,
         modulus: u64,
     ) -> Result<u64, AlgebraError> {
+        crate::parts::gate!(HugePowers, Err(AlgebraError::Opaque));
         if log2_at_least(exponent).is_none_or(|log2| log2 < 6) {
             return Err(AlgebraError::Opaque);
         }
@@ -312,6 +316,7 @@ impl Ring<'_> {
     }
 
     fn fold(&mut self, fold: &Fold, modulus: u64) -> Result<u64, AlgebraError> {
+        crate::parts::gate!(ModularFolds, Err(AlgebraError::Opaque));
         let from = self.small(&fold.from)?;
         let to = self.small(&fold.to)?;
         let (Some(from), Some(to)) = (from, to) else { return Err(AlgebraError::Opaque) };

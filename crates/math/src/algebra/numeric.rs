@@ -65,6 +65,7 @@ const FEWEST_BITS: i64 = 64;
 
 /// Tells whether two expressions have the same value.
 pub(crate) fn agree(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement, OverBudget> {
+    crate::parts::gate!(Values, Ok(Agreement::Unknown));
     if infinity(a).is_some() || infinity(b).is_some() {
         return infinities(a, b, budget);
     }
@@ -74,6 +75,8 @@ pub(crate) fn agree(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement
 
 /// Tells whether two constants certainly differ, as far as a cheap comparison can show it.
 pub(crate) fn are_apart(a: &Expr, b: &Expr, budget: &mut Budget) -> bool {
+    crate::parts::gate!(Values, false);
+    crate::parts::gate!(Sizes, false);
     let Ok(Some(pair)) = Pair::new(a, b, budget) else { return false };
     let prec = LEVELS[0];
     let floats = |values: Values<Interval>| values.agreement(0).is_none();
@@ -88,6 +91,8 @@ pub(crate) fn order(
     b: &Expr,
     budget: &mut Budget,
 ) -> Result<Option<Ordering>, OverBudget> {
+    crate::parts::gate!(NumericOrdering, Ok(None));
+    crate::parts::gate!(Values, Ok(None));
     let Some(pair) = Pair::new(a, b, budget)?.filter(Pair::is_constant) else { return Ok(None) };
 
     match (infinity(a), infinity(b)) {
@@ -133,6 +138,8 @@ pub(crate) fn ratio(
     b: &Expr,
     budget: &mut Budget,
 ) -> Result<Option<(bool, Agreement)>, OverBudget> {
+    crate::parts::gate!(NumericProportions, Ok(None));
+    crate::parts::gate!(Values, Ok(None));
     let Some(pair) = Pair::new(a, b, budget)? else { return Ok(None) };
 
     for points in [0..FIRST, pair.probes()] {

@@ -81,6 +81,7 @@ impl Algebra<'_> {
         base: &BigRational,
         exponent: Exponent,
     ) -> Result<RationalFunction, AlgebraError> {
+        crate::parts::gate!(NumberRoots, Err(AlgebraError::Opaque));
         let mut power = Polynomial::one();
         for factor in integer::factors(base, self.budget)? {
             // Each prime factor is an atom, so that equal powers meet.
@@ -112,6 +113,7 @@ impl Algebra<'_> {
         &mut self,
         turns: Exponent,
     ) -> Result<RationalFunction, AlgebraError> {
+        crate::parts::gate!(RootsOfUnity, Err(AlgebraError::Opaque));
         // A full turn, e^(2πi), is a factor of 1.
         let turns = turns - (turns / 2).floor() * 2;
         let quarter = Ratio::new(1, 2);
@@ -143,6 +145,7 @@ impl Algebra<'_> {
         base: &RationalFunction,
         exponent: Exponent,
     ) -> Result<RationalFunction, AlgebraError> {
+        crate::parts::gate!(SymbolRoots, Err(AlgebraError::Opaque));
         let odd = exponent.denom().is_odd();
 
         if let Some(denom) = &base.denom {
@@ -292,6 +295,7 @@ impl Algebra<'_> {
         base: &RationalFunction,
         exponent: &RationalFunction,
     ) -> Result<RationalFunction, AlgebraError> {
+        crate::parts::gate!(SymbolicPowers, Err(AlgebraError::Opaque));
         if base.as_number().is_some_and(|number| number.is_one()) {
             return Ok(base.clone());
         }
@@ -333,6 +337,7 @@ impl Algebra<'_> {
         let term = base.as_polynomial().and_then(Polynomial::as_term).cloned();
         if let Some((parts, number)) = term
             && self.is_positive(base)
+            && !crate::parts::is_off!(PowersOfProducts)
             && parts.0.iter().all(|(id, _)| self.atoms[*id as usize].positive)
         {
             return self.positive_power(&parts, &number, monomial, factor);
@@ -432,6 +437,7 @@ impl Algebra<'_> {
     /// Finds the logarithm in a product that becomes the base of the power, and returns its index and argument.
     /// That is the logarithm of the least number, or else the only logarithm.
     fn logarithm_in(&self, monomial: &Monomial) -> Option<(usize, RationalFunction)> {
+        crate::parts::gate!(PowersOfLogarithms, None);
         let logarithms = monomial.0.iter().enumerate().filter_map(|(at, (id, power))| {
             match (self.atom(*id), power.is_one()) {
                 (Atom::Call(Function::Ln, arguments), true) => Some((at, arguments.first()?)),
@@ -479,6 +485,7 @@ impl Algebra<'_> {
 
     /// Raises a base to infinity of either sign.
     fn to_infinity(&self, base: &Value, positive: bool) -> Result<Value, AlgebraError> {
+        crate::parts::gate!(InfiniteArguments, Err(AlgebraError::Opaque));
         let one = BigRational::one();
         let number = match base {
             Value::Number(number) => number.clone(),

@@ -16,6 +16,7 @@ impl Algebra<'_> {
     /// Writes a value. Every piece of the text is paid for, because it can grow longer than the quotients that it is
     /// made of, which may occur in it many times.
     pub(super) fn render(&mut self, value: &Value) -> Result<String, AlgebraError> {
+        crate::parts::gate!(Rendering, Err(AlgebraError::Opaque));
         match value {
             Value::Number(number) => self.number(number),
             Value::Fraction(fraction) => self.fraction_text(fraction),

@@ -7,6 +7,7 @@ use crate::expr::{Constant, Expr};
 /// Puts two expressions into an order that does not depend on which one comes first. So neither do the results,
 /// such as the step at which the budget ends, or the normal form that is met first.
 pub(super) fn arranged<'e>(a: &'e Expr, b: &'e Expr) -> (&'e Expr, &'e Expr) {
+    crate::parts::gate!(OrderOfSides, (a, b));
     if fingerprint(a) <= fingerprint(b) { (a, b) } else { (b, a) }
 }
 

@@ -16,6 +16,7 @@ impl Algebra<'_> {
         &mut self,
         angle: RationalFunction,
     ) -> Result<RationalFunction, AlgebraError> {
+        crate::parts::gate!(Trigonometry, self.opaque(Function::Sin, vec![angle]));
         if let Some(turns) = self.turns(&angle) {
             return Ok(self.sine_of(polynomial::exponent(&turns)?)?.into());
         }
@@ -34,6 +35,7 @@ impl Algebra<'_> {
         &mut self,
         angle: RationalFunction,
     ) -> Result<RationalFunction, AlgebraError> {
+        crate::parts::gate!(Trigonometry, self.opaque(Function::Cos, vec![angle]));
         if let Some(turns) = self.turns(&angle) {
             let turns = polynomial::exponent(&turns)?;
             return Ok(self.sine_of(turns + Ratio::new(1, 2))?.into());
@@ -79,6 +81,8 @@ impl Algebra<'_> {
         &mut self,
         turns: Exponent,
     ) -> Result<Option<Polynomial>, AlgebraError> {
+        crate::parts::gate!(SineValues, Ok(None));
+        crate::parts::gate!(Trigonometry, Ok(None));
         let (angle, negative) = first_quadrant(turns);
 
         // Each summand is c/4 times the root of a whole number.
@@ -112,6 +116,8 @@ impl Algebra<'_> {
         function: Function,
         argument: &RationalFunction,
     ) -> Result<RationalFunction, AlgebraError> {
+        crate::parts::gate!(Hyperbolic, Err(AlgebraError::Opaque));
+        crate::parts::gate!(Trigonometry, Err(AlgebraError::Opaque));
         // sinh x = (eˣ - e⁻ˣ)/2, cosh x = (eˣ + e⁻ˣ)/2, and tanh x is their quotient, without the halves.
         let e: RationalFunction = self.constant(Constant::E)?.into();
         let rising = self.symbolic(&e, argument)?;

@@ -151,6 +151,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
 
     /// Computes the inverse sine or cosine, as the angle of a vector on the unit circle.
     fn arc(&mut self, function: Function, x: &R, written: &Expr) -> Result<Value<R>> {
+        crate::parts::gate!(NumericArcs, Err(EnclosureError::Unknown));
         let prec = self.prec;
         let one = R::integer(1);
         // The other side is √(1 − x²), written as √((1 + x)(1 − x)) to keep its digits near ±1.
@@ -177,6 +178,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
 
     /// Computes the hyperbolic tangent of a real number that is not small.
     fn tanh(&mut self, argument: &Value<R>) -> Option<R> {
+        crate::parts::gate!(NumericTanh, None);
         let prec = self.prec;
         let x = argument.as_real()?;
         let one = R::integer(1);
@@ -193,6 +195,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
 
     /// Returns the greatest integer below, or the least above.
     fn cell(&mut self, x: &R, down: bool, written: &Expr) -> Result<BigInt> {
+        crate::parts::gate!(NumericFloors, Err(EnclosureError::Unknown));
         let floor = if down { x.floor() } else { x.clone().neg().floor().map(|floor| -floor) };
         if let Some(floor) = floor {
             return Ok(floor);
@@ -249,12 +252,14 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
     }
 
     fn factorial(&mut self, n: u64) -> Result<Value<R>> {
+        crate::parts::gate!(NumericFactorials, Err(EnclosureError::Unknown));
         if n <= FACTORS { self.product(2, n, 1) } else { self.stirling(n) }
     }
 
     /// Computes `n! = e^(n ln n − n + ln(2πn)/2 + 1/12n − 1/360n³ + …)`. The series is off by less than the first
     /// term that is left out.
     fn stirling(&mut self, n: u64) -> Result<Value<R>> {
+        crate::parts::gate!(Stirling, Err(EnclosureError::Unknown));
         self.elementary()?;
         self.elementary()?;
         self.elementary()?;
@@ -286,6 +291,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
     }
 
     fn double_factorial(&mut self, n: u64) -> Result<Value<R>> {
+        crate::parts::gate!(NumericFactorials, Err(EnclosureError::Unknown));
         if n <= 2 * FACTORS {
             return self.product(if n.is_multiple_of(2) { 2 } else { 1 }, n, 2);
         }
@@ -311,6 +317,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         n: Option<BigInt>,
         k: &BigInt,
     ) -> Result<Value<R>> {
+        crate::parts::gate!(NumericChoices, Err(EnclosureError::Unknown));
         let natural = n.as_ref().filter(|n| !n.is_negative());
         if k.is_negative() {
             return natural.map(|_| Value::real(R::integer(0))).ok_or(EnclosureError::Unknown);
@@ -358,6 +365,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         modulus: &Value<R>,
         below: &Expr,
     ) -> Result<Value<R>> {
+        crate::parts::gate!(NumericRemainders, Err(EnclosureError::Unknown));
         let x = real(x)?;
         let m = real(modulus)?;
         if modulus.is_zero() {
@@ -388,6 +396,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
     }
 
     fn divisors(&mut self, function: Function, arguments: &'e [Expr]) -> Result<Value<R>> {
+        crate::parts::gate!(NumericDivisors, Err(EnclosureError::Unknown));
         let mut total: Option<BigInt> = None;
         for argument in arguments {
             let value = self.eval(argument)?;
@@ -406,6 +415,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
     }
 
     fn extreme(&mut self, function: Function, arguments: &'e [Expr]) -> Result<Value<R>> {
+        crate::parts::gate!(NumericExtremes, Err(EnclosureError::Unknown));
         let prec = self.prec;
         let wanted_order =
             if function == Function::Max { Ordering::Greater } else { Ordering::Less };

@@ -20,6 +20,7 @@ pub(super) fn exact(
     symbol: &dyn Fn(&str) -> Option<(i64, i64)>,
     budget: &mut Budget,
 ) -> Result<Option<BigRational>, OverBudget> {
+    crate::parts::gate!(PointRationals if !matches!(expr, Expr::Number(_) | Expr::Decimal(_)), Ok(None));
     budget.spend(4)?;
 
     let value = match expr {
