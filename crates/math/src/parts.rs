@@ -521,8 +521,9 @@ fn record(row: impl FnOnce(&str) -> serde_json::Value) {
     });
 
     // Threads without a name are not a test's own.
+    let current = thread::current();
     if let Some(file) = record
-        && let Some(id) = thread::current().name()
+        && let Some(id) = current.name()
     {
         let line = format!("{}\n", row(id));
         if let Ok(mut file) = file.lock() {
