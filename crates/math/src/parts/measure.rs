@@ -64,11 +64,14 @@ fn what_each_part_earns() {
     };
 
     let before = judge(&[]);
+    let mut columns = vec![before.clone()];
     let mut table: Vec<Earned> = sets
         .iter()
         .map(|set| {
             let parts: Vec<Part> = set.iter().map(|(part, ..)| *part).collect();
-            let mut earned = Earned::of(set, &rows, &before, &judge(&parts));
+            let after = judge(&parts);
+            let mut earned = Earned::of(set, &rows, &before, &after);
+            columns.push(after);
             if asked.is_some() {
                 switch_off(&parts);
                 earned.time = Some(mean_time(&rows));
@@ -78,6 +81,10 @@ fn what_each_part_earns() {
         })
         .collect();
     let _ = panic::take_hook();
+
+    if let Some(path) = env::var_os("FIREBRICK_PARTS_VERDICTS") {
+        fs::write(&path, verdicts(&rows, &columns)).expect("the file of verdicts can be written");
+    }
 
     // The first rows of the table are the first candidates for cutting.
     if asked.is_none() {
@@ -169,6 +176,21 @@ impl Task {
         };
         format!("{:?} against {:?}", end(left), end(right))
     }
+}
+
+/// Writes a line for each row, with its verdict in every column: with all parts, and without each set. Lines of two
+/// versions of the verifier can be compared.
+fn verdicts(rows: &[Row], columns: &[Vec<Outcome>]) -> String {
+    let mut text = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        let outcomes: Vec<String> =
+            columns.iter().map(|column| format!("{:?}", column[index])).collect();
+        let expected = row.expected.map_or("", |right| if right { "right" } else { "wrong" });
+        let line = row.task.line();
+        let outcomes = outcomes.join("\t");
+        let _ = writeln!(text, "{}\t{}\t{line}\t{expected}\t{outcomes}", row.corpus, row.id);
+    }
+    text
 }
 
 fn outcome(row: &Row) -> Outcome {
@@ -278,6 +300,7 @@ fn sets(asked: Option<&str>) -> Vec<Vec<&'static Entry>> {
     };
 
     match asked {
+        Some("") => vec![],
         Some(asked) => asked.split(';').map(|set| set.split(',').map(named).collect()).collect(),
         None => PARTS.iter().map(|entry| vec![entry]).collect(),
     }
