@@ -72,37 +72,6 @@ parts! {
         "algebra.rs#enum ExactVerdict",
         "algebra.rs#enum Proportion",
     ];
-    NormalForms: "normal forms of everything but rational numbers", [
-        "algebra/atom.rs",
-        "algebra/polynomial.rs",
-        "algebra/arithmetic.rs",
-        "algebra/power.rs",
-        "algebra/trigonometry.rs",
-        "algebra/function.rs#fn of_fractions",
-        "algebra/function.rs#fn opaque",
-        "algebra/function.rs#fn signed",
-        "algebra/function.rs#fn logarithm",
-        "algebra/function.rs#fn logarithm_of_atom",
-        "algebra/function.rs#fn logarithm_of_number",
-        "algebra/function.rs#fn absolute",
-        "algebra/function.rs#fn parts",
-        "algebra/function.rs#fn part",
-        "algebra/function.rs#fn symbolic_factorial",
-        "algebra/function.rs#fn choices",
-        "algebra/function.rs#fn any_factorial",
-    ];
-    Residues: "values modulo primes", ["algebra/modular.rs", "algebra/modular_u64.rs"];
-    HugePowers: "residues of powers with huge exponents", [
-        "algebra/modular.rs#fn huge_power",
-        "algebra/modular.rs#fn carmichael",
-        "algebra/modular.rs#fn log2_at_least",
-        "algebra/modular_u64.rs#fn is_prime",
-    ];
-    HugeRemainders: "remainders of numbers too large to compute", [
-        "algebra/function.rs#fn residue",
-        "algebra/modular.rs#fn residue",
-    ];
-    Sizes: "a look at the size where residues agree", ["algebra/numeric.rs#fn are_apart"];
     Defined: "is an expression sure to have a value?", ["algebra/defined.rs"];
     Values: "values at points, as a whole", [
         "algebra/numeric.rs",
@@ -124,7 +93,6 @@ parts! {
         "algebra/numeric/pair.rs#fn classify",
         "algebra/numeric/pair.rs#fn same",
     ];
-    PointRationals: "rational values at points", ["algebra/numeric/exact.rs"];
     Rounding: "values rounded to places", ["algebra/numeric/rounded.rs"];
     RoundedRationals: "rational numbers rounded to places", [
         "algebra/integer.rs#fn same_to",
@@ -140,7 +108,6 @@ parts! {
     ];
     NumericFolds: "sums and products at points", ["algebra/numeric/evaluate.rs#fn fold"];
     ExactFolds: "sums and products, exactly", ["algebra/exact.rs#fn fold"];
-    ModularFolds: "sums and products modulo primes", ["algebra/modular.rs#fn fold"];
     NumericArcs: "arcsine and arccosine at points", ["algebra/numeric/call.rs#fn arc"];
     NumericFactorials: "factorials at points", [
         "algebra/numeric/call.rs#fn factorial",
@@ -159,68 +126,10 @@ parts! {
     NumericExtremes: "min and max at points", ["algebra/numeric/call.rs#fn extreme"];
     NumericFloors: "floor and ceiling at points", ["algebra/numeric/call.rs#fn cell"];
     NumericTanh: "tanh far from zero", ["algebra/numeric/call.rs#fn tanh"];
-    Trigonometry: "normal forms of sines and cosines", ["algebra/trigonometry.rs"];
-    Hyperbolic: "hyperbolic functions by exponentials", ["algebra/trigonometry.rs#fn hyperbolic"];
-    SineValues: "sines of known angles", ["algebra/trigonometry.rs#fn sine_of_turns"];
-    RootsOfUnity: "normal forms of roots of unity", [
-        "algebra/power.rs#fn root_of_unity",
-        "algebra/power.rs#fn minus_one_to",
-    ];
-    Logarithms: "normal forms of logarithms", [
-        "algebra/function.rs#fn logarithm",
-        "algebra/function.rs#fn logarithm_of_atom",
-        "algebra/function.rs#fn logarithm_of_number",
-    ];
-    AbsoluteValues: "normal forms of absolute values", ["algebra/function.rs#fn absolute"];
-    ComplexParts: "real and imaginary parts, exactly", [
-        "algebra/function.rs#fn part",
-        "algebra/function.rs#fn parts",
-    ];
-    SymbolicFactorials: "factorials of expressions", [
-        "algebra/function.rs#fn symbolic_factorial",
-        "algebra/function.rs#fn any_factorial",
-    ];
-    SymbolicChoices: "binomials of expressions", ["algebra/function.rs#fn choices"];
     InfiniteArguments: "functions and powers of infinity", [
         "algebra/function.rs#fn of_infinity",
         "algebra/power.rs#fn to_infinity",
     ];
-    NumberRoots: "normal forms of roots of numbers", [
-        "algebra/power.rs#fn number_to",
-        "algebra/power.rs#fn minus_one_to",
-    ];
-    SymbolRoots: "normal forms of roots of expressions", [
-        "algebra/power.rs#fn fraction_to",
-        "algebra/power.rs#fn root",
-        "algebra/power.rs#fn term_to",
-        "algebra/power.rs#fn opaque_power",
-    ];
-    SymbolicPowers: "powers with a variable in the exponent", [
-        "algebra/power.rs#fn symbolic",
-        "algebra/power.rs#fn power_by_term",
-        "algebra/power.rs#fn positive_power",
-        "algebra/power.rs#fn exponential",
-        "algebra/power.rs#fn logarithm_in",
-        "algebra/power.rs#fn fraction_to_any",
-        "algebra/power.rs#fn power_atom",
-    ];
-    PowersOfProducts: "such powers of products", ["algebra/power.rs#fn positive_power"];
-    PowersOfLogarithms: "e to a logarithm", [
-        "algebra/power.rs#fn logarithm_in",
-        "algebra/power.rs#fn fraction_to_any",
-    ];
-    EqualCalls: "functions of equal quotients", ["algebra/atom.rs#fn is_same_call"];
-    ConstantRatios: "multiples by a constant that is not rational", [
-        "algebra/arithmetic.rs#fn by_variables",
-    ];
-    Factoring: "prime factors", [
-        "algebra/integer.rs#fn factors",
-        "algebra/integer.rs#fn factor",
-        "algebra/integer.rs#fn factor_word",
-        "algebra/integer.rs#fn leftover",
-    ];
-    Rendering: "normal forms as text", ["algebra/render.rs#impl Algebra<'_>"];
-    OrderOfSides: "an order of the two sides", ["algebra/tree.rs#fn arranged"];
     Proportions: "is one a multiple of the other?", [
         "algebra.rs#fn proportional",
         "algebra.rs#enum Proportion",

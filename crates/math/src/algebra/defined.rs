@@ -4,12 +4,8 @@ use num_rational::BigRational;
 use num_traits::{Signed, Zero};
 
 use super::{
-    atom::Algebra,
-    exact::Value,
-    limits::{EXACT_SHARE, MODULAR_SHARE},
-    modular,
+    attempt,
     numeric::{self, Agreement},
-    tree::{children, holds},
 };
 use crate::{
     budget::Budget,
@@ -20,9 +16,7 @@ use crate::{
 /// base of a power can be zero in disguise.
 pub(super) fn has_value(e: &Expr, budget: &mut Budget) -> bool {
     crate::parts::gate!(Defined, false);
-    let parts_have =
-        |budget: &mut Budget| children(e).into_iter().all(|part| has_value(part, budget));
-    if budget.spend(8).is_err() || !parts_have(budget) {
+    if budget.spend(8).is_err() || !e.children().iter().all(|part| has_value(part, budget)) {
         return false;
     }
 
@@ -68,28 +62,13 @@ fn equals_itself(e: &Expr, budget: &mut Budget) -> bool {
     matches!(numeric::agree(e, e, budget), Ok(Agreement::Close { .. }))
 }
 
-/// Tells whether an expression is sure not to be zero. With unknown functions in it, not being known to be zero is
-/// enough.
+/// Tells whether an expression is sure not to be zero. Unknown functions count as not being zero.
 fn is_nonzero(e: &Expr, budget: &mut Budget) -> bool {
-    let mut attempt = budget.portion(EXACT_SHARE);
-    let mut algebra = Algebra::new(&mut attempt);
-    let exact = match algebra.evaluate(e) {
-        Ok(Value::Number(number)) => Some(!number.is_zero()),
-        Ok(Value::Fraction(fraction)) if algebra.is_surely_nonzero(&fraction.numer) => Some(true),
-        Ok(Value::Fraction(_)) if holds(e, &|part| matches!(part, Expr::Apply(..))) => Some(true),
-        _ => None,
-    };
-    budget.settle(attempt);
-
-    // Residues are cheaper than enclosures, so they come first.
-    exact.unwrap_or_else(|| {
-        let mut attempt = budget.portion(MODULAR_SHARE);
-        let nonzero = modular::is_nonzero(e, &mut attempt);
-        budget.settle(attempt);
-
-        nonzero || {
+    match attempt(e, budget) {
+        Ok(value) => value.as_number().is_some_and(|number| !number.is_zero()),
+        Err(_) => {
             let zero = Expr::Number(BigRational::zero());
             matches!(numeric::agree(e, &zero, budget), Ok(Agreement::Distinct))
         }
-    })
+    }
 }

@@ -1,42 +1,50 @@
-//! Computes the exact value of an expression, if there is one.
+//! Exact values of expressions that are rational numbers.
+//!
+//! Arithmetic, functions whose values are rational, finite sums and products, and perfect roots are computed. Whatever
+//! else occurs makes the value opaque, and is left to enclosures.
+
+use std::cmp::Ordering;
 
 use num_bigint::BigInt;
-use num_rational::{BigRational, Ratio};
+use num_integer::Integer;
+use num_rational::BigRational;
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
-use super::{
-    atom::{Algebra, Atom},
-    integer,
-    limits::AlgebraError,
-    polynomial::{Polynomial, RationalFunction},
+use super::{function, integer};
+use crate::{
+    budget::{Budget, OverBudget},
+    expr::{Constant, Expr, Fold, FoldKind},
 };
-use crate::expr::{Constant, Expr, Fold, FoldKind};
 
-/// An exact value. Numbers are kept apart from quotients of polynomials for speed, because most answers are numbers.
+/// An exact value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Number(BigRational),
-    Fraction(RationalFunction),
     /// Infinity of either sign.
     Infinity {
         positive: bool,
     },
 }
 
-impl From<RationalFunction> for Value {
-    fn from(fraction: RationalFunction) -> Self {
-        match fraction.as_number() {
-            Some(number) => Value::Number(number),
-            None => Value::Fraction(fraction),
-        }
+/// Reason why there is no exact value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExactError {
+    /// There is no value at all.
+    Undefined,
+    /// The value is too large to be computed.
+    TooLarge,
+    /// The value is not rational, or it takes more to see that it is.
+    Opaque,
+    OverBudget,
+}
+
+impl From<OverBudget> for ExactError {
+    fn from(_: OverBudget) -> Self {
+        ExactError::OverBudget
     }
 }
 
-impl From<Polynomial> for Value {
-    fn from(polynomial: Polynomial) -> Self {
-        RationalFunction::from(polynomial).into()
-    }
-}
+pub(super) type Result<T> = std::result::Result<T, ExactError>;
 
 impl From<BigRational> for Value {
     fn from(number: BigRational) -> Self {
@@ -46,7 +54,7 @@ impl From<BigRational> for Value {
 
 impl From<BigInt> for Value {
     fn from(number: BigInt) -> Self {
-        Value::Number(BigRational::from_integer(number))
+        Value::Number(number.into())
     }
 }
 
@@ -54,233 +62,301 @@ impl Value {
     pub(super) fn as_number(&self) -> Option<&BigRational> {
         match self {
             Value::Number(number) => Some(number),
-            _ => None,
+            Value::Infinity { .. } => None,
         }
     }
 
-    /// Returns a value that is not infinite as a quotient of polynomials.
-    pub(super) fn into_fraction(self) -> Result<RationalFunction, AlgebraError> {
-        match self {
-            Value::Number(number) => Ok(number.into()),
-            Value::Fraction(fraction) => Ok(fraction),
-            Value::Infinity { .. } => Err(AlgebraError::Opaque),
+    /// Compares two values. Infinity is beyond every number.
+    pub(super) fn order(&self, other: &Value) -> Ordering {
+        let rank = |value: &Value| match value {
+            Value::Number(_) => 0,
+            Value::Infinity { positive } => {
+                if *positive {
+                    1
+                } else {
+                    -1
+                }
+            }
+        };
+        match (self, other) {
+            (Value::Number(first), Value::Number(second)) => first.cmp(second),
+            (first, second) => rank(first).cmp(&rank(second)),
         }
     }
 
     fn negated(self) -> Self {
         match self {
             Value::Number(number) => Value::Number(-number),
-            Value::Fraction(fraction) => Value::Fraction(fraction.negated()),
             Value::Infinity { positive } => Value::Infinity { positive: !positive },
-        }
-    }
-}
-
-impl Algebra<'_> {
-    /// Computes the exact value.
-    pub(super) fn evaluate(&mut self, expr: &Expr) -> Result<Value, AlgebraError> {
-        crate::parts::gate!(ExactValues, Err(AlgebraError::Opaque));
-        self.budget.spend(8)?;
-        match expr {
-            Expr::Number(number) | Expr::Decimal(number) => {
-                let bits = integer::bits(number);
-                self.budget.spend(bits / 64)?;
-                if bits > integer::MAX_BITS {
-                    Err(AlgebraError::TooLarge)
-                } else {
-                    Ok(number.clone().into())
-                }
-            }
-            Expr::Symbol(name) => match self.scope.iter().rev().find(|(index, _)| index == name) {
-                Some((_, value)) => Ok(value.clone().into()),
-                None => Ok(self.polynomial(Atom::Symbol(name.clone()), Ratio::one())?.into()),
-            },
-            Expr::Constant(Constant::Infinity) => Ok(Value::Infinity { positive: true }),
-            Expr::Constant(constant) => Ok(self.constant(*constant)?.into()),
-
-            Expr::Sum(terms) => {
-                let mut values = Vec::with_capacity(terms.len());
-                for term in terms {
-                    values.push(self.evaluate(term)?);
-                }
-                self.sum(values)
-            }
-
-            Expr::Product(factors) => {
-                let mut product = Value::Number(BigRational::one());
-                for factor in factors {
-                    let value = self.evaluate(factor)?;
-                    product = self.product(product, value)?;
-                }
-                Ok(product)
-            }
-            Expr::Negate(inner) => Ok(self.evaluate(inner)?.negated()),
-
-            Expr::Quotient(parts) => {
-                let numer = self.evaluate(&parts[0])?;
-                let denom = self.evaluate(&parts[1])?;
-                self.quotient(numer, denom)
-            }
-
-            Expr::Power(parts) => {
-                let base = self.evaluate(&parts[0])?;
-                let exponent = self.evaluate(&parts[1])?;
-                self.raise(base, exponent)
-            }
-
-            Expr::Root(parts) => {
-                let degree = self.evaluate(&parts[0])?;
-                let radicand = self.evaluate(&parts[1])?;
-                let exponent = self.quotient(Value::Number(BigRational::one()), degree)?;
-                self.raise(radicand, exponent)
-            }
-
-            Expr::Call(function, arguments) => self.call(*function, arguments),
-            Expr::Fold(fold) => self.fold(fold),
-
-            Expr::Apply(name, arguments) => {
-                let mut fractions = Vec::with_capacity(arguments.len());
-                for argument in arguments {
-                    fractions.push(self.evaluate(argument)?.into_fraction()?);
-                }
-                Ok(self.polynomial(Atom::Apply(name.clone(), fractions), Ratio::one())?.into())
-            }
-
-            Expr::Degrees(angle) => {
-                let angle = self.evaluate(angle)?;
-                let unit = self.constant(Constant::Pi)?;
-                let unit = self.scale(&unit, &BigRational::new(1.into(), 180.into()))?;
-                self.product(angle, unit.into())
-            }
-        }
-    }
-
-    /// Adds all values, and collects like terms only once.
-    fn sum(&mut self, values: Vec<Value>) -> Result<Value, AlgebraError> {
-        let mut number = BigRational::zero();
-        let mut terms = vec![];
-        let mut quotients: Option<RationalFunction> = None;
-        let mut infinity = None;
-
-        for value in values {
-            match value {
-                Value::Number(summand) => {
-                    number = integer::sum(&number, &summand, self.budget)?;
-                }
-                Value::Fraction(RationalFunction { numer, denom: None }) => terms.extend(numer.0),
-                Value::Fraction(fraction) => {
-                    quotients = Some(match quotients {
-                        Some(sum) => self.add(&sum, &fraction)?,
-                        None => fraction,
-                    });
-                }
-                Value::Infinity { positive } => {
-                    // ∞ − ∞ has no value.
-                    if infinity.is_some_and(|before| before != positive) {
-                        return Err(AlgebraError::Undefined);
-                    }
-                    infinity = Some(positive);
-                }
-            }
-        }
-
-        if terms.is_empty() && quotients.is_none() {
-            return Ok(infinity.map_or(number.into(), |positive| Value::Infinity { positive }));
-        }
-
-        terms.extend(Polynomial::constant(number).0);
-        let mut sum: RationalFunction = self.collect(terms)?.into();
-        if let Some(quotients) = quotients {
-            sum = self.add(&sum, &quotients)?;
-        }
-
-        // Infinity plus a real number is infinity. Infinity plus a complex number is not decided here.
-        match infinity {
-            None => Ok(sum.into()),
-            Some(positive) if self.is_real(&sum) => Ok(Value::Infinity { positive }),
-            Some(_) => Err(AlgebraError::Opaque),
-        }
-    }
-
-    pub(super) fn product(&mut self, left: Value, right: Value) -> Result<Value, AlgebraError> {
-        match (left, right) {
-            (Value::Number(a), Value::Number(b)) => {
-                Ok(integer::product(&a, &b, self.budget)?.into())
-            }
-            (Value::Infinity { positive }, other) | (other, Value::Infinity { positive }) => {
-                let factor = self.sign(&other)?;
-                Ok(Value::Infinity { positive: positive == factor })
-            }
-            (a, b) => {
-                let a = a.into_fraction()?;
-                let b = b.into_fraction()?;
-                Ok(self.multiply(&a, &b)?.into())
-            }
         }
     }
 
     /// Tells whether a factor of infinity is positive.
-    fn sign(&self, value: &Value) -> Result<bool, AlgebraError> {
-        match value {
-            Value::Number(number) if number.is_zero() => Err(AlgebraError::Undefined),
+    fn sign(&self) -> Result<bool> {
+        match self {
+            Value::Number(number) if number.is_zero() => Err(ExactError::Undefined),
             Value::Number(number) => Ok(number.is_positive()),
             Value::Infinity { positive } => Ok(*positive),
-            Value::Fraction(fraction) if self.is_positive(fraction) => Ok(true),
-            Value::Fraction(fraction) if self.is_positive(&fraction.clone().negated()) => Ok(false),
-            Value::Fraction(_) => Err(AlgebraError::Opaque),
+        }
+    }
+}
+
+/// Computes the exact value of an expression without variables.
+pub(super) fn value(expr: &Expr, budget: &mut Budget) -> Result<Value> {
+    let no_symbol = |_: &str| None;
+    Exact { symbol: &no_symbol, scope: vec![], limit: integer::MAX_BITS, budget }.value(expr)
+}
+
+/// Returns the rational value of an expression at a point, given the values of its symbols there. Returns `None` if
+/// there is none that is short and easy to find.
+pub(super) fn at_point(
+    expr: &Expr,
+    symbol: &dyn Fn(&str) -> Option<(i64, i64)>,
+    budget: &mut Budget,
+) -> std::result::Result<Option<BigRational>, OverBudget> {
+    match (Exact { symbol, scope: vec![], limit: integer::POINT_BITS, budget }).value(expr) {
+        Ok(Value::Number(number)) => Ok(Some(number)),
+        Err(ExactError::OverBudget) => Err(OverBudget),
+        Ok(Value::Infinity { .. }) | Err(_) => Ok(None),
+    }
+}
+
+struct Exact<'s, 'b> {
+    symbol: &'s dyn Fn(&str) -> Option<(i64, i64)>,
+    /// Values of the indices of the enclosing sums and products.
+    scope: Vec<(Box<str>, BigRational)>,
+    /// Bits of the longest number that is computed.
+    limit: u64,
+    budget: &'b mut Budget,
+}
+
+impl Exact<'_, '_> {
+    fn value(&mut self, expr: &Expr) -> Result<Value> {
+        crate::parts::gate!(ExactValues, Err(ExactError::Opaque));
+        self.budget.spend(8)?;
+
+        match expr {
+            Expr::Number(number) | Expr::Decimal(number) => {
+                self.budget.spend(integer::bits(number) / 64)?;
+                self.short(number.clone()).map(Value::Number)
+            }
+            Expr::Symbol(name) => self.symbol(name).ok_or(ExactError::Opaque),
+            Expr::Constant(Constant::Infinity) => Ok(Value::Infinity { positive: true }),
+            Expr::Constant(Constant::NotANumber) => Err(ExactError::Undefined),
+
+            Expr::Sum(terms) => {
+                let mut sum = BigRational::zero().into();
+                for term in terms {
+                    let term = self.value(term)?;
+                    sum = self.sum(sum, term)?;
+                }
+                Ok(sum)
+            }
+            Expr::Product(factors) => {
+                let mut product = BigRational::one().into();
+                for factor in factors {
+                    let factor = self.value(factor)?;
+                    product = self.product(product, factor)?;
+                }
+                Ok(product)
+            }
+            Expr::Negate(inner) => Ok(self.value(inner)?.negated()),
+            Expr::Quotient(parts) => {
+                let numer = self.value(&parts[0])?;
+                let denom = self.value(&parts[1])?;
+                self.quotient(numer, denom)
+            }
+
+            Expr::Power(parts) => {
+                let exponent = self.value(&parts[1])?;
+                // Beyond all numbers goes any base above one, and so do the powers of π and e.
+                let base = match (&parts[0], &exponent) {
+                    (Expr::Constant(Constant::Pi | Constant::E), Value::Infinity { .. }) => {
+                        BigInt::from(2).into()
+                    }
+                    (base, _) => self.value(base)?,
+                };
+                self.power(base, exponent)
+            }
+            Expr::Root(parts) => {
+                let degree = self.value(&parts[0])?;
+                let radicand = self.value(&parts[1])?;
+                let exponent = self.quotient(BigRational::one().into(), degree)?;
+                self.power(radicand, exponent)
+            }
+
+            Expr::Call(function, _) if !function::may_be_rational(*function) => {
+                Err(ExactError::Opaque)
+            }
+            Expr::Call(function, arguments) => {
+                let mut values = Vec::with_capacity(arguments.len());
+                for argument in arguments {
+                    values.push(self.value(argument)?);
+                }
+                let value = function::value(*function, &values, self.limit, self.budget)?;
+                match value {
+                    Value::Number(number) => self.short(number).map(Value::Number),
+                    infinity => Ok(infinity),
+                }
+            }
+            Expr::Fold(fold) => self.fold(fold),
+            Expr::Constant(_) | Expr::Apply(..) | Expr::Degrees(_) => Err(ExactError::Opaque),
         }
     }
 
-    pub(super) fn quotient(&mut self, numer: Value, denom: Value) -> Result<Value, AlgebraError> {
-        match (numer, denom) {
+    fn symbol(&self, name: &str) -> Option<Value> {
+        if let Some((_, value)) = self.scope.iter().rev().find(|(index, _)| **index == *name) {
+            return Some(value.clone().into());
+        }
+        let (numer, denom) = (self.symbol)(name)?;
+        Some(BigRational::new_raw(numer.into(), denom.into()).into())
+    }
+
+    /// Refuses a number that is too long.
+    fn short(&self, number: BigRational) -> Result<BigRational> {
+        let short = integer::bits(&number) <= self.limit;
+        short.then_some(number).ok_or(ExactError::TooLarge)
+    }
+
+    fn sum(&mut self, left: Value, right: Value) -> Result<Value> {
+        match (left, right) {
             (Value::Number(a), Value::Number(b)) => {
-                if b.is_zero() {
-                    return Err(AlgebraError::Undefined);
-                }
-                Ok(integer::product(&a, &b.recip(), self.budget)?.into())
+                let sum = integer::sum(&a, &b, self.budget)?;
+                Ok(self.short(sum)?.into())
             }
-            (Value::Infinity { .. }, Value::Infinity { .. }) => Err(AlgebraError::Undefined),
-            (_, Value::Infinity { .. }) => Ok(BigRational::zero().into()),
-            (numer, denom) => {
-                let denom = denom.into_fraction()?;
-                let inverse = self.inverse(&denom)?;
-                self.product(numer, inverse.into())
+            // ∞ − ∞ has no value.
+            (Value::Infinity { positive: a }, Value::Infinity { positive: b }) if a != b => {
+                Err(ExactError::Undefined)
+            }
+            (Value::Infinity { positive }, _) | (_, Value::Infinity { positive }) => {
+                Ok(Value::Infinity { positive })
             }
         }
+    }
+
+    fn product(&mut self, left: Value, right: Value) -> Result<Value> {
+        match (left, right) {
+            (Value::Number(a), Value::Number(b)) => {
+                let product = integer::product(&a, &b, self.budget)?;
+                Ok(self.short(product)?.into())
+            }
+            (Value::Infinity { positive }, other) | (other, Value::Infinity { positive }) => {
+                Ok(Value::Infinity { positive: positive == other.sign()? })
+            }
+        }
+    }
+
+    fn quotient(&mut self, numer: Value, denom: Value) -> Result<Value> {
+        match (numer, denom) {
+            (Value::Infinity { .. }, Value::Infinity { .. }) => Err(ExactError::Undefined),
+            (_, Value::Infinity { .. }) => Ok(BigRational::zero().into()),
+            (_, Value::Number(denom)) if denom.is_zero() => Err(ExactError::Undefined),
+            (numer, Value::Number(denom)) => self.product(numer, denom.recip().into()),
+        }
+    }
+
+    fn power(&mut self, base: Value, exponent: Value) -> Result<Value> {
+        match (base, exponent) {
+            (Value::Number(base), Value::Number(exponent)) => self.number_to(base, &exponent),
+            (base, Value::Infinity { positive }) => to_infinity(&base, positive),
+
+            (Value::Infinity { .. }, Value::Number(n)) if n.is_zero() => Err(ExactError::Undefined),
+            (Value::Infinity { .. }, Value::Number(n)) if n.is_negative() => {
+                Ok(BigRational::zero().into())
+            }
+            (Value::Infinity { positive: true }, _) => Ok(Value::Infinity { positive: true }),
+            (_, Value::Number(n)) if n.is_integer() => {
+                Ok(Value::Infinity { positive: n.numer().is_even() })
+            }
+            _ => Err(ExactError::Opaque),
+        }
+    }
+
+    /// Raises a number to a rational exponent, whose denominator needs a perfect root.
+    fn number_to(&mut self, base: BigRational, exponent: &BigRational) -> Result<Value> {
+        // Only 0, 1 and −1 allow exponents out of range, of which only sign and parity matter.
+        let times = exponent.numer().to_i64().unwrap_or_else(|| {
+            let size = i64::MAX - 1 + i64::from(exponent.numer().is_odd());
+            if exponent.is_negative() { -size } else { size }
+        });
+        if exponent.is_integer() {
+            return Ok(integer::power(&base, times, self.limit, self.budget)?.into());
+        }
+
+        if base.is_zero() {
+            let positive = exponent.is_positive();
+            return if positive { Ok(base.into()) } else { Err(ExactError::Undefined) };
+        }
+
+        let bits = integer::bits(&base);
+        let degree = exponent.denom().to_u32().ok_or(ExactError::Opaque)?;
+        // No negative number has a real even root, and with a degree greater than its number of bits, only 1 is a
+        // perfect power.
+        if base.is_negative() && degree.is_even() || u64::from(degree) > bits {
+            return if base.is_one() { Ok(base.into()) } else { Err(ExactError::Opaque) };
+        }
+        if bits > integer::POINT_BITS {
+            return Err(ExactError::TooLarge);
+        }
+
+        self.budget.spend(200 + bits * bits / 16)?;
+        let numer = base.numer().nth_root(degree);
+        let root = BigRational::new_raw(numer, base.denom().nth_root(degree));
+        if root.pow(degree as i32) != base {
+            return Err(ExactError::Opaque);
+        }
+        Ok(integer::power(&root, times, self.limit, self.budget)?.into())
     }
 
     /// Computes a finite sum or product, term by term.
-    fn fold(&mut self, fold: &Fold) -> Result<Value, AlgebraError> {
-        crate::parts::gate!(ExactFolds, Err(AlgebraError::Opaque));
-        let from = self.evaluate(&fold.from)?;
-        let to = self.evaluate(&fold.to)?;
-        let whole = |value: &Value| {
-            value.as_number().filter(|number| number.is_integer()).map(|n| n.numer().clone())
-        };
-        let (Some(from), Some(to)) = (whole(&from), whole(&to)) else {
-            return Err(AlgebraError::Opaque);
-        };
-
-        let Some(count) = (&to - &from + 1u32).to_u64() else { return Err(AlgebraError::Opaque) };
+    fn fold(&mut self, fold: &Fold) -> Result<Value> {
+        crate::parts::gate!(ExactFolds, Err(ExactError::Opaque));
+        let from = self.whole(&fold.from)?;
+        let to = self.whole(&fold.to)?;
+        let count = (&to - &from + 1u32).to_u64().ok_or(ExactError::Opaque)?;
         self.budget.spend(count.saturating_mul(32))?;
 
-        let mut values = vec![];
-        let mut product = Value::Number(BigRational::one());
-
+        let mut total: Value = match fold.kind {
+            FoldKind::Sum => BigRational::zero().into(),
+            FoldKind::Product => BigRational::one().into(),
+        };
         for step in 0..count {
             // The index is removed from the scope before an error can leave the loop.
             self.scope.push((fold.index.clone(), BigRational::from_integer(&from + step)));
-            let value = self.evaluate(&fold.body);
+            let value = self.value(&fold.body);
             self.scope.pop();
-            match fold.kind {
-                FoldKind::Sum => values.push(value?),
-                FoldKind::Product => product = self.product(product, value?)?,
-            }
+            total = match fold.kind {
+                FoldKind::Sum => self.sum(total, value?)?,
+                FoldKind::Product => self.product(total, value?)?,
+            };
         }
 
-        match fold.kind {
-            FoldKind::Sum => self.sum(values),
-            FoldKind::Product => Ok(product),
+        Ok(total)
+    }
+
+    fn whole(&mut self, expr: &Expr) -> Result<BigInt> {
+        match self.value(expr)? {
+            Value::Number(number) if number.is_integer() => Ok(number.to_integer()),
+            _ => Err(ExactError::Opaque),
         }
     }
+}
+
+/// Raises a value to the power of infinity.
+fn to_infinity(base: &Value, positive: bool) -> Result<Value> {
+    crate::parts::gate!(InfiniteArguments, Err(ExactError::Opaque));
+    let one = BigRational::one();
+    let base = base.as_number().ok_or(ExactError::Opaque)?;
+
+    // 1^∞, (−1)^∞ and 0^−∞ have no value.
+    if base.abs() == one || (base.is_zero() && !positive) {
+        return Err(ExactError::Undefined);
+    }
+    // A power that shrinks tends to zero, whatever its sign.
+    if (base.abs() < one) == positive {
+        return Ok(BigRational::zero().into());
+    }
+
+    let grows = base.is_positive();
+    grows.then_some(Value::Infinity { positive: true }).ok_or(ExactError::Opaque)
 }

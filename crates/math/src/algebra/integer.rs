@@ -3,19 +3,19 @@
 use num_bigint::{BigInt, BigUint};
 use num_integer::Integer;
 use num_rational::BigRational;
-use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
+use num_traits::{One, Pow, Signed, Zero};
 
-use super::{limits::AlgebraError, modular_u64};
+use super::exact::ExactError;
 use crate::{
     budget::{Budget, OverBudget},
     expr::Expr,
 };
 
-/// Bits of the longest number that is computed. Longer numbers are left to residues and logarithms.
+/// Bits of the longest number that is computed. Longer numbers are left to enclosures.
 pub(super) const MAX_BITS: u64 = 65_536;
 
-/// Bound up to which factors are sought, so that what is left below its square is prime.
-const TRIAL_BOUND: u64 = 2_048;
+/// Bits of the longest number that is computed at a point, where it is only a step to an enclosure.
+pub(super) const POINT_BITS: u64 = 4_096;
 
 /// Counts the bits of numerator and denominator together.
 pub(super) fn bits(number: &BigRational) -> u64 {
@@ -27,7 +27,7 @@ pub(super) fn sum(
     left: &BigRational,
     right: &BigRational,
     budget: &mut Budget,
-) -> Result<BigRational, AlgebraError> {
+) -> Result<BigRational, ExactError> {
     charge(left, right, budget)?;
     // Integers need no common divisor, and most numbers are integers.
     Ok(if left.is_integer() && right.is_integer() {
@@ -42,7 +42,7 @@ pub(super) fn product(
     left: &BigRational,
     right: &BigRational,
     budget: &mut Budget,
-) -> Result<BigRational, AlgebraError> {
+) -> Result<BigRational, ExactError> {
     charge(left, right, budget)?;
     Ok(if left.is_integer() && right.is_integer() {
         BigRational::from_integer(left.numer() * right.numer())
@@ -53,14 +53,10 @@ pub(super) fn product(
 
 /// Charges for one operation: limbs times limbs. Operations that seek common divisors cost 64 times as much,
 /// because that search goes bit by bit.
-fn charge(
-    left: &BigRational,
-    right: &BigRational,
-    budget: &mut Budget,
-) -> Result<(), AlgebraError> {
+fn charge(left: &BigRational, right: &BigRational, budget: &mut Budget) -> Result<(), ExactError> {
     let bits = bits(left) + bits(right);
     if bits > 2 * MAX_BITS {
-        return Err(AlgebraError::TooLarge);
+        return Err(ExactError::TooLarge);
     }
     let limbs = bits / 64 + 1;
     let whole = left.is_integer() && right.is_integer();
@@ -71,10 +67,11 @@ fn charge(
 pub(super) fn power(
     base: &BigRational,
     exponent: i64,
+    limit: u64,
     budget: &mut Budget,
-) -> Result<BigRational, AlgebraError> {
+) -> Result<BigRational, ExactError> {
     if base.is_zero() {
-        return if exponent > 0 { Ok(base.clone()) } else { Err(AlgebraError::Undefined) };
+        return if exponent > 0 { Ok(base.clone()) } else { Err(ExactError::Undefined) };
     }
 
     // Powers of 1 and −1 cost nothing, however large the exponent is.
@@ -84,8 +81,8 @@ pub(super) fn power(
     }
 
     let size = bits(base).saturating_mul(exponent.unsigned_abs());
-    if size > MAX_BITS {
-        return Err(AlgebraError::TooLarge);
+    if size > limit {
+        return Err(ExactError::TooLarge);
     }
     budget.spend(32 + (size / 64) * (size / 64))?;
 
@@ -101,135 +98,33 @@ pub(super) fn power(
     })
 }
 
-/// One power in the factorisation of a number.
-pub(super) struct Factor {
-    pub(super) base: BigUint,
-    pub(super) exponent: i64,
-    /// True if the base is known to be prime. Otherwise the base is the unfactored rest.
-    pub(super) prime: bool,
-}
-
-/// Factors a fraction, without its sign. Factors of the denominator have negative exponents.
-pub(super) fn factors(
-    number: &BigRational,
-    budget: &mut Budget,
-) -> Result<Vec<Factor>, AlgebraError> {
-    crate::parts::gate!(Factoring, Err(AlgebraError::Opaque));
-    let mut powers = vec![];
-    factor(number.numer().magnitude().clone(), 1, &mut powers, budget)?;
-    factor(number.denom().magnitude().clone(), -1, &mut powers, budget)?;
-    Ok(powers)
-}
-
-fn factor(
-    mut remaining: BigUint,
-    sign: i64,
-    powers: &mut Vec<Factor>,
-    budget: &mut Budget,
-) -> Result<(), AlgebraError> {
-    if remaining.bits() > MAX_BITS {
-        return Err(AlgebraError::TooLarge);
-    }
-
-    let mut divisor = 2u64;
-    while !remaining.is_one() {
-        if let Some(word) = remaining.to_u64() {
-            return factor_word(word, divisor, sign, powers, budget);
-        }
-        if divisor > TRIAL_BOUND {
-            return leftover(remaining, sign, powers, budget);
-        }
-
-        let mut exponent = 0;
-        loop {
-            budget.spend(8 + remaining.bits() / 64)?;
-            let (quotient, rest) = remaining.div_rem(&BigUint::from(divisor));
-            if !rest.is_zero() {
-                break;
-            }
-            remaining = quotient;
-            exponent += sign;
-        }
-
-        if exponent != 0 {
-            powers.push(Factor { base: divisor.into(), exponent, prime: true });
-        }
-        divisor += if divisor == 2 { 1 } else { 2 };
-    }
-
-    Ok(())
-}
-
-fn factor_word(
-    mut remaining: u64,
-    from: u64,
-    sign: i64,
-    powers: &mut Vec<Factor>,
-    budget: &mut Budget,
-) -> Result<(), AlgebraError> {
-    let mut divisor = from;
-    while divisor <= TRIAL_BOUND && divisor * divisor <= remaining {
-        budget.spend(2)?;
-        let mut exponent = 0;
-        while remaining.is_multiple_of(divisor) {
-            remaining /= divisor;
-            exponent += sign;
-        }
-        if exponent != 0 {
-            powers.push(Factor { base: divisor.into(), exponent, prime: true });
-        }
-        divisor += if divisor == 2 { 1 } else { 2 };
-    }
-
-    if remaining == 1 {
-        return Ok(());
-    }
-
-    // This pays for the test of primality.
-    budget.spend(4_000)?;
-    if divisor * divisor > remaining || modular_u64::is_prime(remaining) {
-        powers.push(Factor { base: remaining.into(), exponent: sign, prime: true });
-        return Ok(());
-    }
-
-    leftover(remaining.into(), sign, powers, budget)
-}
-
-/// Adds what trial division left as a separate factor, unless it is a power.
-fn leftover(
-    remaining: BigUint,
-    sign: i64,
-    powers: &mut Vec<Factor>,
-    budget: &mut Budget,
-) -> Result<(), AlgebraError> {
-    for degree in [2u32, 3, 5, 7] {
-        budget.spend(64 + remaining.bits() * (remaining.bits() / 64))?;
-        let root = remaining.nth_root(degree);
-        if Pow::pow(&root, degree) == remaining {
-            // The root may be composite too, but without small factors.
-            return match root.to_u64() {
-                Some(word) => {
-                    factor_word(word, TRIAL_BOUND + 1, sign * i64::from(degree), powers, budget)
-                }
-                None => leftover(root, sign * i64::from(degree), powers, budget),
-            };
-        }
-    }
-
-    powers.push(Factor { base: remaining, exponent: sign, prime: false });
-    Ok(())
-}
-
 /// Computes `n (n − step) (n − 2 step) …` down to the last positive factor.
-pub(super) fn factorial(n: u64, step: u64, budget: &mut Budget) -> Result<BigInt, AlgebraError> {
+pub(super) fn factorial(
+    n: u64,
+    step: u64,
+    limit: u64,
+    budget: &mut Budget,
+) -> Result<BigInt, ExactError> {
     // No factor is longer than n, which bounds the product well enough.
     let size = (n / step).saturating_mul(u64::from(64 - n.leading_zeros()));
+    if size > limit {
+        return Err(ExactError::TooLarge);
+    }
     falling(n, n / step, step, size, budget)
 }
 
 /// Computes `n (n − 1) … (n − k + 1)`.
-pub(super) fn permutations(n: u64, k: u64, budget: &mut Budget) -> Result<BigInt, AlgebraError> {
-    falling(n, k, 1, k.saturating_mul(u64::from(64 - n.leading_zeros())), budget)
+pub(super) fn permutations(
+    n: u64,
+    k: u64,
+    limit: u64,
+    budget: &mut Budget,
+) -> Result<BigInt, ExactError> {
+    let size = k.saturating_mul(u64::from(64 - n.leading_zeros()));
+    if size > limit {
+        return Err(ExactError::TooLarge);
+    }
+    falling(n, k, 1, size, budget)
 }
 
 fn falling(
@@ -238,10 +133,7 @@ fn falling(
     step: u64,
     size: u64,
     budget: &mut Budget,
-) -> Result<BigInt, AlgebraError> {
-    if size > MAX_BITS {
-        return Err(AlgebraError::TooLarge);
-    }
+) -> Result<BigInt, ExactError> {
     budget.spend(16 + count * (4 + size / 64))?;
     let mut product = BigUint::one();
     for factor in (0..count).map(|i| n - i * step) {
@@ -331,33 +223,15 @@ mod tests {
     }
 
     #[test]
-    fn factors_multiply_to_the_number() {
-        let mut budget = Budget::new(1_000_000);
-        for value in [1, 2, 360, 9_901, 1_000_001, 999_999_999_989] {
-            let mut product = BigUint::one();
-            for factor in factors(&number(value, 1), &mut budget).unwrap() {
-                assert!(factor.prime, "{value}: {}", factor.base);
-                product *= factor.base.pow(factor.exponent as u32);
-            }
-            assert_eq!(product, BigUint::from(value as u64));
-        }
-
-        // The square of a product of two primes above the bound is recognised as a square.
-        let square = BigRational::from_integer(BigInt::from(4_000_037u64 * 4_000_063).pow(2u32));
-        let found = factors(&square, &mut budget).unwrap();
-        assert_eq!((found.len(), found[0].exponent, found[0].prime), (1, 2, false));
-    }
-
-    #[test]
     fn sizes_are_refused_before_they_are_computed() {
         let mut budget = Budget::new(u64::MAX);
-        assert_eq!(power(&number(2, 1), 1 << 40, &mut budget), Err(AlgebraError::TooLarge));
-        assert_eq!(power(&number(-1, 1), i64::MIN, &mut budget), Ok(number(1, 1)));
-        assert_eq!(power(&number(-2, 3), -3, &mut budget), Ok(number(-27, 8)));
-        assert_eq!(power(&number(0, 1), 0, &mut budget), Err(AlgebraError::Undefined));
-        assert_eq!(factorial(1_000_000, 1, &mut budget), Err(AlgebraError::TooLarge));
-        assert_eq!(factorial(9, 2, &mut budget), Ok(945.into()));
-        assert_eq!(permutations(5, 2, &mut budget), Ok(20.into()));
+        assert_eq!(power(&number(2, 1), 1 << 40, MAX_BITS, &mut budget), Err(ExactError::TooLarge));
+        assert_eq!(power(&number(-1, 1), i64::MIN, MAX_BITS, &mut budget), Ok(number(1, 1)));
+        assert_eq!(power(&number(-2, 3), -3, MAX_BITS, &mut budget), Ok(number(-27, 8)));
+        assert_eq!(power(&number(0, 1), 0, MAX_BITS, &mut budget), Err(ExactError::Undefined));
+        assert_eq!(factorial(1_000_000, 1, MAX_BITS, &mut budget), Err(ExactError::TooLarge));
+        assert_eq!(factorial(9, 2, MAX_BITS, &mut budget), Ok(945.into()));
+        assert_eq!(permutations(5, 2, MAX_BITS, &mut budget), Ok(20.into()));
     }
 
     #[test]

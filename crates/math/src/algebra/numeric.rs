@@ -10,7 +10,6 @@
 
 mod call;
 mod evaluate;
-mod exact;
 mod pair;
 mod piecewise;
 mod points;
@@ -73,18 +72,6 @@ pub(crate) fn agree(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement
     if pair.is_constant() { constants(&pair, budget) } else { functions(&pair, budget) }
 }
 
-/// Tells whether two constants certainly differ, as far as a cheap comparison can show it.
-pub(crate) fn are_apart(a: &Expr, b: &Expr, budget: &mut Budget) -> bool {
-    crate::parts::gate!(Values, false);
-    crate::parts::gate!(Sizes, false);
-    let Ok(Some(pair)) = Pair::new(a, b, budget) else { return false };
-    let prec = LEVELS[0];
-    let floats = |values: Values<Interval>| values.agreement(0).is_none();
-    let balls = |values: Values<Ball>| values.agreement(prec).is_none();
-    pair.is_constant()
-        && (pair.at(0, 0, budget).is_ok_and(floats) || pair.at(0, prec, budget).is_ok_and(balls))
-}
-
 /// Tells which of two real constants is greater. Returns `None` if that is not known, and also if they are equal.
 pub(crate) fn order(
     a: &Expr,
@@ -98,10 +85,16 @@ pub(crate) fn order(
     match (infinity(a), infinity(b)) {
         (None, None) => (),
         (first, second) => {
-            let first = first.map_or(0, sign);
-            let second = second.map_or(0, sign);
-            let finite = agree(a, b, budget)? == Agreement::Distinct;
-            return Ok((finite && first != second).then(|| first.cmp(&second)));
+            // Infinity is beyond every real number, but not beyond complex ones.
+            let mut real = |expr| match Pair::new(expr, expr, budget) {
+                Ok(Some(pair)) => {
+                    pair.at::<Interval>(0, 0, budget).is_ok_and(|at| at.first.as_real().is_some())
+                }
+                _ => false,
+            };
+            let known = (first.is_some() || real(a)) && (second.is_some() || real(b));
+            let (first, second) = (first.map_or(0, sign), second.map_or(0, sign));
+            return Ok((known && first != second).then(|| first.cmp(&second)));
         }
     }
 

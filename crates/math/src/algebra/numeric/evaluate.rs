@@ -7,9 +7,9 @@ use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
-use super::{exact::exact, unknowns::Unknowns, value::Value};
+use super::{unknowns::Unknowns, value::Value};
 use crate::{
-    algebra::real::Real,
+    algebra::{exact, real::Real},
     budget::{Budget, OverBudget},
     expr::{Constant, Expr, Fold, FoldKind},
 };
@@ -217,7 +217,7 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
             let free = || self.unknowns.symbol(name).and_then(|index| self.coordinates.get(index));
             bound.map(|(_, value)| (*value, 1)).or_else(|| free().copied())
         };
-        Ok(exact(expr, &symbol, self.budget)?)
+        Ok(exact::at_point(expr, &symbol, self.budget)?)
     }
 
     /// Tells whether the value is the same at all points. Such a value need not be real.

@@ -8,11 +8,10 @@ use num_rational::BigRational;
 use super::{
     Agreement, LEVELS, Ladder, PointComparison, at_points,
     evaluate::EnclosureError,
-    exact::exact,
     pair::{Pair, Values},
 };
 use crate::{
-    algebra::{ball::Ball, real::Real},
+    algebra::{ball::Ball, exact, real::Real},
     budget::{Budget, OverBudget},
     expr::Expr,
 };
@@ -65,7 +64,8 @@ fn constants(
     budget: &mut Budget,
 ) -> Result<Agreement, OverBudget> {
     let none = |_: &str| None;
-    let exact = [exact(pair.first, &none, budget)?, exact(pair.second, &none, budget)?];
+    let exact =
+        [exact::at_point(pair.first, &none, budget)?, exact::at_point(pair.second, &none, budget)?];
 
     let mut ladder = Ladder::default();
     let mut finest = None;
