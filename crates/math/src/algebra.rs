@@ -129,9 +129,17 @@ fn equal_to(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
 /// Tells which of two real constants is greater, infinity included.
 pub(crate) fn order(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<Ordering> {
     crate::parts::gate!(Ordering, None);
+    let zero = Value::from(BigRational::zero());
     match (attempt(a, budget), attempt(b, budget)) {
         (Ok(a), Ok(b)) => return Some(a.order(&b)),
         (Err(ExactError::Undefined), _) | (_, Err(ExactError::Undefined)) => return None,
+        // Infinity is beyond every real number, as it is beyond zero.
+        (Ok(infinity @ Value::Infinity { .. }), Err(_)) => {
+            return numeric::is_real(b, budget).then(|| infinity.order(&zero));
+        }
+        (Err(_), Ok(infinity @ Value::Infinity { .. })) => {
+            return numeric::is_real(a, budget).then(|| zero.order(&infinity));
+        }
         _ => {}
     }
     if let Ok(Some(order)) = numeric::order(a, b, budget) {

@@ -4,7 +4,7 @@
 ///
 /// An operation is about one multiplication of two 64-bit words. Because operations are counted, and not seconds, the
 /// verdict is the same on a busy machine, on any thread and on any computer. Code whose cost depends on its input (a
-/// power, a factorial, a product of polynomials) estimates the cost first, asks for it here, and does not start a step
+/// power, a factorial, a higher precision) estimates the cost first, asks for it here, and does not start a step
 /// that was refused.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {

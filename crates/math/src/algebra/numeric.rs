@@ -9,10 +9,12 @@
 //! or a logarithm that depends on an unknown is not real there.
 
 mod call;
+mod combinatorics;
 mod evaluate;
 mod pair;
 mod piecewise;
 mod points;
+mod power;
 pub(crate) mod rounded;
 mod unknowns;
 mod value;
@@ -22,7 +24,7 @@ use std::{cmp::Ordering, ops::Range};
 use super::{ball::Ball, interval::Interval, real::Real};
 use crate::{
     budget::{Budget, OverBudget},
-    expr::{Constant, Expr},
+    expr::Expr,
 };
 use evaluate::EnclosureError;
 use pair::{Pair, Values};
@@ -65,11 +67,15 @@ const FEWEST_BITS: i64 = 64;
 /// Tells whether two expressions have the same value.
 pub(crate) fn agree(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement, OverBudget> {
     crate::parts::gate!(Values, Ok(Agreement::Unknown));
-    if infinity(a).is_some() || infinity(b).is_some() {
-        return infinities(a, b, budget);
-    }
     let Some(pair) = Pair::new(a, b, budget)? else { return Ok(Agreement::Unknown) };
     if pair.is_constant() { constants(&pair, budget) } else { functions(&pair, budget) }
+}
+
+/// Tells whether an expression is certainly a real number.
+pub(crate) fn is_real(e: &Expr, budget: &mut Budget) -> bool {
+    let Ok(Some(pair)) = Pair::new(e, e, budget) else { return false };
+    let real = |values: Values<Interval>| values.first.as_real().is_some();
+    pair.is_constant() && pair.at(0, 0, budget).is_ok_and(real)
 }
 
 /// Tells which of two real constants is greater. Returns `None` if that is not known, and also if they are equal.
@@ -81,22 +87,6 @@ pub(crate) fn order(
     crate::parts::gate!(NumericOrdering, Ok(None));
     crate::parts::gate!(Values, Ok(None));
     let Some(pair) = Pair::new(a, b, budget)?.filter(Pair::is_constant) else { return Ok(None) };
-
-    match (infinity(a), infinity(b)) {
-        (None, None) => (),
-        (first, second) => {
-            // Infinity is beyond every real number, but not beyond complex ones.
-            let mut real = |expr| match Pair::new(expr, expr, budget) {
-                Ok(Some(pair)) => {
-                    pair.at::<Interval>(0, 0, budget).is_ok_and(|at| at.first.as_real().is_some())
-                }
-                _ => false,
-            };
-            let known = (first.is_some() || real(a)) && (second.is_some() || real(b));
-            let (first, second) = (first.map_or(0, sign), second.map_or(0, sign));
-            return Ok((known && first != second).then(|| first.cmp(&second)));
-        }
-    }
 
     match pair.at::<Interval>(0, 0, budget) {
         Ok(values) => {
@@ -144,39 +134,6 @@ pub(crate) fn ratio(
     }
 
     proportion::<Ball>(&pair, &POINT_LEVELS, 0..POINTS, budget)
-}
-
-/// Returns the sign of an expression that is only infinity: true if positive.
-fn infinity(expr: &Expr) -> Option<bool> {
-    match expr {
-        Expr::Constant(Constant::Infinity) => Some(true),
-        Expr::Negate(inner) => infinity(inner).map(|positive| !positive),
-        _ => None,
-    }
-}
-
-fn sign(positive: bool) -> i8 {
-    if positive { 1 } else { -1 }
-}
-
-fn infinities(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement, OverBudget> {
-    let finite = match (infinity(a), infinity(b)) {
-        (Some(first), Some(second)) if first == second => {
-            return Ok(Agreement::Close { bits: HIGHEST, points: 1 });
-        }
-        (Some(_), Some(_)) => return Ok(Agreement::Distinct),
-        (Some(_), None) => b,
-        _ => a,
-    };
-
-    // The value of an expression with an infinity inside is not known here.
-    if finite.any(&|part| infinity(part).is_some()) {
-        return Ok(Agreement::Unknown);
-    }
-
-    // The other value is not infinite, unless the expression has no value at all.
-    let own = agree(finite, finite, budget)?;
-    Ok(if own == Agreement::Undefined { own } else { Agreement::Distinct })
 }
 
 /// Levels of precision that the budget can be expected to pay for, judged by the cost of the last level. The first

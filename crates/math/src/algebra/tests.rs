@@ -465,6 +465,8 @@ fn rational_values_are_written_in_lowest_terms() {
         ("sqrt(4)/6", "1/3"),
         ("1/x", "1/x"),
         ("3-2*i", "3 - 2*i"),
+        ("sqrt(5+2*sqrt(6))", "sqrt(5 + 2*sqrt(6))"),
+        ("root(3, x)^2", "root(3, x)^2"),
         ("-x-(1-y)", "-x - (1 - y)"),
         ("-oo", "-infinity"),
         ("9^9^9^9/2", "(9^(9^(9^9)))/2"),

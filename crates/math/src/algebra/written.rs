@@ -1,7 +1,7 @@
 //! Plain text of expressions, as they were written.
 
 use num_rational::BigRational;
-use num_traits::{Signed, Zero};
+use num_traits::{Signed, ToPrimitive, Zero};
 
 use super::integer;
 use crate::expr::{Constant, Expr, FoldKind};
@@ -29,16 +29,12 @@ fn write(e: &Expr, text: &mut String) {
         Expr::Sum(terms) => {
             for (index, term) in terms.iter().enumerate() {
                 // A summand that is taken away is written with the sign in front.
-                match term {
-                    Expr::Negate(term) => {
-                        *text += if index == 0 { "-" } else { " - " };
-                        write_factor(term, text);
-                    }
-                    term => {
-                        *text += if index == 0 { "" } else { " + " };
-                        write_factor(term, text);
-                    }
-                }
+                let (term, sign, first) = match term {
+                    Expr::Negate(term) => (term.as_ref(), " - ", "-"),
+                    term => (term, " + ", ""),
+                };
+                *text += if index == 0 { first } else { sign };
+                write_factor(term, text);
             }
         }
         Expr::Product(factors) => write_all(factors, "*", text),
@@ -50,9 +46,9 @@ fn write(e: &Expr, text: &mut String) {
         Expr::Quotient(parts) => write_all(parts.as_slice(), "/", text),
         Expr::Power(parts) => write_all(parts.as_slice(), "^", text),
         Expr::Root(parts) => {
-            *text += "root(";
-            write_all(parts.as_slice(), ", ", text);
-            text.push(')');
+            let is_square = matches!(&parts[0], Expr::Number(degree) if degree.to_u32() == Some(2));
+            *text += if is_square { "sqrt" } else { "root" };
+            write_arguments(&parts[usize::from(is_square)..], text);
         }
 
         Expr::Call(function, arguments) => {

@@ -16,10 +16,6 @@ use crate::{
     expr::{Expr, Function},
 };
 
-/// Maximum number of factors of a factorial or binomial that are multiplied out. Beyond that, Stirling's formula is
-/// used.
-const FACTORS: u64 = 1000;
-
 impl<'e, R: Real> Evaluator<'e, '_, R> {
     pub(super) fn call(&mut self, function: Function, arguments: &'e [Expr]) -> Result<Value<R>> {
         match function {
@@ -87,11 +83,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
                 match function {
                     Function::Sinh => Ok(sinh),
                     Function::Cosh => Ok(cosh),
-                    // Far from zero, both sides of the fraction may overflow, but there it is not needed.
-                    _ => self.tanh(&argument).map_or_else(
-                        || sinh.div(&cosh, prec).ok_or(EnclosureError::Unknown),
-                        |value| Ok(Value::real(value)),
-                    ),
+                    _ => sinh.div(&cosh, prec).ok_or(EnclosureError::Unknown),
                 }
             }
             Function::Exp => {
@@ -176,23 +168,6 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         }
     }
 
-    /// Computes the hyperbolic tangent of a real number that is not small.
-    fn tanh(&mut self, argument: &Value<R>) -> Option<R> {
-        crate::parts::gate!(NumericTanh, None);
-        let prec = self.prec;
-        let x = argument.as_real()?;
-        let one = R::integer(1);
-        if x.abs(prec).add(&one.clone().neg(), prec).sign() != Some(Ordering::Greater) {
-            return None;
-        }
-
-        // tanh |x| = 1 − 2/(e^2|x| + 1).
-        let power = x.abs(prec).mul(&R::integer(2), prec).exp(prec).add(&one, prec);
-        let rest = R::integer(2).div(&power, prec)?;
-        let value = one.add(&rest.neg(), prec);
-        Some(if x.sign() == Some(Ordering::Less) { value.neg() } else { value })
-    }
-
     /// Returns the greatest integer below, or the least above.
     fn cell(&mut self, x: &R, down: bool, written: &Expr) -> Result<BigInt> {
         crate::parts::gate!(NumericFloors, Err(EnclosureError::Unknown));
@@ -239,123 +214,6 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
 
     fn whole_value(&self, n: &BigInt) -> Value<R> {
         Value::real(R::ratio(n, &1.into(), self.prec))
-    }
-
-    /// Computes the product of every `step`-th number from `from` to `to`.
-    fn product(&mut self, from: u64, to: u64, step: usize) -> Result<Value<R>> {
-        let mut product = R::integer(1);
-        for factor in (from..=to).step_by(step) {
-            self.operation()?;
-            product = product.mul(&R::integer(factor as i64), self.prec);
-        }
-        Ok(Value::real(product))
-    }
-
-    fn factorial(&mut self, n: u64) -> Result<Value<R>> {
-        crate::parts::gate!(NumericFactorials, Err(EnclosureError::Unknown));
-        if n <= FACTORS { self.product(2, n, 1) } else { self.stirling(n) }
-    }
-
-    /// Computes `n! = e^(n ln n − n + ln(2πn)/2 + 1/12n − 1/360n³ + …)`. The series is off by less than the first
-    /// term that is left out.
-    fn stirling(&mut self, n: u64) -> Result<Value<R>> {
-        crate::parts::gate!(Stirling, Err(EnclosureError::Unknown));
-        self.elementary()?;
-        self.elementary()?;
-        self.elementary()?;
-
-        // The exponential loses as many digits as the sum has before its point.
-        let prec = self.prec + 64;
-        let x = R::integer(n as i64);
-        let inverse = R::integer(1).div(&x, prec).ok_or(EnclosureError::Unknown)?;
-        let square = inverse.mul(&inverse, prec);
-        let log = x.ln(prec).ok_or(EnclosureError::Unknown)?;
-        let turn = R::pi(prec)
-            .mul(&x, prec)
-            .mul(&R::integer(2), prec)
-            .ln(prec)
-            .ok_or(EnclosureError::Unknown)?;
-        let half = turn.div(&R::integer(2), prec).ok_or(EnclosureError::Unknown)?;
-        let mut sum = x.mul(&log, prec).add(&x.neg(), prec).add(&half, prec);
-
-        let mut power = inverse;
-        for (k, (numer, denom)) in STIRLING.into_iter().enumerate() {
-            self.operation()?;
-            let term = R::ratio(&numer.into(), &denom.into(), prec).mul(&power, prec);
-            let last = k + 1 == STIRLING.len();
-            sum = sum.add(&if last { term.around_zero(prec) } else { term }, prec);
-            power = power.mul(&square, prec);
-        }
-
-        Ok(Value::real(sum.exp(prec)))
-    }
-
-    fn double_factorial(&mut self, n: u64) -> Result<Value<R>> {
-        crate::parts::gate!(NumericFactorials, Err(EnclosureError::Unknown));
-        if n <= 2 * FACTORS {
-            return self.product(if n.is_multiple_of(2) { 2 } else { 1 }, n, 2);
-        }
-
-        // (2m)!! = 2^m·m!, and (2m+1)!! = (2m+1)!/(2m)!!.
-        let half = n / 2;
-        self.elementary()?;
-        let log = R::integer(2).ln(self.prec + 64).ok_or(EnclosureError::Unknown)?;
-        let power = log.mul(&R::integer(half as i64), self.prec + 64).exp(self.prec);
-        let even = self.factorial(half)?.mul(&Value::real(power), self.prec);
-
-        if n.is_multiple_of(2) {
-            return Ok(even);
-        }
-        self.factorial(n)?.div(&even, self.prec).ok_or(EnclosureError::Unknown)
-    }
-
-    /// Computes `n(n−1)…(n−k+1)`, divided by `k!` for binomials.
-    fn choices(
-        &mut self,
-        binomial: bool,
-        x: &Value<R>,
-        n: Option<BigInt>,
-        k: &BigInt,
-    ) -> Result<Value<R>> {
-        crate::parts::gate!(NumericChoices, Err(EnclosureError::Unknown));
-        let natural = n.as_ref().filter(|n| !n.is_negative());
-        if k.is_negative() {
-            return natural.map(|_| Value::real(R::integer(0))).ok_or(EnclosureError::Unknown);
-        }
-        if natural.is_some_and(|n| n < k) {
-            return Ok(Value::real(R::integer(0)));
-        }
-
-        // C(n, k) = C(n, n−k), and the smaller k is less work.
-        let mirrored = natural.filter(|n| binomial && k + k > **n).map(|n| n - k);
-        let k = mirrored.as_ref().unwrap_or(k).to_u64().ok_or(EnclosureError::Unknown)?;
-
-        let prec = self.prec;
-        if k > FACTORS {
-            let n = natural
-                .and_then(|n| n.to_u64())
-                .filter(|n| *n < 1 << 53)
-                .ok_or(EnclosureError::Unknown)?;
-            // There are too many factors to multiply, but not for Stirling's formula.
-            let mut denom = self.factorial(n - k)?;
-            if binomial {
-                denom = denom.mul(&self.factorial(k)?, prec);
-            }
-            return self.factorial(n)?.div(&denom, prec).ok_or(EnclosureError::Unknown);
-        }
-
-        let mut value = Value::real(R::integer(1));
-        for i in 0..k as i64 {
-            self.operation()?;
-            self.operation()?;
-            value = value.mul(&x.add(&Value::real(R::integer(-i)), prec), prec);
-            if binomial {
-                let divided = value.div(&Value::real(R::integer(i + 1)), prec);
-                value = divided.ok_or(EnclosureError::Unknown)?;
-            }
-        }
-
-        Ok(value)
     }
 
     fn remainder(
@@ -445,17 +303,3 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
 fn real<R: Real>(value: &Value<R>) -> Result<&R> {
     value.as_real().ok_or(EnclosureError::Unknown)
 }
-
-/// Coefficients of Stirling's series: `B(2k)/(2k(2k−1))` for k = 1, 2, ….
-const STIRLING: [(i64, i64); 10] = [
-    (1, 12),
-    (-1, 360),
-    (1, 1260),
-    (-1, 1680),
-    (1, 1188),
-    (-691, 360_360),
-    (1, 156),
-    (-3617, 122_400),
-    (43_867, 244_188),
-    (-174_611, 125_400),
-];
