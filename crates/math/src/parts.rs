@@ -125,10 +125,6 @@ parts! {
     NumericDivisors: "gcd and lcm at points", ["algebra/numeric/call.rs#fn divisors"];
     NumericExtremes: "min and max at points", ["algebra/numeric/call.rs#fn extreme"];
     NumericFloors: "floor and ceiling at points", ["algebra/numeric/call.rs#fn cell"];
-    InfiniteArguments: "functions and powers of infinity", [
-        "algebra/function.rs#fn of_infinity",
-        "algebra/power.rs#fn to_infinity",
-    ];
     Proportions: "is one a multiple of the other?", [
         "algebra.rs#fn proportional",
         "algebra.rs#enum Proportion",

@@ -168,36 +168,29 @@ impl Exact<'_, '_> {
             }
 
             Expr::Power(parts) => {
-                let exponent = self.value(&parts[1])?;
-                // Beyond all numbers goes any base above one, and so do the powers of π and e.
-                let base = match (&parts[0], &exponent) {
-                    (Expr::Constant(Constant::Pi | Constant::E), Value::Infinity { .. }) => {
-                        BigInt::from(2).into()
-                    }
-                    (base, _) => self.value(base)?,
-                };
-                self.power(base, exponent)
+                let base = self.number(&parts[0])?;
+                let exponent = self.number(&parts[1])?;
+                self.power(base, &exponent)
             }
             Expr::Root(parts) => {
-                let degree = self.value(&parts[0])?;
-                let radicand = self.value(&parts[1])?;
-                let exponent = self.quotient(BigRational::one().into(), degree)?;
-                self.power(radicand, exponent)
+                let degree = self.number(&parts[0])?;
+                let radicand = self.number(&parts[1])?;
+                if degree.is_zero() {
+                    return Err(ExactError::Undefined);
+                }
+                self.power(radicand, &degree.recip())
             }
 
             Expr::Call(function, _) if !function::may_be_rational(*function) => {
                 Err(ExactError::Opaque)
             }
             Expr::Call(function, arguments) => {
-                let mut values = Vec::with_capacity(arguments.len());
+                let mut numbers = Vec::with_capacity(arguments.len());
                 for argument in arguments {
-                    values.push(self.value(argument)?);
+                    numbers.push(self.number(argument)?);
                 }
-                let value = function::value(*function, &values, self.limit, self.budget)?;
-                match value {
-                    Value::Number(number) => self.short(number).map(Value::Number),
-                    infinity => Ok(infinity),
-                }
+                let value = function::value(*function, &numbers, self.limit, self.budget)?;
+                self.short(value).map(Value::Number)
             }
             Expr::Fold(fold) => self.fold(fold),
             Expr::Constant(_) | Expr::Apply(..) | Expr::Degrees(_) => Err(ExactError::Opaque),
@@ -255,25 +248,8 @@ impl Exact<'_, '_> {
         }
     }
 
-    fn power(&mut self, base: Value, exponent: Value) -> Result<Value> {
-        match (base, exponent) {
-            (Value::Number(base), Value::Number(exponent)) => self.number_to(base, &exponent),
-            (base, Value::Infinity { positive }) => to_infinity(&base, positive),
-
-            (Value::Infinity { .. }, Value::Number(n)) if n.is_zero() => Err(ExactError::Undefined),
-            (Value::Infinity { .. }, Value::Number(n)) if n.is_negative() => {
-                Ok(BigRational::zero().into())
-            }
-            (Value::Infinity { positive: true }, _) => Ok(Value::Infinity { positive: true }),
-            (_, Value::Number(n)) if n.is_integer() => {
-                Ok(Value::Infinity { positive: n.numer().is_even() })
-            }
-            _ => Err(ExactError::Opaque),
-        }
-    }
-
     /// Raises a number to a rational exponent, whose denominator needs a perfect root.
-    fn number_to(&mut self, base: BigRational, exponent: &BigRational) -> Result<Value> {
+    fn power(&mut self, base: BigRational, exponent: &BigRational) -> Result<Value> {
         // Only 0, 1 and −1 allow exponents out of range, of which only sign and parity matter.
         let times = exponent.numer().to_i64().unwrap_or_else(|| {
             let size = i64::MAX - 1 + i64::from(exponent.numer().is_odd());
@@ -335,28 +311,15 @@ impl Exact<'_, '_> {
     }
 
     fn whole(&mut self, expr: &Expr) -> Result<BigInt> {
+        let number = self.number(expr)?;
+        number.is_integer().then(|| number.to_integer()).ok_or(ExactError::Opaque)
+    }
+
+    /// Computes the value of a part in which infinity has no meaning that is known here.
+    fn number(&mut self, expr: &Expr) -> Result<BigRational> {
         match self.value(expr)? {
-            Value::Number(number) if number.is_integer() => Ok(number.to_integer()),
-            _ => Err(ExactError::Opaque),
+            Value::Number(number) => Ok(number),
+            Value::Infinity { .. } => Err(ExactError::Opaque),
         }
     }
-}
-
-/// Raises a value to the power of infinity.
-fn to_infinity(base: &Value, positive: bool) -> Result<Value> {
-    crate::parts::gate!(InfiniteArguments, Err(ExactError::Opaque));
-    let one = BigRational::one();
-    let base = base.as_number().ok_or(ExactError::Opaque)?;
-
-    // 1^∞, (−1)^∞ and 0^−∞ have no value.
-    if base.abs() == one || (base.is_zero() && !positive) {
-        return Err(ExactError::Undefined);
-    }
-    // A power that shrinks tends to zero, whatever its sign.
-    if (base.abs() < one) == positive {
-        return Ok(BigRational::zero().into());
-    }
-
-    let grows = base.is_positive();
-    grows.then_some(Value::Infinity { positive: true }).ok_or(ExactError::Opaque)
 }

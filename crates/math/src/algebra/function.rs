@@ -6,73 +6,64 @@ use num_rational::BigRational;
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
 use super::{
-    exact::{ExactError, Result, Value},
+    exact::{ExactError, Result},
     integer,
 };
 use crate::{budget::Budget, expr::Function};
 
-/// Tells whether a function has rational values at some arguments other than zero, so that it is worth to compute them.
+/// Tells whether a function has rational values at more than a few rational numbers.
 pub(super) fn may_be_rational(function: Function) -> bool {
     use Function::*;
     !matches!(
         function,
-        Sin | Cos | Tan | Cot | Sec | Csc | Arcsin | Arccos | Arctan | Arccot | Sinh | Cosh | Tanh
+        Sin | Cos
+            | Tan
+            | Cot
+            | Sec
+            | Csc
+            | Arcsin
+            | Arccos
+            | Arctan
+            | Arccot
+            | Sinh
+            | Cosh
+            | Tanh
+            | Exp
+            | Ln
     )
 }
 
+/// Computes the value of a function at rational numbers.
 pub(super) fn value(
     function: Function,
-    arguments: &[Value],
+    numbers: &[BigRational],
     limit: u64,
     budget: &mut Budget,
-) -> Result<Value> {
-    if arguments.is_empty() || function.arity().is_some_and(|arity| arity != arguments.len()) {
+) -> Result<BigRational> {
+    if numbers.is_empty() || function.arity().is_some_and(|arity| arity != numbers.len()) {
         return Err(ExactError::Opaque);
     }
-    if let [Value::Infinity { positive }] = arguments {
-        return of_infinity(function, *positive);
-    }
-    let numbers: Option<Vec<_>> = arguments.iter().map(Value::as_number).collect();
-    of_numbers(function, &numbers.ok_or(ExactError::Opaque)?, limit, budget)
-}
 
-fn of_infinity(function: Function, positive: bool) -> Result<Value> {
-    crate::parts::gate!(InfiniteArguments, Err(ExactError::Opaque));
-    match (function, positive) {
-        (Function::Abs, _) | (Function::Exp | Function::Ln | Function::Factorial, true) => {
-            Ok(Value::Infinity { positive: true })
-        }
-        (Function::Exp, false) => Ok(BigRational::zero().into()),
-        _ => Err(ExactError::Opaque),
-    }
-}
-
-fn of_numbers(
-    function: Function,
-    numbers: &[&BigRational],
-    limit: u64,
-    budget: &mut Budget,
-) -> Result<Value> {
     let size: u64 = numbers.iter().map(|number| integer::bits(number)).sum();
     budget.spend(size / 64 * (size / 64) + 8 * numbers.len() as u64)?;
 
     let natural = |at: usize| -> Option<u64> {
         numbers[at].is_integer().then(|| numbers[at].numer().to_u64()).flatten()
     };
-    let first = numbers[0];
+    let first = &numbers[0];
 
     Ok(match function {
-        Function::Abs => first.abs().into(),
-        Function::Floor => first.floor().into(),
-        Function::Ceil => first.ceil().into(),
-        Function::Re | Function::Conjugate => first.clone().into(),
-        Function::Im => BigRational::zero().into(),
+        Function::Abs => first.abs(),
+        Function::Floor => first.floor(),
+        Function::Ceil => first.ceil(),
+        Function::Re | Function::Conjugate => first.clone(),
+        Function::Im => BigRational::zero(),
         Function::Min | Function::Max => {
             let extreme = match function {
                 Function::Min => numbers.iter().min(),
                 _ => numbers.iter().max(),
             };
-            extreme.map_or(first, |extreme| extreme).clone().into()
+            extreme.unwrap_or(first).clone()
         }
 
         Function::Factorial | Function::DoubleFactorial if first.is_integer() => {
@@ -109,7 +100,7 @@ fn of_numbers(
         },
 
         Function::Mod => {
-            let modulus = numbers[1];
+            let modulus = &numbers[1];
             if modulus.is_zero() {
                 return Err(ExactError::Undefined);
             }
@@ -123,7 +114,7 @@ fn of_numbers(
             // a mod m = a − m·⌊a/m⌋
             let quotient = integer::product(first, &modulus.recip(), budget)?.floor();
             let multiple = integer::product(modulus, &quotient, budget)?;
-            integer::sum(first, &-multiple, budget)?.into()
+            integer::sum(first, &-multiple, budget)?
         }
 
         Function::Gcd | Function::Lcm if numbers.iter().all(|number| number.is_integer()) => {
@@ -141,7 +132,7 @@ fn of_numbers(
             }
             result.into()
         }
-        Function::Log => logarithm(numbers[0], numbers[1], limit, budget)?.into(),
+        Function::Log => logarithm(first, &numbers[1], limit, budget)?,
         _ => return Err(ExactError::Opaque),
     })
 }
@@ -164,8 +155,9 @@ fn logarithm(
     let mut power = one;
     let mut exponent = 0i64;
 
-    // The powers of a base near one grow slowly, but each is at least one bit longer than the one before.
-    while power < value && integer::bits(&power) <= limit.min(integer::POINT_BITS) {
+    // Each power is longer than the one before, and so is its denominator, if it has one.
+    let limit = limit.min(integer::POINT_BITS);
+    while power < value && power.denom() <= value.denom() && integer::bits(&power) <= limit {
         power = integer::product(&power, base, budget)?;
         exponent += if is_below_one { -1 } else { 1 };
     }
