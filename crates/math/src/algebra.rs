@@ -99,7 +99,6 @@ pub(crate) fn both_ways(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool
 /// rounded again: 11.3137085 is 8√2, which is 11.313708 to six places.
 pub(crate) fn equal_rounded(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
     let decision = equal_to(a, b, places, budget);
-    crate::parts::gate!(GivenPlaces, decision);
     let given = [a, b].into_iter().filter_map(integer::places_given).min();
 
     match given.filter(|given| *given > places) {
@@ -128,7 +127,6 @@ fn equal_to(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
 
 /// Tells which of two real constants is greater, infinity included.
 pub(crate) fn order(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<Ordering> {
-    crate::parts::gate!(Ordering, None);
     let zero = Value::from(BigRational::zero());
     match (attempt(a, budget), attempt(b, budget)) {
         (Ok(a), Ok(b)) => return Some(a.order(&b)),
@@ -156,7 +154,6 @@ pub(crate) fn order(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<Ordering>
 /// Tells whether a = k·b with a constant k other than zero, so that a = 0 wherever b = 0. If so, returns whether k
 /// is positive, and how sure that is.
 pub(crate) fn proportional(a: &Expr, b: &Expr, budget: &mut Budget) -> Option<(bool, Certainty)> {
-    crate::parts::gate!(Proportions, None);
     if let (Some(a), Some(b)) = (rational(a, budget), rational(b, budget)) {
         let both_or_neither = a.is_zero() == b.is_zero();
         return both_or_neither.then(|| (a.is_negative() == b.is_negative(), Certainty::Proved));
@@ -263,4 +260,4 @@ fn attempt(e: &Expr, budget: &mut Budget) -> Result<Value, ExactError> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -301,7 +301,6 @@ impl Comparison<'_> {
 
     /// Compares two equations. They are the same if one is a multiple of the other.
     fn equations(&mut self, gold: (&Expr, &Expr), response: (&Expr, &Expr)) -> Decision {
-        crate::parts::gate!(Equations, UNLIKE);
         match algebra::proportional(&minus(gold), &minus(response), self.budget) {
             Some((_, certainty)) => Decision::Equal(certainty),
             None => UNLIKE,
@@ -309,7 +308,6 @@ impl Comparison<'_> {
     }
 
     fn matrices(&mut self, gold: &Matrix, response: &Matrix) -> Decision {
-        crate::parts::gate!(Matrices, UNLIKE);
         if (gold.rows, gold.columns) != (response.rows, response.columns) {
             return DIFFERENT;
         }
@@ -405,7 +403,6 @@ impl Comparison<'_> {
 
     /// Returns the elements as exact numbers, if all are rational and none was written as a decimal.
     fn numbers(&mut self, values: &[Value]) -> Option<Vec<BigRational>> {
-        crate::parts::gate!(NumberSets, None);
         values
             .iter()
             .map(|value| match value {
@@ -511,7 +508,6 @@ impl Comparison<'_> {
         gold: (&[Value], &[Relation]),
         response: (&[Value], &[Relation]),
     ) -> Decision {
-        crate::parts::gate!(Chains, UNLIKE);
         if let ([a, b], [relation], [c, d], [other]) = (gold.0, gold.1, response.0, response.1)
             && let (Some(a), Some(b), Some(c), Some(d)) =
                 (a.scalar(), b.scalar(), c.scalar(), d.scalar())
@@ -571,7 +567,6 @@ fn same(same: bool) -> Decision {
 
 /// Tells whether a value is a time of day without its half: `3:30` for `3:30 pm`, or `3` for `3 pm`.
 fn names_time(moment: Moment, value: &Value) -> bool {
-    crate::parts::gate!(Clocks, false);
     let terms = match value {
         Value::Ratio(terms) => terms.as_slice(),
         Value::Scalar(expr) => slice::from_ref(expr),
@@ -637,11 +632,7 @@ fn answer_form(value: &Value) -> AnswerForm<'_> {
     }
 
     match (first.scalar(), last_term.scalar()) {
-        (Some(a), Some(b))
-            if a.is_constant() && b.is_constant() && !crate::parts::is_off!(Claims) =>
-        {
-            AnswerForm::Claim(a, last_term)
-        }
+        (Some(a), Some(b)) if a.is_constant() && b.is_constant() => AnswerForm::Claim(a, last_term),
         (Some(a), Some(b)) => AnswerForm::Equation(a, b),
         _ => AnswerForm::Plain(value),
     }
@@ -649,7 +640,6 @@ fn answer_form(value: &Value) -> AnswerForm<'_> {
 
 /// Tells whether all items are assignments, to names that differ in more than their index.
 fn have_an_order(items: &[Value]) -> bool {
-    crate::parts::gate!(OrderedUnknowns, false);
     let base = |(name, _): &(String, &Value)| name.split('_').next().unwrap_or_default().to_owned();
     let Some(names) = assignments(items) else { return false };
     let bases: HashSet<String> = names.iter().map(base).collect();
@@ -658,7 +648,6 @@ fn have_an_order(items: &[Value]) -> bool {
 
 /// Reads `x = 3, y = 4` as names and values, if all items are assignments to different names.
 fn assignments(items: &[Value]) -> Option<Vec<(String, &Value)>> {
-    crate::parts::gate!(Assignments, None);
     let mut names = vec![];
     let mut seen = HashSet::new();
     for item in items {
@@ -675,7 +664,6 @@ fn assignments(items: &[Value]) -> Option<Vec<(String, &Value)>> {
 /// Reads `2 mod 3`, `-1 mod 3` or `k + 1 mod 3` as the number and the modulus. The modulus belongs to the complete
 /// number, although the parser attached it to the last term.
 fn residue(expr: &Expr) -> Option<(Expr, &Expr)> {
-    crate::parts::gate!(Congruences, None);
     match expr {
         Expr::Call(Function::Mod, parts) => {
             let [number, modulus] = parts.as_slice() else { return None };
@@ -698,7 +686,6 @@ fn residue(expr: &Expr) -> Option<(Expr, &Expr)> {
 /// these are neighbours in the alphabet, so `y = 2, x = 1` is the point (1, 2). Returns `None` if the brackets make
 /// `tuple` an interval, or if the items are not coordinates.
 fn point(list: &[Value], tuple: &Value) -> Option<Vec<Value>> {
-    crate::parts::gate!(Points, None);
     let Value::Tuple { open, close, items } = tuple else { return None };
     if items.len() == 2 && (*open, *close) != (Side::Open, Side::Open) {
         return None;
@@ -726,7 +713,6 @@ fn point(list: &[Value], tuple: &Value) -> Option<Vec<Value>> {
 /// Reads `25m^2` as a quantity if its letter is a unit like `unit` to the same power. Unless the other side has such a
 /// unit, the letter is a variable.
 fn measured(expr: &Expr, unit: Unit, power: u32) -> Option<Value> {
-    crate::parts::gate!(LettersAsUnits, None);
     if let Expr::Negate(inner) = expr {
         let Value::Quantity(number, unit, power) = measured(inner, unit, power)? else {
             return None;
@@ -770,7 +756,6 @@ fn single(name: &str) -> Option<char> {
 /// Returns the part before ranges such as `, k ∈ ℤ` or `, n ≥ 1`. A range says what a letter of the part runs over,
 /// and the other side may lack it.
 fn without_range(value: &Value) -> Option<Value> {
-    crate::parts::gate!(LetterRanges, None);
     let Value::List(items) = value else { return None };
     // A longer list holds values, and the search for its letters would cost the square of its length.
     let end = items.iter().position(is_range).filter(|_| items.len() <= 16)?;
@@ -844,7 +829,6 @@ fn minus((left, right): (&Expr, &Expr)) -> Expr {
 
 /// Removes the degree signs that only say what is counted.
 fn without_degrees(expr: &Expr) -> Cow<'_, Expr> {
-    crate::parts::gate!(Degrees, Cow::Borrowed(expr));
     match expr {
         Expr::Degrees(inner) => without_degrees(inner),
         Expr::Negate(inner) if matches!(**inner, Expr::Degrees(_)) => {

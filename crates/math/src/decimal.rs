@@ -20,7 +20,6 @@ impl Decimal {
     /// Reads an optional sign, digits, and optionally a point and more digits. There must be at least one digit,
     /// and nothing else. Returns `None` for other text, and for more than [`Decimal::MAX_DIGITS`] digits.
     pub fn parse(text: &str) -> Option<Decimal> {
-        crate::parts::gate!(DigitStrings, None);
         let (negative, digits) = match text.strip_prefix(['-', '−']) {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),

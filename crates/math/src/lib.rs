@@ -56,7 +56,6 @@ pub mod fuzzing;
 mod judgement;
 mod moment;
 mod parse;
-mod parts;
 #[cfg(feature = "core")]
 mod score;
 mod set;

@@ -99,7 +99,6 @@ fn whole(text: &str, reading: Reading, budget: &mut Budget) -> Result<Value, Par
 /// Leaves out the words that open the last step of an argument, with the comma after them: `Thus, x = 8`. They stay in
 /// a list of words, where they may be one of the items.
 fn without_opening(lexemes: &[Lexeme]) -> &[Lexeme] {
-    crate::parts::gate!(Openings, lexemes);
     let comma = lexemes.iter().take(4).position(|lexeme| lexeme.token == Token::Comma);
     let Some((opening, [_, rest @ ..])) = comma.map(|comma| lexemes.split_at(comma)) else {
         return lexemes;
@@ -295,7 +294,6 @@ impl<'a> Parser<'a> {
 
     /// Skips words that only introduce a number, and `≈` or `=` without a left side.
     fn filler(&mut self) {
-        crate::parts::gate!(Fillers, ());
         const FILLERS: [&str; 6] =
             ["approximately", "about", "exactly", "roughly", "around", "only"];
 
@@ -456,7 +454,6 @@ impl<'a> Parser<'a> {
 
     /// Reads `x | x > 3`, `x : x > 3` or `x ∈ ℝ | x > 3` in curly brackets as its condition.
     fn described(&mut self) -> Result<Option<Value>, ParseError> {
-        crate::parts::gate!(DescribedSets, Ok(None));
         let real = [Some(&Token::In), Some(&Token::NamedSet(NamedSet::Reals))];
         let skip = if [self.peek_at(1), self.peek_at(2)] == real { 3 } else { 1 };
         let bar = matches!(self.peek_at(skip), Some(Token::Bar | Token::Colon));
@@ -520,7 +517,6 @@ fn is_sum(value: &Value) -> bool {
 /// Joins conditions: those with `and` between them have to hold together, while of those with `or` one is enough. Other
 /// items are a list, whatever is between them.
 fn conditions(items: Vec<Value>, separators: &[&Token]) -> Vec<Value> {
-    crate::parts::gate!(JoinedConditions, items);
     let and = separators.contains(&&Token::And);
     let or = separators.contains(&&Token::Or);
 
@@ -539,7 +535,6 @@ fn conditions(items: Vec<Value>, separators: &[&Token]) -> Vec<Value> {
 
 /// Splits a value with `±` into the two values for which it stands.
 fn both_signs(value: Value) -> Value {
-    crate::parts::gate!(BothSigns, value);
     let mut found = false;
     value.each(&mut |expr| found |= expr.mentions(BOTH_SIGNS));
     if !found {
@@ -587,13 +582,6 @@ mod tests {
 
     /// Tells whether two texts are read as the same tree.
     fn same(a: &str, b: &str) -> bool {
-        #[cfg(feature = "parts")]
-        {
-            let bare =
-                crate::Verifier { extraction: crate::Extraction::Bare, ..Default::default() };
-            crate::parts::record_judged(&bare, a, b);
-        }
-
         let tree = |text| parse(text, Reading::default(), &mut Budget::new(1_000_000)).ok();
         tree(a).is_some() && tree(a) == tree(b)
     }

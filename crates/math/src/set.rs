@@ -33,7 +33,6 @@ struct Endpoint {
 impl RealSet {
     /// Returns the set that `value` stands for. Returns `None` if it is not a set, or if its ends can't be ordered.
     pub(crate) fn of(value: &Value, budget: &mut Budget) -> Option<RealSet> {
-        crate::parts::gate!(RealSets, None);
         match value {
             Value::NamedSet(NamedSet::Empty) => Some(RealSet { parts: vec![] }),
             Value::NamedSet(NamedSet::Reals) => Some(RealSet::all()),
@@ -86,7 +85,6 @@ impl RealSet {
     /// Reads a list as a union: `x < 1 or x > 3`, `(1, 2), (5, 6)`. If the union of the conditions is the whole line,
     /// all conditions have to hold: `x ≥ -2 and x ≤ 7`, `x ≠ 1, x ≠ 2`.
     fn of_list(items: &[Value], budget: &mut Budget) -> Option<RealSet> {
-        crate::parts::gate!(UnionsInLists, None);
         let mut union = RealSet { parts: vec![] };
         let mut intersection = RealSet::all();
         let mut names = vec![];
@@ -120,7 +118,6 @@ impl RealSet {
         relations: &[Relation],
         budget: &mut Budget,
     ) -> Option<RealSet> {
-        crate::parts::gate!(Inequalities, None);
         let ordered = relations.iter().all(|relation| relation.is_order());
         if !ordered && !matches!(relations, [Relation::NotEqual | Relation::Equal]) {
             return None;
@@ -369,7 +366,6 @@ const UNKNOWN: &str = "?";
 
 /// Splits `|g| - c` into g and c.
 fn absolute_value(f: &Expr) -> Option<(Expr, Expr)> {
-    crate::parts::gate!(AbsoluteInequalities, None);
     let Expr::Sum(terms) = f else { return None };
     let [Expr::Call(Function::Abs, arguments), Expr::Negate(bound)] = terms.as_slice() else {
         return None;
@@ -479,7 +475,6 @@ fn quadratic_roots(
     sign: Ordering,
     budget: &mut Budget,
 ) -> Option<Option<(Expr, Expr)>> {
-    crate::parts::gate!(Quadratics, None);
     let four = Expr::Product(vec![number(4), a.clone(), c.clone()]);
     let square = Expr::Power(Box::new([b.clone(), number(2)]));
     let discriminant = plain(difference(square, four), budget);

@@ -73,9 +73,6 @@ pub enum Gold {
 impl Verifier {
     /// Judges `response` against `gold`.
     pub fn judge(&self, gold: &str, response: &str) -> Judgement {
-        #[cfg(feature = "parts")]
-        crate::parts::record_judged(self, gold, response);
-
         let Some(answer) = extract::extract(response, self.extraction) else {
             return Judgement::none(Verdict::Unparsable, "the response has no answer");
         };
@@ -319,8 +316,7 @@ fn judge_unparsed(
 
     // `C)` and `C` differ only in punctuation.
     let same_words = words_of(gold).is_some_and(|words| Some(words) == words_of(response));
-    let both_unparsed =
-        !crate::parts::is_off!(WrittenAlike) && of_gold.is_some() && of_response.is_some();
+    let both_unparsed = of_gold.is_some() && of_response.is_some();
     let are_same = !bare_text(gold).is_empty() && (both_unparsed && a == b || same_words);
 
     let over_budget =
@@ -350,7 +346,6 @@ fn judge_unparsed(
 
 /// Tells whether `other` is only the letter of the choice in front of the answer `labelled`: `B` for `(B) 5`.
 fn is_letter_of(other: &str, labelled: &str, reading: parse::Reading, budget: &mut Budget) -> bool {
-    crate::parts::gate!(ChoiceLetters, false);
     let mut letters = other.chars().filter(char::is_ascii_uppercase);
     let Some(letter) = letters.next().filter(|_| bare_text(other).chars().count() == 1) else {
         return false;
@@ -365,7 +360,6 @@ fn is_letter_of(other: &str, labelled: &str, reading: parse::Reading, budget: &m
 /// The parser takes it for the natural logarithm, although contests mean the common one. A decimal could be the rounded
 /// value of either.
 fn to_base_ten<'a>(gold: &'a str, response: &'a str) -> Option<(Cow<'a, str>, Cow<'a, str>)> {
-    crate::parts::gate!(BaseTen, None);
     match (with_lg(gold), with_lg(response)) {
         (Some(gold), None) if !response.contains('.') => Some((gold.into(), response.into())),
         (None, Some(response)) if !gold.contains('.') => Some((gold.into(), response.into())),
@@ -397,7 +391,6 @@ fn with_lg(text: &str) -> Option<String> {
 /// Returns the letters of a text that has only letters apart from layout, as `\text{odd}` and `odd` do. `NaN` is not a
 /// word, because it equals nothing.
 fn words_of(text: &str) -> Option<String> {
-    crate::parts::gate!(SameWords, None);
     let bare = bare_text(text);
     let words = !bare.is_empty() && bare != "nan" && bare.chars().all(char::is_alphabetic);
     words.then_some(bare)

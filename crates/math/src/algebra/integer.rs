@@ -153,7 +153,6 @@ pub(super) fn same_to(
     places: u32,
     budget: &mut Budget,
 ) -> Result<bool, OverBudget> {
-    crate::parts::gate!(RoundedRationals, Ok(a == b));
     budget.spend(16 + (bits(a) + bits(b)) / 16)?;
 
     let greater = if a.abs() > b.abs() { a.abs() } else { b.abs() };

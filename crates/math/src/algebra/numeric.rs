@@ -66,7 +66,6 @@ const FEWEST_BITS: i64 = 64;
 
 /// Tells whether two expressions have the same value.
 pub(crate) fn agree(a: &Expr, b: &Expr, budget: &mut Budget) -> Result<Agreement, OverBudget> {
-    crate::parts::gate!(Values, Ok(Agreement::Unknown));
     let Some(pair) = Pair::new(a, b, budget)? else { return Ok(Agreement::Unknown) };
     if pair.is_constant() { constants(&pair, budget) } else { functions(&pair, budget) }
 }
@@ -84,8 +83,6 @@ pub(crate) fn order(
     b: &Expr,
     budget: &mut Budget,
 ) -> Result<Option<Ordering>, OverBudget> {
-    crate::parts::gate!(NumericOrdering, Ok(None));
-    crate::parts::gate!(Values, Ok(None));
     let Some(pair) = Pair::new(a, b, budget)?.filter(Pair::is_constant) else { return Ok(None) };
 
     match pair.at::<Interval>(0, 0, budget) {
@@ -121,8 +118,6 @@ pub(crate) fn ratio(
     b: &Expr,
     budget: &mut Budget,
 ) -> Result<Option<(bool, Agreement)>, OverBudget> {
-    crate::parts::gate!(NumericProportions, Ok(None));
-    crate::parts::gate!(Values, Ok(None));
     let Some(pair) = Pair::new(a, b, budget)? else { return Ok(None) };
 
     for points in [0..FIRST, pair.probes()] {

@@ -140,17 +140,8 @@ fn budget() -> Budget {
     Budget::new(2_000_000)
 }
 
-/// Returns the decision on two expressions that a test recorded.
-#[cfg(feature = "parts")]
-pub(crate) fn decision(a: &str, b: &str) -> Decision {
-    equal(&read(a), &read(b), &mut budget())
-}
-
 /// Returns the decision, which has to be the same in both directions.
 fn decide(a: &str, b: &str) -> Decision {
-    #[cfg(feature = "parts")]
-    crate::parts::record_equal(a, b);
-
     let left = read(a);
     let right = read(b);
     let decision = equal(&left, &right, &mut budget());

@@ -79,7 +79,6 @@ pub(super) fn are_interchangeable(a: &Value, b: &Value) -> bool {
 /// `sides` holds the gold name and value, then those of the response. The new letters occur in no answer, so none can
 /// clash. Returns `None` if the letters are the same already, or if they are more than placeholders.
 pub(super) fn with_common_letters(sides: [&Value; 4]) -> Option<[Value; 4]> {
-    crate::parts::gate!(CommonLetters, None);
     let (gold, response) = letters(sides[0], sides[2])?;
     let [a, b, c, d] = sides.map(Value::clone);
 
@@ -140,7 +139,6 @@ fn relettered(value: Value, letters: &[&str]) -> Value {
 
 /// Tells whether an expression names a point, a segment or an angle: capital letters side by side.
 fn is_geometric(expr: &Expr) -> bool {
-    crate::parts::gate!(GeometricNames, false);
     let capital = |expr: &Expr| match expr {
         Expr::Symbol(name) => {
             name.chars().next().is_some_and(|c| c.is_uppercase() || c == '∠' || c == '△')

@@ -24,7 +24,6 @@ struct Boxed {
 /// Finds the last answer in boxes, and returns the range and the text of its contents. Neighbours that [`grouping`]
 /// allows are one answer.
 pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
-    crate::parts::gate!(Boxes, None);
     let boxes = outermost(text, within.clone());
     let mut range: Option<Range<usize>> = None;
     let mut pieces: Vec<String> = vec![];
@@ -61,7 +60,6 @@ pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, St
 
 /// Finds the content of the box of which a text consists. Delimiters and punctuation around the box do not count.
 pub(super) fn only(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
-    crate::parts::gate!(Boxes, None);
     let range = trim::trim_around(text, within);
     match outermost(text, range.clone())[..] {
         [ref boxed] if boxed.command == range.start && boxed.end == range.end => last(text, range),
@@ -163,7 +161,6 @@ fn in_mathematics(
     position: usize,
     formulas: &[Formula],
 ) -> bool {
-    crate::parts::gate!(BareBoxes, false);
     let next = formulas.partition_point(|formula| formula.inner.end < position);
     if formulas.get(next).is_some_and(|formula| formula.inner.contains(&position)) {
         return true;

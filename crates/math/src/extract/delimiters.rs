@@ -93,7 +93,6 @@ impl<'a> Formulas<'a> {
 /// Tells whether the dollar signs are money, as in `$5 and then $6`: words follow a number, or a number follows the
 /// second sign.
 fn currency(text: &str, formula: &Formula) -> bool {
-    crate::parts::gate!(Currency, false);
     let inner = &text[formula.inner.clone()];
     inner.starts_with(|c: char| c.is_ascii_digit())
         && (prose::Tokens::new(text, formula.inner.clone(), &[])
@@ -150,7 +149,6 @@ impl Iterator for Formulas<'_> {
 
 /// Finds the last environment of mathematics without delimiters, such as `\begin{pmatrix}…\end{pmatrix}`.
 pub(super) fn last_environment(text: &str, within: Range<usize>) -> Option<Formula> {
-    crate::parts::gate!(BareEnvironments, None);
     let bytes = &text.as_bytes()[..within.end];
     let mut position = within.start + memmem::rfind(&bytes[within.start..], b"\\end{")?;
     let name_at = position + "\\end{".len();

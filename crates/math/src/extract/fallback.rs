@@ -21,7 +21,6 @@ const LINE: usize = 4000;
 
 /// Returns the text if it is a single line of mathematics (or an environment) and nothing else.
 pub(super) fn whole_text(text: &str, within: Range<usize>) -> Option<Range<usize>> {
-    crate::parts::gate!(WholeTexts, None);
     let range = trim::trim_around(text, within.clone());
     let part = &text[range.clone()];
     let line = !part.contains('\n') || part.starts_with("\\begin{") || part.starts_with("\\left");
@@ -30,7 +29,6 @@ pub(super) fn whole_text(text: &str, within: Range<usize>) -> Option<Range<usize
 
 /// Returns the text if it has at most three words, and so may be an answer in words.
 pub(super) fn few_words(text: &str, within: Range<usize>) -> Option<Range<usize>> {
-    crate::parts::gate!(FewWords, None);
     let range = trim::trim_around(text, within);
     let part = &text[range.clone()];
     let short = part.len() <= 40 && part.split_whitespace().count() <= 3;
@@ -68,7 +66,6 @@ pub(super) fn mathematics(
     within: Range<usize>,
     formulas: &[Formula],
 ) -> Option<(Range<usize>, String, AnswerKind)> {
-    crate::parts::gate!(LastMathematics, None);
     let window = window(text, within.clone());
     let mut end = window.end;
 

@@ -8,7 +8,6 @@ use std::ops::Range;
 /// Fewer than 10 characters of space, commas and delimiters join them. So do at most 70 characters with a joining
 /// word or comma, unless the words between retract the first box or draw the second as a conclusion.
 pub(super) fn joins_boxes(text: &str, gap: Range<usize>) -> bool {
-    crate::parts::gate!(JoinedBoxes, false);
     if gap.len() > 4 * 70 {
         return false;
     }
@@ -70,7 +69,6 @@ const CONCLUDING: [&str; 28] = [
 /// Tells whether the formulas on both sides of `gap` belong to one answer. Only a comma, `and` or `or` may be between
 /// them, as in `$x=3$ and $y=4$`.
 pub(super) fn joins_formulas(text: &str, gap: Range<usize>) -> bool {
-    crate::parts::gate!(JoinedFormulas, false);
     if gap.len() > 24 {
         return false;
     }

@@ -30,7 +30,6 @@ impl Field {
 
 /// Returns the field after the last marker, or `None` if there is no marker.
 pub(super) fn last(text: &str, within: Range<usize>) -> Option<Field> {
-    crate::parts::gate!(Markers, None);
     let tail = tail(text.as_bytes(), &within)?;
     Some(field(text, tail..within.end))
 }
@@ -68,7 +67,6 @@ const REACH: usize = 64;
 /// Recognises `#### 18`, the mark of answers in GSM8K. Headings of the fourth level look the same, so the text after
 /// the mark has to begin as a number or a formula, and must not be the number of a heading (`#### 2. Area`).
 fn after_hashes(bytes: &[u8], position: usize) -> Option<usize> {
-    crate::parts::gate!(HashMarkers, None);
     if !bytes[..=position].ends_with(b"####") {
         return None;
     }
@@ -98,7 +96,6 @@ fn after_hashes(bytes: &[u8], position: usize) -> Option<usize> {
 
 /// Recognises `Answer:`, “answer is”, and a heading that consists of the word.
 fn after_word(bytes: &[u8], w: usize) -> Option<usize> {
-    crate::parts::gate!(WordMarkers, None);
     let start = w.checked_sub(3)?;
     let word = bytes.get(start..start + 6)?;
     let joined = start.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_alphabetic());
@@ -141,7 +138,6 @@ fn closers(bytes: &[u8], at: usize) -> usize {
 
 /// Finds the end of “answer is” or “answer to the problem would be”, if a value may follow.
 fn verb(bytes: &[u8], end: usize) -> Option<usize> {
-    crate::parts::gate!(VerbMarkers, None);
     let rest = &bytes[end..bytes.len().min(end + REACH)];
     let stop = |b: &u8| matches!(b, b'\n' | b'.' | b'?' | b'!' | b'$' | b':' | b';');
     let rest = &rest[..rest.iter().position(stop).unwrap_or(rest.len())];
@@ -222,7 +218,6 @@ const IDLE: [&[u8]; 16] = [
 
 /// Tells whether a heading may begin with the part of the line before `word`.
 fn heading(bytes: &[u8], word: usize) -> bool {
-    crate::parts::gate!(Headings, false);
     let from = word.saturating_sub(48);
     let line =
         bytes[from..word].iter().rposition(|&b| b == b'\n').map(|newline| from + newline + 1);
@@ -239,7 +234,6 @@ fn heading(bytes: &[u8], word: usize) -> bool {
 
 /// Recognises `答案：`, `答案是`, `答：`.
 fn after_chinese(bytes: &[u8], start: usize) -> Option<usize> {
-    crate::parts::gate!(ChineseMarkers, None);
     let mut position = start + "答".len();
     if bytes[position..].starts_with("案".as_bytes()) {
         position += "案".len();
@@ -304,7 +298,6 @@ fn field(text: &str, rest: Range<usize>) -> Field {
 
 /// Finds the end of a field that opens environments without closing them on its line.
 fn environment(text: &str, start: usize, end: usize, limit: usize) -> usize {
-    crate::parts::gate!(MarkedEnvironments, end);
     let count =
         |range: Range<usize>, what: &str| memmem::find_iter(text[range].as_bytes(), what).count();
     let open = count(start..end, "\\begin{").saturating_sub(count(start..end, "\\end{"));
@@ -322,7 +315,6 @@ fn environment(text: &str, start: usize, end: usize, limit: usize) -> usize {
 /// Finds the end of the first sentence. A point before space ends it, unless the point abbreviates: after a letter,
 /// only a word that is not in lower case begins another sentence. A number never does.
 fn first_sentence(text: &str, within: Range<usize>, formulas: &[Formula]) -> usize {
-    crate::parts::gate!(FirstSentences, within.end);
     let mut formulas = formulas.iter().peekable();
     let mut before = ' ';
 

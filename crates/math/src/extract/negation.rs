@@ -9,7 +9,6 @@ const BETWEEN: usize = 5;
 
 /// Tells whether the text `before` some mathematics in its sentence changes its meaning.
 pub(super) fn changes_meaning(before: &str) -> bool {
-    crate::parts::gate!(ChangedMeanings, false);
     let mut linked = false;
     decided(before, |word, earlier, stopped| {
         let is_in = |list: &[&str]| list.contains(&word);
@@ -37,7 +36,6 @@ pub(super) fn changes_meaning(before: &str) -> bool {
 
 /// Tells whether the text `before` some mathematics denies it.
 pub(super) fn is_denied(before: &str) -> bool {
-    crate::parts::gate!(Denials, false);
     decided(before, |word, earlier, stopped| {
         if denial(word, earlier) {
             return Some(true);

@@ -7,7 +7,6 @@ use super::trim;
 /// Finds the last number in a part of a text, with its sign, fraction, exponent or percent, and returns its range and
 /// its text. Numbers inside words and names do not count.
 pub(super) fn last(text: &str, within: Range<usize>) -> Option<(Range<usize>, String)> {
-    crate::parts::gate!(PlainNumbers, None);
     let bytes = text.as_bytes();
     let mut end = within.end;
 

@@ -165,7 +165,6 @@ impl<'a> Tokens<'a> {
     /// Tells whether a word is part of a day or of a time of day: a month next to its day, or `pm` after a number. The
     /// number alone would be another answer. In “May 5 people come” the word is not a month.
     fn is_of_moment(&self, word: &str, left: &str, after: &str) -> bool {
-        crate::parts::gate!(ProseMoments, false);
         if matches!(word, "am" | "pm" | "AM" | "PM") {
             return left.ends_with(char::is_numeric);
         }
@@ -272,7 +271,6 @@ fn run(text: &str, of: impl Fn(char) -> bool) -> usize {
 /// Returns the length of a tag such as `</answer>` or `<br>` at the start, or 0 if there is none. A single letter
 /// between inequality signs is a variable.
 fn tag(text: &str) -> usize {
-    crate::parts::gate!(ProseTags, 0);
     let name = text[1..].strip_prefix('/').unwrap_or(&text[1..]);
     let letters = name.bytes().take(12).take_while(u8::is_ascii_alphabetic).count();
     let closes = name[letters..].starts_with('>');
@@ -336,7 +334,6 @@ fn symbol(c: char) -> bool {
 
 /// Recognises `1orW`, in which a joining word sticks to its neighbours.
 fn joiner_glued(word: &str) -> bool {
-    crate::parts::gate!(ProseJoiners, false);
     ["or", "and"]
         .iter()
         .any(|joiner| word.strip_prefix(joiner).is_some_and(|rest| rest.chars().count() <= 1))

@@ -125,7 +125,6 @@ pub(super) fn is_maths(text: &str, within: Range<usize>) -> bool {
 /// Tells whether the number in the first `run` tokens is only a part of the answer, and would be misread alone: “12
 /// hours 30 minutes”, “3 out of 10”.
 fn compound(text: &str, tokens: &[Token], run: usize) -> bool {
-    crate::parts::gate!(Compounds, false);
     let part = |token: &Token| &text[token.range.clone()];
     if !tokens[..run].iter().all(|token| number(part(token))) {
         return false;
@@ -200,7 +199,6 @@ fn last_run<'t>(text: &str, tokens: &'t [Token]) -> Option<&'t [Token]> {
 
 /// Tells whether the mathematics after these words says where the mathematics before them holds: `for all $x>0$`.
 fn is_condition(text: &str, words: &[Token], run: &[Token]) -> bool {
-    crate::parts::gate!(ProseConditions, false);
     let is = |at: usize, known: &[&str]| {
         let word = words.get(at).map(|word| &text[word.range.clone()]);
         word.is_some_and(|word| known.iter().any(|known| word.eq_ignore_ascii_case(known)))
@@ -272,7 +270,6 @@ pub(super) fn number(text: &str) -> bool {
 
 /// Strips brackets without a partner from the ends.
 fn balanced(text: &str, mut range: Range<usize>) -> Range<usize> {
-    crate::parts::gate!(BalancedBrackets, range);
     let is_opening = |c| matches!(c, '(' | '[' | '{');
     let close = |c| matches!(c, ')' | ']' | '}');
     let escaped = |at: usize| text[..at].ends_with('\\');

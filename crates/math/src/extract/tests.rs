@@ -19,8 +19,6 @@ fn check(extraction: Extraction, cases: &[(&str, Option<&str>)]) {
     let mut failures = vec![];
 
     for &(text, expected) in cases {
-        #[cfg(feature = "parts")]
-        crate::parts::record_extracted(extraction, text);
         let found = extract(text, extraction).map(|answer| answer.span.text);
         if found.as_deref() != expected {
             failures.push(format!("{text:?}: {found:?}, not {expected:?}"));

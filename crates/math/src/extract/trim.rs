@@ -32,10 +32,6 @@ pub(super) struct Turn {
 impl Turn {
     /// Finds the turn and its thoughts, in one pass each over the signs with which a token or a tag may begin.
     pub(super) fn of(text: &str) -> Turn {
-        crate::parts::gate!(
-            TurnEnds,
-            Turn { range: 0..text.len(), thoughts: Thoughts::of("", text) }
-        );
         let mut end = text.len();
         let mut blank = 0;
 
@@ -222,7 +218,6 @@ fn skip_colour(chars: &mut std::iter::Peekable<std::str::CharIndices>) {
 
 /// Tells whether a percent sign or word follows at `at`, with only delimiters and space before it.
 pub(super) fn percent_follows(text: &str, start: usize, end: usize) -> bool {
-    crate::parts::gate!(PercentAfter, false);
     let mut rest = &text[start..end];
     // Honest text has a short gap, and the limit keeps the search linear.
     for _ in 0..12 {

@@ -206,7 +206,6 @@ impl Parser<'_> {
         sign: &mut Sign,
         modulus: Expr,
     ) -> Result<(), ParseError> {
-        crate::parts::gate!(Moduli, Err(self.misplaced()));
         let (None, Some(number)) = (done, product(std::mem::take(factors))) else {
             return Err(self.misplaced());
         };
@@ -245,7 +244,6 @@ impl Parser<'_> {
     /// Reads `2\frac13`, `2 1/3` and `2½` as sums: a whole number in digits, directly followed by a proper fraction of
     /// digits. A sign after it applies to the sum, so `33\frac13\%` is a third.
     fn mixed_number(&mut self, integer: Value) -> Result<Value, ParseError> {
-        crate::parts::gate!(MixedNumbers, Ok(integer));
         let is_digits = |token: Option<&Token>| matches!(token, Some(Token::Number { value, decimal: false }) if value.is_integer());
         let before = |back: usize| {
             let at = self.at.checked_sub(back)?;
@@ -375,7 +373,6 @@ impl Parser<'_> {
     }
 
     fn multiply_matrices(&self, a: &Matrix, b: &Matrix) -> Result<Value, ParseError> {
-        crate::parts::gate!(MatrixProducts, Err(self.misplaced()));
         // People write products of this size, while larger ones are not answers.
         if a.rows * a.columns * b.columns > 1_000 {
             return Err(ParseError::TooLong);

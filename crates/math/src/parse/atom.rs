@@ -84,7 +84,6 @@ impl Parser<'_> {
 
     /// Reads the sign at `ℝ` that restricts it to positive numbers: `ℝ^+`, `ℝ_{>0}`.
     fn positive_reals(&mut self) -> Result<Value, ParseError> {
-        crate::parts::gate!(PositiveReals, Err(self.misplaced()));
         let grouped = self.take(&Token::Open(Bracket::Group));
 
         if self.take(&Token::Relation(Relation::Greater)) {
@@ -272,7 +271,6 @@ impl Parser<'_> {
 
     /// Reads the base in a subscript, in digits or as a word: `_7`, `_{(7)}`, `_{\text{seven}}`.
     fn base(&mut self) -> Result<Option<u32>, ParseError> {
-        crate::parts::gate!(NumberBases, Ok(None));
         let grouped = self.peek() == Some(&Token::Open(Bracket::Group));
         if let Some(Token::Word(word)) = self.peek_at(usize::from(grouped)) {
             self.at += 1 + usize::from(grouped);
@@ -351,7 +349,6 @@ impl Parser<'_> {
     /// Tells whether `name(` applies a function. The usual letters of functions always do. Letters that may be
     /// functions do so if the argument is a single sign, because `P(x)` is a polynomial but `p(p+1)` a product.
     fn is_application(&self, name: &str) -> bool {
-        crate::parts::gate!(AppliedLetters, false);
         if self.peek() != Some(&Token::Open(Bracket::Round)) {
             return false;
         }
@@ -366,7 +363,6 @@ impl Parser<'_> {
 
     /// Reads an index that is a name, not an expression: `{MBCN}`, `{37}`, `{\text{max}}`.
     fn literal_group(&mut self) -> Option<String> {
-        crate::parts::gate!(IndexNames, None);
         let mut literal = String::new();
         let mut index = self.at + 1;
         let mut count = 0;
@@ -517,7 +513,6 @@ impl Parser<'_> {
 
     /// Reads `\sum_{i=1}^{n} i^2`, with the limits in either order.
     fn fold(&mut self, kind: FoldKind) -> Result<Expr, ParseError> {
-        crate::parts::gate!(SumsAndProducts, Err(self.misplaced()));
         let mut lower = None;
         let mut to = None;
         for _ in 0..2 {
@@ -549,7 +544,6 @@ impl Parser<'_> {
     }
 
     fn matrix(&mut self) -> Result<Value, ParseError> {
-        crate::parts::gate!(MatrixEntries, Err(self.misplaced()));
         let mut entries = vec![];
         let mut columns = 0;
         let mut rows = 0;
@@ -611,7 +605,6 @@ enum Exponent {
 
 /// Tells whether a fraction is really `d/dx` or `dy/dx`.
 fn is_derivative(above: &Expr, below: &Expr) -> bool {
-    crate::parts::gate!(Derivatives, false);
     let begins = |expr: &Expr| match expr {
         Expr::Symbol(name) => matches!(&**name, "d" | "∂"),
         _ => false,

@@ -58,7 +58,6 @@ impl Parser<'_> {
 
     /// Tells whether a condition begins at token `at`, with a word or as a relation in its own brackets.
     pub(super) fn begins_condition(&self, index: usize) -> bool {
-        crate::parts::gate!(Conditions, false);
         let Some(lexeme) = self.lexemes.get(index) else { return false };
         match &lexeme.token {
             Token::Word(word) => {
@@ -98,7 +97,6 @@ impl Parser<'_> {
     /// Tells whether the rest from token `at` lists the values over which the letter `name` of the answer runs:
     /// `, n = 1, 2, 3, …` or `, k = 0, 1, …, n - 1`. A letter that has a single value there is a part of the answer.
     fn is_listed(&self, name: &str, index: usize) -> bool {
-        crate::parts::gate!(ListedRanges, false);
         let (answer, range) = self.lexemes.split_at(index);
         let [_, equals, list @ ..] = range else { return false };
 

@@ -10,7 +10,6 @@ use crate::unit::Unit;
 /// `(B) 5` is split only if a space and then a digit follow. If words or another letter follow, the first letter may
 /// be all of the answer: `\text{(A) only}`, `\text{(A) 3, (B) 1}`.
 pub(crate) fn split(text: &str) -> Option<(char, &str)> {
-    crate::parts::gate!(ChoiceLabels, None);
     let text = text.trim_start();
     let Some((inside, is_text)) = group(text) else {
         let (letter, bracketed, after) = lettered(text)?;

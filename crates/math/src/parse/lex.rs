@@ -154,7 +154,6 @@ impl<'a> Lexer<'a, '_> {
     /// Removes the braces around a single sign, which only change its spacing, as in `2{:}3` and `28{\%}`. After a
     /// caret they stay, because `{+}` is an exponent there.
     fn lone_sign(&mut self) -> bool {
-        crate::parts::gate!(LoneSigns, false);
         let [.., before, open, sign] = self.lexemes.as_slice() else { return false };
         let lone = matches!(sign.token, Token::Percent | Token::Colon | Token::Relation(_));
         let raised = matches!(before.token, Token::Caret | Token::Underscore);

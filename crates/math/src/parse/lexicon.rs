@@ -145,7 +145,6 @@ pub(super) fn named_set(letter: char) -> Option<NamedSet> {
 
 /// Returns the set that a phrase names. An equation without a solution has an empty set of solutions.
 pub(super) fn set(text: &str) -> Option<NamedSet> {
-    crate::parts::gate!(SetWords, None);
     Some(match text {
         "no solution" | "no solutions" | "no real solution" | "no real solutions" | "empty set"
         | "the empty set" => NamedSet::Empty,
@@ -212,7 +211,6 @@ pub(super) fn plain(word: &str) -> Option<Token> {
 /// Returns the value that programs print as this word. Infinity may be in upper or lower case. `Nan` does not count,
 /// because it is somebody's name.
 pub(super) fn value(word: &str) -> Option<Constant> {
-    crate::parts::gate!(NamedValues, None);
     let infinite = ["inf", "infty", "infinity"].iter().any(|name| word.eq_ignore_ascii_case(name));
     match word {
         _ if infinite => Some(Constant::Infinity),
@@ -343,7 +341,6 @@ pub(super) fn sign(c: char) -> Option<Token> {
 
 /// Returns the digit of a superscript or subscript, and whether it is a superscript.
 pub(super) fn small_digit(c: char) -> Option<(u32, bool)> {
-    crate::parts::gate!(SmallDigits, None);
     let superscript = match c {
         '⁰' => 0,
         '¹' => 1,
@@ -372,7 +369,6 @@ pub(super) fn folded(c: char) -> char {
 
 /// Tells whether a word says more than what is counted, so that a number before it is not just a number with a noun.
 pub(super) fn changes_meaning(word: &str) -> bool {
-    crate::parts::gate!(MeaningWords, false);
     const WORDS: [&str; 55] = [
         "inf",
         "infty",
@@ -447,7 +443,6 @@ pub(super) fn number(word: &str) -> Option<u32> {
 
 /// Returns the factor by which a word multiplies a number: `5 million`, `3 dozen`.
 pub(super) fn multiplier(word: &str) -> Option<Expr> {
-    crate::parts::gate!(Multipliers, None);
     if word.eq_ignore_ascii_case("dozen") {
         return Some(Expr::Number(BigInt::from(12).into()));
     }
@@ -474,7 +469,6 @@ pub(super) fn multiplier(word: &str) -> Option<Expr> {
 
 /// Tells whether a word is an abbreviation of a unit that is not converted here.
 pub(super) fn is_unit(word: &str) -> bool {
-    crate::parts::gate!(UnitWords, false);
     matches!(
         word,
         "oz" | "Hz"
@@ -501,7 +495,6 @@ pub(super) fn is_unit(word: &str) -> bool {
 
 /// Tells whether a word is a unit only with a space before it. Otherwise it could be a product: `2eV` is `2·e·V`.
 pub(super) fn is_prefixed_unit(word: &str) -> bool {
-    crate::parts::gate!(PrefixedUnits, false);
     matches!(
         word,
         "hPa"
@@ -542,7 +535,6 @@ pub(super) fn is_prefixed_unit(word: &str) -> bool {
 /// number with two of them has neither unit. Words that count (`units`, `USD`) are not, and neither are `us` and `in`,
 /// which are other words as well.
 pub(super) fn is_measure(word: &str) -> bool {
-    crate::parts::gate!(MeasureWords, false);
     // These may have a prefix: `kN`, `ms`.
     const SIGNS: [&str; 32] = [
         "m", "g", "s", "h", "l", "L", "N", "J", "W", "V", "A", "C", "F", "K", "T", "H", "S", "Ω",
@@ -641,7 +633,6 @@ pub(super) fn is_unit_letter(letter: &str) -> bool {
 
 /// Tells whether a short run of letters is a word, although it could be a product.
 pub(super) fn is_short_word(word: &str) -> bool {
-    crate::parts::gate!(ShortWords, false);
     const WORDS: [&str; 44] = [
         "yes", "no", "odd", "even", "all", "none", "red", "men", "day", "the", "per", "one", "two",
         "six", "ten", "way", "cup", "cat", "dog", "car", "hat", "pen", "egg", "box", "bag", "bus",

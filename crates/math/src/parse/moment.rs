@@ -13,7 +13,6 @@ impl<'a> Parser<'a> {
     /// Reads a day with its month, in either order, and the year if one follows. A day of the week before it adds
     /// nothing.
     pub(super) fn day(&mut self) -> Option<Value> {
-        crate::parts::gate!(Days, None);
         if !matches!(
             (self.peek(), self.peek_at(1)),
             (Some(Token::Word(_)), _) | (Some(Token::Number { .. }), Some(Token::Word(_)))
@@ -56,7 +55,6 @@ impl<'a> Parser<'a> {
 
     /// Reads what makes `terms` a time of day: `pm`, `in the morning`, `o'clock`. A time zone after it is ignored.
     pub(super) fn time(&mut self, terms: &[Value]) -> Option<Value> {
-        crate::parts::gate!(Times, None);
         if !matches!(self.peek(), Some(Token::Word(_) | Token::Symbol(_))) {
             return None;
         }

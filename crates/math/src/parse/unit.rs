@@ -63,7 +63,6 @@ impl Parser<'_> {
                 _ => false,
             };
 
-            let joined = joined && !crate::parts::is_off!(CompoundUnits);
             read.after_slash = joined && self.peek() == Some(&Token::Slash);
             read.is_compound |= joined;
             self.at += usize::from(joined);
@@ -176,7 +175,6 @@ impl Parser<'_> {
 
     /// Tells whether a noun or unit begins at token `at`.
     pub(super) fn names_unit(&self, index: usize) -> bool {
-        crate::parts::gate!(UnitsAndNouns, false);
         let token = |index: usize| self.lexemes.get(index).map(|lexeme| &lexeme.token);
         match token(index) {
             Some(Token::Word(_)) => !self.begins_condition(index),
@@ -245,7 +243,6 @@ impl Parser<'_> {
     /// Counts the tokens of a unit whose letters could be variables: upright letters, `Ω`, or either with a prefix such
     /// as `μ`. `C(` and `C_5` are not units.
     fn letters_of_unit(&self, index: usize) -> Option<usize> {
-        crate::parts::gate!(UnitLetters, None);
         let lexeme = self.lexemes.get(index)?;
         let next = self.lexemes.get(index + 1);
         let next_is = |name: &str| {

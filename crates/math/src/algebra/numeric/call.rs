@@ -143,7 +143,6 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
 
     /// Computes the inverse sine or cosine, as the angle of a vector on the unit circle.
     fn arc(&mut self, function: Function, x: &R, written: &Expr) -> Result<Value<R>> {
-        crate::parts::gate!(NumericArcs, Err(EnclosureError::Unknown));
         let prec = self.prec;
         let one = R::integer(1);
         // The other side is √(1 − x²), written as √((1 + x)(1 − x)) to keep its digits near ±1.
@@ -170,7 +169,6 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
 
     /// Returns the greatest integer below, or the least above.
     fn cell(&mut self, x: &R, down: bool, written: &Expr) -> Result<BigInt> {
-        crate::parts::gate!(NumericFloors, Err(EnclosureError::Unknown));
         let floor = if down { x.floor() } else { x.clone().neg().floor().map(|floor| -floor) };
         if let Some(floor) = floor {
             return Ok(floor);
@@ -223,7 +221,6 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
         modulus: &Value<R>,
         below: &Expr,
     ) -> Result<Value<R>> {
-        crate::parts::gate!(NumericRemainders, Err(EnclosureError::Unknown));
         let x = real(x)?;
         let m = real(modulus)?;
         if modulus.is_zero() {
@@ -254,7 +251,6 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
     }
 
     fn divisors(&mut self, function: Function, arguments: &'e [Expr]) -> Result<Value<R>> {
-        crate::parts::gate!(NumericDivisors, Err(EnclosureError::Unknown));
         let mut total: Option<BigInt> = None;
         for argument in arguments {
             let value = self.eval(argument)?;
@@ -273,7 +269,6 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
     }
 
     fn extreme(&mut self, function: Function, arguments: &'e [Expr]) -> Result<Value<R>> {
-        crate::parts::gate!(NumericExtremes, Err(EnclosureError::Unknown));
         let prec = self.prec;
         let wanted_order =
             if function == Function::Max { Ordering::Greater } else { Ordering::Less };

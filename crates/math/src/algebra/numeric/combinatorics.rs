@@ -39,14 +39,12 @@ impl<R: Real> Evaluator<'_, '_, R> {
     }
 
     pub(super) fn factorial(&mut self, n: u64) -> Result<Value<R>> {
-        crate::parts::gate!(NumericFactorials, Err(EnclosureError::Unknown));
         if n <= FACTORS { self.product(2, n, 1) } else { self.stirling(n) }
     }
 
     /// Computes `n! = e^(n ln n − n + ln(2πn)/2 + 1/12n − 1/360n³ + …)`. The series is off by less than the first
     /// term that is left out.
     fn stirling(&mut self, n: u64) -> Result<Value<R>> {
-        crate::parts::gate!(Stirling, Err(EnclosureError::Unknown));
         self.elementary()?;
         self.elementary()?;
         self.elementary()?;
@@ -78,7 +76,6 @@ impl<R: Real> Evaluator<'_, '_, R> {
     }
 
     pub(super) fn double_factorial(&mut self, n: u64) -> Result<Value<R>> {
-        crate::parts::gate!(NumericFactorials, Err(EnclosureError::Unknown));
         if n <= 2 * FACTORS {
             return self.product(if n.is_multiple_of(2) { 2 } else { 1 }, n, 2);
         }
@@ -104,7 +101,6 @@ impl<R: Real> Evaluator<'_, '_, R> {
         n: Option<BigInt>,
         k: &BigInt,
     ) -> Result<Value<R>> {
-        crate::parts::gate!(NumericChoices, Err(EnclosureError::Unknown));
         let natural = n.as_ref().filter(|n| !n.is_negative());
         if k.is_negative() {
             return natural.map(|_| Value::real(R::integer(0))).ok_or(EnclosureError::Unknown);

@@ -87,9 +87,6 @@ impl<'e> Pair<'e> {
         prec: u32,
         budget: &mut Budget,
     ) -> Result<Values<R>, EnclosureError> {
-        crate::parts::gate!(HighPrecision if prec > 256, Err(EnclosureError::Unknown));
-        crate::parts::gate!(Floats if prec == 0, Err(EnclosureError::Unknown));
-        crate::parts::gate!(Balls if prec > 0, Err(EnclosureError::Unknown));
         let coordinates: Vec<_> =
             self.names.iter().map(|name| self.coordinate(name, point)).collect();
         let mut evaluator = Evaluator::new(prec, &self.unknowns, &coordinates, budget);
@@ -108,7 +105,6 @@ impl<'e> Pair<'e> {
 /// Sorts the applications of unknown functions into classes of equal value: same name, same number of arguments,
 /// same arguments. Returns whether that could be done.
 fn classify(unknowns: &mut Unknowns, budget: &mut Budget) -> Result<bool, OverBudget> {
-    crate::parts::gate!(FunctionClasses if !unknowns.applications.is_empty(), Ok(false));
     for current in 0..unknowns.applications.len() {
         let mut class = None;
         // A single comparison without a verdict makes all classes uncertain.

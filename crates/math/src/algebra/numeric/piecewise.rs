@@ -53,7 +53,6 @@ pub(super) fn probes(
     second: &Expr,
     budget: &mut Budget,
 ) -> Result<Vec<(i64, i64)>, OverBudget> {
-    crate::parts::gate!(Probes, Ok(vec![]));
     let mut survey = Survey::default();
     survey.read(first, &mut vec![], budget)?;
     survey.read(second, &mut vec![], budget)?;

@@ -103,7 +103,6 @@ impl<'a> Lexer<'a, '_> {
     /// Tells whether a wide space separates a value from a statement: `f(n)=n \quad n\ge1`. Otherwise they would be a
     /// product.
     fn statement_follows(&self) -> bool {
-        crate::parts::gate!(StatementsAfterSpace, false);
         let start: String = self.rest().trim_start().chars().take(40).collect();
         let mut parts = start.split(['\\', ',']);
         let start = parts.next().unwrap_or_default();
@@ -136,7 +135,6 @@ impl<'a> Lexer<'a, '_> {
 
     /// Tells whether the next line is a separate equation: `x=1\\y=2`.
     fn equation_follows(&self) -> bool {
-        crate::parts::gate!(EquationLines, false);
         let line = self.rest().split("\\\\").next().unwrap_or_default().trim_start();
         let start: String = line.chars().take(40).collect();
         start.find('=').is_some_and(|at| start[..at].contains(char::is_alphanumeric))
@@ -180,7 +178,6 @@ impl<'a> Lexer<'a, '_> {
 
     /// Reads an accent. A letter with an accent is a separate name, while capital letters under a line are a segment.
     fn accent(&mut self, name: &str) -> Result<(), ParseError> {
-        crate::parts::gate!(Accents, Err(ParseError::Command(name.into())));
         let rest = self.rest().trim_start();
         let skipped = self.rest().len() - rest.len();
         let (argument, length) = match self.argument() {
@@ -264,7 +261,6 @@ impl<'a> Lexer<'a, '_> {
     }
 
     fn environment(&mut self, begins: bool) -> Result<(), ParseError> {
-        crate::parts::gate!(Environments, Err(ParseError::Command("begin".into())));
         let Some((name, length)) = self.argument() else {
             return Err(ParseError::Command("begin".into()));
         };

@@ -93,7 +93,6 @@ impl Lexer<'_, '_> {
 
     /// Tells whether the `x` just read is a sign for times: `5 x 10^3`.
     fn is_times(&self, run: &str) -> bool {
-        crate::parts::gate!(LetterTimes, false);
         let number = matches!(self.last(), Some(Token::Number { .. }));
         let ten = self.rest().trim_start().strip_prefix("10");
         matches!(run, "x" | "X")
@@ -106,7 +105,6 @@ impl Lexer<'_, '_> {
 
     /// Tells whether the `U` just read stands for a union: between two brackets.
     fn is_union(&self, run: &str) -> bool {
-        crate::parts::gate!(LetterUnion, false);
         let after = self.rest().trim_start();
         let after = after.strip_prefix("\\left").unwrap_or(after);
         run == "U"
@@ -117,7 +115,6 @@ impl Lexer<'_, '_> {
     /// Tells whether the run just read is a unit of time, although a function has that name too. It is one after a
     /// number or another unit, if nothing follows to which the function could apply.
     fn is_time(&self, run: &str) -> bool {
-        crate::parts::gate!(TimeUnits, false);
         if !matches!(run, "min" | "sec") || !(self.is_after_number() || self.is_after_unit()) {
             return false;
         }
@@ -162,13 +159,11 @@ impl Lexer<'_, '_> {
 
     /// Tells whether the run just read puts the number before it into a half of the day: `3:30 pm`.
     fn is_half_of_day(&self, run: &str) -> bool {
-        crate::parts::gate!(HalvesOfDays, false);
         moment::is_afternoon(run).is_some() && matches!(self.last(), Some(Token::Number { .. }))
     }
 
     /// Tells whether the run just read is a month next to its day or year, and not three variables.
     fn is_month(&self, run: &str) -> bool {
-        crate::parts::gate!(MonthWords, false);
         let after = self.rest().strip_prefix('.').unwrap_or(self.rest());
         let day =
             after.starts_with(' ') && after.trim_start().starts_with(|c: char| c.is_ascii_digit());
@@ -180,7 +175,6 @@ impl Lexer<'_, '_> {
     /// Tells whether the letter just read begins `m/s`, `m/min` or `L/min` after a number and a space, which nobody
     /// writes for variables.
     fn is_rate(&self, run: &str) -> bool {
-        crate::parts::gate!(Rates, false);
         let per: &[&str] = match run {
             "m" => &["/s", "/min"],
             "L" => &["/min"],
@@ -199,7 +193,6 @@ impl Lexer<'_, '_> {
     /// Tells whether the run just read is the first word of a sentence, as in “We have $x=3$”, and not a product of `W`
     /// and `e`.
     fn opens_sentence(&self, run: &str) -> bool {
-        crate::parts::gate!(SentenceStarts, false);
         let mut letters = run.bytes();
         let capitalised = letters.next().is_some_and(|b| b.is_ascii_uppercase())
             && letters.all(|b| b.is_ascii_lowercase());
@@ -216,7 +209,6 @@ impl Lexer<'_, '_> {
     /// Tells whether the run just read opens the last step of an argument, as in “So, $x=3$”, and is not a product.
     /// With a capital it needs no comma.
     fn opens_argument(&self, run: &str) -> bool {
-        crate::parts::gate!(ArgumentStarts, false);
         let after = self.rest().trim_start();
         let spaced = after.len() < self.rest().len() && !after.is_empty();
         self.lexemes.is_empty()
@@ -226,7 +218,6 @@ impl Lexer<'_, '_> {
 
     /// Tells whether the `as` just read begins a closing phrase, as in “$x=3$, as required”, and is not a product.
     fn closes_argument(&self, run: &str) -> bool {
-        crate::parts::gate!(ArgumentEnds, false);
         run == "as"
             && !self.lexemes.is_empty()
             && self.rest().starts_with(' ')
@@ -345,7 +336,6 @@ impl Lexer<'_, '_> {
 
 /// Splits a run of letters into a conjunction at its beginning and the rest.
 fn conjunction(run: &str) -> Option<(Token, &str)> {
-    crate::parts::gate!(GluedConjunctions, None);
     let or = run.strip_prefix("or").map(|rest| (Token::Or, rest));
     or.or_else(|| run.strip_prefix("and").map(|rest| (Token::And, rest)))
 }

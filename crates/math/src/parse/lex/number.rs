@@ -106,7 +106,6 @@ impl Lexer<'_, '_> {
     /// Reads a day in digits, which would otherwise be a difference or a quotient: `2024-06-05`. It refuses `6/5/2024`,
     /// because nobody can tell its month.
     fn day(&mut self) -> Result<bool, ParseError> {
-        crate::parts::gate!(DaysInDigits, Ok(false));
         let bytes = self.rest().as_bytes();
         let sign = |at: usize| matches!(bytes.get(at), Some(b'-' | b'/'));
         if !(sign(1) || sign(2) || sign(4)) {
@@ -161,7 +160,6 @@ impl Lexer<'_, '_> {
     /// Returns the length of the separator here, if exactly three digits follow it: `1,234`, `1{,}234`, `1,\!234`,
     /// `1\,234`, `1 234`.
     fn thousands_separator(&self) -> Option<usize> {
-        crate::parts::gate!(Thousands, None);
         const SEPARATORS: [&str; 16] = [
             " {,}", " {, }", "{, }", "{,}", "'", "{,\\!}", ",\\!\\!", ",\\! ", ",\\!", "\\,",
             "\\ ", "\\;", "\u{2009}", "\u{202f}", "\u{a0}", " ",
@@ -184,7 +182,6 @@ impl Lexer<'_, '_> {
     /// Tells whether the comma here is a decimal point. It is one only if numbers are read as people write them and it
     /// can't be a separator of thousands.
     fn decimal_comma(&self, digits_before: usize) -> bool {
-        crate::parts::gate!(DecimalCommas, false);
         if !self.reading.decimal_comma || !self.rest().starts_with(',') || self.brackets > 0 {
             return false;
         }
@@ -194,7 +191,6 @@ impl Lexer<'_, '_> {
 
     /// Reads the exponent in `1.2e-5`, directly after the digits.
     fn exponent(&mut self) -> Option<i64> {
-        crate::parts::gate!(Exponents, None);
         let rest = self.rest();
         let after = rest.strip_prefix(['e', 'E'])?;
         let digits = after.strip_prefix(['+', '-']).unwrap_or(after);
@@ -216,7 +212,6 @@ impl Lexer<'_, '_> {
 /// Returns the digits of an `\overline{…}` here, which repeat for ever, and the length of the command:
 /// `0.1\overline{6}`.
 fn period_of(text: &str) -> Option<(&str, usize)> {
-    crate::parts::gate!(Periods, None);
     let after =
         ["\\overline", "\\bar", "\\dot"].iter().find_map(|start| text.strip_prefix(start))?;
     let (period, rest) = match after.strip_prefix('{') {
