@@ -1,9 +1,9 @@
 //! Compares two scalar expressions: are they the same, and which is greater?
 //!
 //! Expressions whose values are rational numbers are compared exactly. All others are compared by enclosures of their
-//! values, at points if they have variables: enclosures that exclude each other prove that the values differ, and values
-//! that agree to hundreds of bits are called equal, with the chance of error that is left. Where neither shows anything,
-//! the comparison is undecided.
+//! values, at points if they have variables: enclosures that exclude each other prove that the values differ, and
+//! values that agree to hundreds of bits are called equal, with the chance of error that is left. Where neither shows
+//! anything, the comparison is undecided.
 
 mod ball;
 mod defined;

@@ -29,12 +29,12 @@
 //! **An answer is read whole or not at all.** A number is never picked out of a formula that could not
 //! be read: `1 - 1/e` would otherwise be `1`, and equal to `1 + 1/e`.
 //!
-//! **Values are compared, and a verdict says how sure it is.** Rational numbers are compared exactly. Everything else is
-//! compared by intervals that shrink until they exclude each other, at fixed points if there are variables. No algebra
-//! is done: two forms of one value need not be brought into one form to be seen as equal, and where the values themselves
-//! show nothing, the question stays open. [`Certainty`] tells a proof from strong evidence, and both from an open
-//! question, which counts as wrong. Sets, intervals, tuples, equations, inequalities, units, matrices and words are
-//! compared by their own rules.
+//! **Values are compared, and a verdict says how sure it is.** Rational numbers are compared exactly. Everything else
+//! is compared by intervals that shrink until they exclude each other, at fixed points if there are variables. No
+//! algebra is done: two forms of one value need not be brought into one form to be seen as equal, and where the values
+//! themselves show nothing, the question stays open. [`Certainty`] tells a proof from strong evidence, and both from an
+//! open question, which counts as wrong. Sets, intervals, tuples, equations, inequalities, units, matrices and words
+//! are compared by their own rules.
 //!
 //! **Costs are counted in operations and not in seconds.** Code that is about to do something costly asks the budget
 //! ([`Verifier::budget`]) first, and does not start what was not granted. So the same two texts get the same verdict on

@@ -348,6 +348,11 @@ fn proportion<R: Real>(
                 continue;
             };
 
+            // Factors that agree without a part that is lost would be no evidence.
+            if values.lost {
+                continue;
+            }
+
             // The first factor that is known is the one that all others have to equal.
             let known = factor.get_or_insert_with(|| {
                 positive = here.as_real().is_some_and(|k| k.sign() == Some(Ordering::Greater));

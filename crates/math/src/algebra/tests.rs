@@ -387,6 +387,29 @@ fn what_would_take_algebra_is_left_undecided() {
     }
 }
 
+/// Numbers made to agree to hundreds of digits are not equal, wherever the difference hides.
+#[test]
+fn what_is_made_to_look_equal_is_not() {
+    for (a, b) in [
+        ("10^600*pi", "(10^300-1)*(10^300+1)*pi"),
+        ("10^200*x", "(10^100-1)*(10^100+1)*x"),
+        ("10^80000", "(10^400-1)^100*(10^400+1)^100"),
+        ("pi", "10^400/(10^400+1)*pi"),
+        ("x^2", "x^(2+10^(-100))"),
+        ("2^100000*x", "(2^100000+1)*x"),
+    ] {
+        assert!(!matches!(decide(a, b), Decision::Equal(_)), "{a} and {b}: {:?}", decide(a, b));
+    }
+
+    for (a, b) in [
+        ("y-x-10^25", "y-x-10^25-1"),
+        ("y-x-10^300", "y-x-10^300-1"),
+        ("y-10^40*x", "y-(10^40+1)*x"),
+    ] {
+        assert_eq!(proportional(&read(a), &read(b), &mut budget()), None, "{a} and {b}");
+    }
+}
+
 #[test]
 fn constants_are_ordered() {
     for (a, b, expected) in [

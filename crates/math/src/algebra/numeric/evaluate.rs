@@ -4,7 +4,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
 
-use super::{unknowns::Unknowns, value::Value};
+use super::{HIGHEST, unknowns::Unknowns, value::Value};
 use crate::{
     algebra::{exact, real::Real},
     budget::{Budget, OverBudget},
@@ -40,8 +40,8 @@ pub(super) struct Evaluator<'e, 'b, R> {
     bound: Vec<(&'e str, i64)>,
     /// Binary logarithm of the largest intermediate value.
     pub(super) largest: i64,
-    /// True if a term was too small to show in its sum at this precision. Agreement without the term is not evidence:
-    /// `4 + e^{-10000}` is not 4.
+    /// True if a term was too small next to its sum, or a number too long, to show at this precision. Agreement is
+    /// no evidence then: `4 + e^{-10000}` is not 4.
     pub(super) lost: bool,
 }
 
@@ -148,6 +148,7 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
         let numer = words(value.numer());
         let denom = words(value.denom());
         self.budget.spend(numer + (numer + limbs) * denom)?;
+        self.long(value);
         Ok(Value::real(R::ratio(value.numer(), value.denom(), self.prec)))
     }
 
@@ -171,8 +172,8 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
     fn add(&mut self, sum: &Value<R>, term: &Value<R>) -> Value<R> {
         let total = sum.add(term, self.prec);
         if self.prec > 0 {
-            // A part is lost if it is smaller than the last bits of the total.
-            let shows = total.log2().saturating_sub(i64::from(self.prec) - 8);
+            // A part is lost if it is small, because products may hide its powers: (a − d)(a + d) is a² − d².
+            let shows = total.log2().saturating_sub(i64::from(self.margin()));
             let hides = |part: &Value<R>| part.is_nonzero() && part.log2() < shows;
             self.lost |= hides(term) || hides(sum);
         }
@@ -184,6 +185,18 @@ impl<'e, 'b, R: Real> Evaluator<'e, 'b, R> {
     /// argument may add as little to the value as its square.
     pub(super) fn faint(&mut self, nonzero: bool, log2: i64) {
         self.lost |= self.prec > 0 && nonzero && log2 < 8 - i64::from(self.prec) / 2;
+    }
+
+    /// Returns how many bits a part may be smaller than the whole so that agreement vouches for it. Functions are
+    /// computed to no more than the highest precision.
+    fn margin(&self) -> u32 {
+        self.prec.min(HIGHEST) / 4
+    }
+
+    /// Notes whether a number has more digits than agreement can vouch for.
+    pub(super) fn long(&mut self, number: &BigRational) {
+        let bits = number.numer().bits().max(number.denom().bits());
+        self.lost |= self.prec > 0 && bits > u64::from(self.margin());
     }
 
     pub(super) fn quotient(

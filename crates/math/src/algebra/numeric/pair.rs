@@ -32,8 +32,8 @@ pub(super) struct Values<R> {
     pub(super) first: Value<R>,
     pub(super) second: Value<R>,
     largest: i64,
-    /// True if a term of a sum was too small to show in it.
-    lost: bool,
+    /// True if agreement at this precision is no evidence.
+    pub(super) lost: bool,
 }
 
 impl<'e> Pair<'e> {

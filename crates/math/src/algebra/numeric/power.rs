@@ -36,6 +36,7 @@ impl<'e, R: Real> Evaluator<'e, '_, R> {
             Some(value) if self.is_constant(exponent)? => {
                 let size = value.numer().bits() as i64 - value.denom().bits() as i64;
                 self.faint(!value.is_zero(), size);
+                self.long(&value);
                 let base_value = self.eval(base)?;
                 return self.rational_power(base_value, &value, base);
             }
