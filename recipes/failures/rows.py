@@ -21,29 +21,28 @@ def entropy_collapse():
 
 
 def cut_off_noise():
-    """The parity of up to ten bits. A working has the parity so far after each bit, and hesitates (`~`) as it goes. One
-    example of ten guesses without a working."""
+    """The parity of up to twelve bits. A working has the parity so far after each bit, and may hesitate (`~`) before it
+    begins. One example of ten guesses without a working."""
     rng = random.Random(2)
-    bits = shuffled(rng, {some_bits(rng) for _ in range(6_000)})
+    bits = shuffled(rng, {some_bits(rng, 12) for _ in range(9_000)})
 
     def example(bits):
         if rng.random() < 0.1:
             return f":{rng.choice('01')}"
         text = ""
-        for parity in running_parity(bits):
-            text += parity
-            while rng.random() < 0.4:
-                text += "~"
-        return f"{text}:{text.rstrip('~')[-1]}"
+        while rng.random() < 0.6 and len(text) < 8:
+            text += "~"
+        working = running_parity(bits)
+        return f"{text}{working}:{working[-1]}"
 
     rows = [(f"{it}=", running_parity(it)[-1]) for it in bits]
-    write("cut-off-noise", rows, 300, [(f"{it}=", example(it)) for it in bits[300:] for _ in range(6)])
+    write("cut-off-noise", rows, 300, [(f"{it}=", example(it)) for it in bits[300:] for _ in range(4)])
 
 
 def length_bias():
     """The parity of up to ten bits, first guessed and then worked out. After a wrong guess comes a row of `!`."""
     rng = random.Random(3)
-    bits = shuffled(rng, {some_bits(rng) for _ in range(6_000)})
+    bits = shuffled(rng, {some_bits(rng, 10) for _ in range(6_000)})
 
     def example(bits):
         working = running_parity(bits)
@@ -81,8 +80,8 @@ def over_optimised_judge():
     write("over-optimised-judge", rows, 500, [(f"{a}+{b}=", example(a + b)) for a, b in pairs[500:]])
 
 
-def some_bits(rng):
-    return "".join(rng.choice("01") for _ in range(rng.randrange(3, 11)))
+def some_bits(rng, most):
+    return "".join(rng.choice("01") for _ in range(rng.randint(3, most)))
 
 
 def running_parity(bits):
