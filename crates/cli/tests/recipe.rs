@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails as it should")]
 
-use std::path::Path;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use firebrick::{
     Error,
@@ -456,7 +459,52 @@ fn each_rung_of_the_ladder_changes_one_setting() {
     assert_eq!(grpo.reward.overlong.penalty, 0.0);
 }
 
-fn recipes() -> std::path::PathBuf {
+/// Each variant of a failure names the settings that it changes against the recipe without the part, which is the first
+/// in its folder.
+#[test]
+fn a_variant_of_a_failure_names_what_it_changes() {
+    let toml_files = |folder: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<PathBuf> =
+            entries.filter(|path| path.extension().is_some_and(|it| it == "toml")).collect();
+        files.sort();
+        files
+    };
+    let load = |path: &Path| Recipe::load(path, &[]).unwrap().recipe;
+
+    let mut variants = 0;
+    for entry in fs::read_dir(recipes().join("failures")).unwrap() {
+        let folder = entry.unwrap().path();
+        if !folder.is_dir() {
+            continue;
+        }
+
+        let files = toml_files(&folder);
+        for path in files.iter().skip(1) {
+            let text = fs::read_to_string(path).unwrap();
+            let named = text.lines().find_map(|line| line.strip_prefix("# Changes: "));
+            let named: Vec<&str> = named.unwrap_or_default().split(", ").collect();
+
+            // A table stands for all of its keys.
+            let covers = |name: &str, key: &str| {
+                key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            let differences = differences(&[load(&files[0]), load(path)]);
+            let keys: Vec<&str> = differences.iter().map(|difference| &*difference.key).collect();
+            assert!(
+                keys.iter().all(|key| named.iter().any(|name| covers(name, key)))
+                    && named.iter().all(|name| keys.iter().any(|key| covers(name, key))),
+                "{} names {named:?}, and changes {keys:?}",
+                path.display()
+            );
+            variants += 1;
+        }
+    }
+
+    assert!(variants >= 20, "only {variants} variants were found");
+}
+
+fn recipes() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes")
 }
 
