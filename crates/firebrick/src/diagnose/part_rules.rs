@@ -107,7 +107,7 @@ pub(super) fn cut_off_noise(history: &History, recipe: &Recipe) -> Option<RuleFi
     /// Share that is cut off. From here on one in three groups of eight has such a completion.
     const SOME: f64 = 0.05;
     /// Mean length of right completions, as a share of the limit. Shorter ones show that the limit has room, and that
-    /// what is cut off has gone astray: then its punishment is no noise. TODO-MEASURE on the task of this failure.
+    /// what is cut off has gone astray: then its punishment is no noise.
     const NEEDED: f64 = 0.75;
     /// Share that is left of ten steps before. If less is left, the punishment teaches to be shorter.
     const LEFT: f64 = 0.8;
