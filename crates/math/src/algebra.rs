@@ -26,7 +26,8 @@ use crate::{
     judgement::Certainty,
 };
 use defined::has_value;
-use exact::{ExactError, Value};
+use exact::Value;
+use integer::ExactError;
 use numeric::Agreement;
 
 /// Result of comparing two expressions.

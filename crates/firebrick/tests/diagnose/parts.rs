@@ -39,7 +39,7 @@ fn an_entropy_that_is_gone_names_what_the_clip_had_to_do_with_it() {
             [
                 ("loss/entropy", (0.5 - done).max(0.01)),
                 // What is clipped once the entropy is gone did not take it away.
-                ("loss/clip_fraction_high", if done < 0.45 { clipped } else { 0.05 }),
+                ("loss/clip_fraction_high", if done < 0.475 { clipped } else { 0.05 }),
                 ("reward/credit", 0.4),
                 // A policy that tries nothing else has groups without spread.
                 ("reward/right", 51.2),

@@ -10,7 +10,10 @@ use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
-use super::{function, integer};
+use super::{
+    function,
+    integer::{self, ExactError},
+};
 use crate::{
     budget::{Budget, OverBudget},
     expr::{Constant, Expr, Fold, FoldKind},
@@ -26,25 +29,7 @@ pub(super) enum Value {
     },
 }
 
-/// Reason why there is no exact value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ExactError {
-    /// There is no value at all.
-    Undefined,
-    /// The value is too large to be computed.
-    TooLarge,
-    /// The value is not rational, or it takes more to see that it is.
-    Opaque,
-    OverBudget,
-}
-
-impl From<OverBudget> for ExactError {
-    fn from(_: OverBudget) -> Self {
-        ExactError::OverBudget
-    }
-}
-
-pub(super) type Result<T> = std::result::Result<T, ExactError>;
+type Result<T> = std::result::Result<T, ExactError>;
 
 impl From<BigRational> for Value {
     fn from(number: BigRational) -> Self {

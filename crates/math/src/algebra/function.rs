@@ -5,10 +5,7 @@ use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
-use super::{
-    exact::{ExactError, Result},
-    integer,
-};
+use super::integer::{self, ExactError};
 use crate::{budget::Budget, expr::Function};
 
 /// Tells whether a function has rational values at more than a few rational numbers.
@@ -39,7 +36,7 @@ pub(super) fn value(
     numbers: &[BigRational],
     limit: u64,
     budget: &mut Budget,
-) -> Result<BigRational> {
+) -> Result<BigRational, ExactError> {
     if numbers.is_empty() || function.arity().is_some_and(|arity| arity != numbers.len()) {
         return Err(ExactError::Opaque);
     }
@@ -143,7 +140,7 @@ fn logarithm(
     value: &BigRational,
     limit: u64,
     budget: &mut Budget,
-) -> Result<BigRational> {
+) -> Result<BigRational, ExactError> {
     let one = BigRational::one();
     if *base <= one || !value.is_positive() {
         return Err(ExactError::Opaque);

@@ -5,7 +5,6 @@ use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{One, Pow, Signed, Zero};
 
-use super::exact::ExactError;
 use crate::{
     budget::{Budget, OverBudget},
     expr::Expr,
@@ -16,6 +15,24 @@ pub(super) const MAX_BITS: u64 = 65_536;
 
 /// Bits of the longest number that is computed at a point, where it is only a step to an enclosure.
 pub(super) const POINT_BITS: u64 = 4_096;
+
+/// Reason why there is no exact value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExactError {
+    /// There is no value at all.
+    Undefined,
+    /// The value is too large to be computed.
+    TooLarge,
+    /// The value is not rational, or it takes more to see that it is.
+    Opaque,
+    OverBudget,
+}
+
+impl From<OverBudget> for ExactError {
+    fn from(_: OverBudget) -> Self {
+        ExactError::OverBudget
+    }
+}
 
 /// Counts the bits of numerator and denominator together.
 pub(super) fn bits(number: &BigRational) -> u64 {
