@@ -212,7 +212,8 @@ fn batches_without_spread_are_found_where_nothing_refills_them() {
 #[test]
 fn samples_of_another_policy_name_importance_sampling() {
     // Steps that are sampled ahead, the cap, the difference of log-probabilities, and the gain in credit.
-    let cases: [(u64, Option<f64>, f64, f64, &[&str]); 7] = [
+    type Case = (u64, Option<f64>, f64, f64, &'static [&'static str]);
+    let cases: [Case; 7] = [
         (0, None, 0.021, 0.0, &["mismatch"]),
         (0, None, 0.019, 0.0, &[]),
         (0, Some(2.0), 0.021, 0.0, &[]),

@@ -41,7 +41,7 @@ pub(super) fn value(
         return Err(ExactError::Opaque);
     }
 
-    let size: u64 = numbers.iter().map(|number| integer::bits(number)).sum();
+    let size: u64 = numbers.iter().map(integer::bits).sum();
     budget.spend(size / 64 * (size / 64) + 8 * numbers.len() as u64)?;
 
     let natural = |at: usize| -> Option<u64> {

@@ -598,11 +598,9 @@ fn value(e: &Expr) -> Complex {
         Expr::Constant(Constant::E) => (std::f64::consts::E, 0.0),
         Expr::Constant(Constant::I) => (0.0, 1.0),
         Expr::Sum(terms) => {
-            terms.iter().map(|term| value(term)).fold((0.0, 0.0), |(a, b), (c, d)| (a + c, b + d))
+            terms.iter().map(value).fold((0.0, 0.0), |(a, b), (c, d)| (a + c, b + d))
         }
-        Expr::Product(factors) => {
-            factors.iter().map(|factor| value(factor)).fold((1.0, 0.0), times)
-        }
+        Expr::Product(factors) => factors.iter().map(value).fold((1.0, 0.0), times),
         Expr::Negate(inner) => times((-1.0, 0.0), value(inner)),
         Expr::Quotient(parts) => {
             let (a, b) = value(&parts[1]);
