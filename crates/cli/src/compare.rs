@@ -21,6 +21,7 @@ use serde::{Serialize, Serializer};
 use crate::ProgramError;
 
 pub use effect::Effect;
+use effect::{Seeded, paired_differences};
 pub use firebrick::differences::{Difference, differences};
 pub use measure::{Evaluation, Measured};
 pub use metric::{ComparedMetric, MetricPoint, RecipeMetric, RunMetric};
@@ -342,13 +343,12 @@ impl Means {
     /// Computes the gain over the first recipe. Runs of one seed begin alike, so their difference says more than
     /// the difference of the means: a lucky start of a seed cancels out.
     fn compare(&mut self, first_runs: &[Outcome], own_runs: &[Outcome]) {
-        let accuracy = |run: &Outcome| run.state.measured()?.accuracy;
-        let gain = |run: &Outcome| {
-            let other = first_runs.iter().find(|other| other.seed == run.seed)?;
-            Some(accuracy(run)? - accuracy(other)?)
+        let accuracies = |runs: &[Outcome]| -> Vec<Seeded> {
+            let accuracy = |run: &Outcome| Some((run.seed, run.state.measured()?.accuracy?));
+            runs.iter().filter_map(accuracy).collect()
         };
 
-        let gains: Vec<f64> = own_runs.iter().filter_map(gain).collect();
+        let gains = paired_differences(&accuracies(own_runs), &accuracies(first_runs));
         self.gain = mean(gains.iter().copied());
         self.gain_deviation = deviation(&gains);
     }

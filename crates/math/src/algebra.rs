@@ -62,17 +62,7 @@ pub(crate) fn equal(a: &Expr, b: &Expr, budget: &mut Budget) -> Decision {
         return proved(a == b);
     }
 
-    match exactly(a, b, budget) {
-        ExactVerdict::Decided(decision) => decision,
-        ExactVerdict::Open { .. } if a == b && has_value(a, budget) => proved(true),
-        ExactVerdict::Open { over_budget } => {
-            // Infinity has no enclosure, so evaluation would find nothing.
-            if holds_infinity(a) || holds_infinity(b) {
-                return undecided(over_budget);
-            }
-            by_value(numeric::agree(a, b, budget), over_budget, ENOUGH_BITS)
-        }
-    }
+    compared(a, b, ENOUGH_BITS, budget, numeric::agree)
 }
 
 /// Returns the verdicts of exact arithmetic and of evaluation, if both reach one. The two have to be the same.
@@ -114,15 +104,25 @@ fn equal_to(a: &Expr, b: &Expr, places: u32, budget: &mut Budget) -> Decision {
         return rounded.map_or(Decision::Undecided(UndecidedReason::OverBudget), proved);
     }
 
+    compared(a, b, 0, budget, |a, b, budget| numeric::rounded::agree(a, b, places, budget))
+}
+
+/// Compares exactly where that is possible, and otherwise by values, which have to agree in `enough` bits.
+fn compared(
+    a: &Expr,
+    b: &Expr,
+    enough: u32,
+    budget: &mut Budget,
+    agree: impl FnOnce(&Expr, &Expr, &mut Budget) -> Result<Agreement, OverBudget>,
+) -> Decision {
     match exactly(a, b, budget) {
         ExactVerdict::Decided(decision) => decision,
         ExactVerdict::Open { .. } if a == b && has_value(a, budget) => proved(true),
-        ExactVerdict::Open { over_budget } => {
-            if holds_infinity(a) || holds_infinity(b) {
-                return undecided(over_budget);
-            }
-            by_value(numeric::rounded::agree(a, b, places, budget), over_budget, 0)
+        // Infinity has no enclosure, so evaluation would find nothing.
+        ExactVerdict::Open { over_budget } if holds_infinity(a) || holds_infinity(b) => {
+            undecided(over_budget)
         }
+        ExactVerdict::Open { over_budget } => by_value(agree(a, b, budget), over_budget, enough),
     }
 }
 

@@ -34,12 +34,7 @@ impl Effect {
     /// right, and cost only degrees of freedom. But where both recipes have runs without a partner, pairs would leave out
     /// runs of both, so the means of all are compared.
     pub(super) fn between(recipe: &[Seeded], baseline: &[Seeded]) -> Option<Self> {
-        let to_baseline = |(seed, value): &Seeded| {
-            let (_, other) = baseline.iter().find(|(other, _)| other == seed)?;
-            Some(value - other)
-        };
-        let differences: Vec<f64> = recipe.iter().filter_map(to_baseline).collect();
-
+        let differences = paired_differences(recipe, baseline);
         let fewer_runs = recipe.len().min(baseline.len());
         if differences.len() < fewer_runs.max(2) {
             return Effect::between_means(recipe, baseline);
@@ -65,6 +60,15 @@ impl Effect {
         let difference = Sample { mean: own.mean - other.mean, variance, freedom };
         Some(difference.effect(None))
     }
+}
+
+/// Returns the difference to the baseline's run with the same seed, for each run that has such a partner.
+pub(super) fn paired_differences(recipe: &[Seeded], baseline: &[Seeded]) -> Vec<f64> {
+    let difference = |(seed, value): &Seeded| {
+        let (_, other) = baseline.iter().find(|(other, _)| other == seed)?;
+        Some(value - other)
+    };
+    recipe.iter().filter_map(difference).collect()
 }
 
 /// A mean with its error.
